@@ -8,7 +8,7 @@ use super::output_args::{Document, OutputArgs};
 use super::published::published;
 use super::show::{PER, explained};
 use bytepath_profile::{Explanation, WorkUnit};
-use bytepath_record::{CellId, Fault, Study, joined};
+use bytepath_record::{Fault, Study, joined};
 use bytepath_report as report;
 use bytepath_spec::{PUBLISHED, suggest, usage};
 use bytepath_stats::{
@@ -172,15 +172,15 @@ fn across(arguments: &CompareArgs, folders: [&Path; 2]) -> Result<ExitCode, Faul
 
 /// Makes another cell the baseline. The report says that it was not the declared one.
 fn choose_baseline(study: &mut Study, name: &str) -> Result<(), Fault> {
-    let names = names(study);
-    if !names.contains(&name) {
+    let Some(cell) = study.header.cell_named(name).filter(|cell| !cell.null) else {
         let fault = usage(format!("the study has no cell '{name}'"));
-        return Err(suggest(fault, name, names));
-    }
-    let declared = std::mem::replace(&mut study.header.baseline, CellId(name.to_owned()));
-    if declared.0 != name {
+        return Err(suggest(fault, name, names(study)));
+    };
+    let chosen = cell.id.clone();
+    let declared = std::mem::replace(&mut study.header.baseline, chosen.clone());
+    if declared != chosen {
         study.remarks.push(format!(
-            "the baseline '{name}' was chosen after the study, which had declared '{declared}'"
+            "the baseline '{chosen}' was chosen after the study, which had declared '{declared}'"
         ));
     }
     Ok(())

@@ -108,7 +108,7 @@ pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
         Some(Item::new(format!("{} ({role})", path.name), facts.supports_half(path, role)?))
     };
     let cells = experiment.map(|(experiment, deployment)| -> Result<Vec<Item>, Fault> {
-        let unable = hosts.unable(&deployment, &experiment.cells, &facts)?;
+        let unable = hosts.unable(&deployment, &experiment, &facts)?;
         Ok(unable.into_iter().map(|(cell, support)| Item::new(cell.0, support)).collect())
     });
     let tls = |name: &str, tls| Item::new(name, facts.supports_tls(tls));

@@ -5,7 +5,7 @@ use super::output_args::Document;
 use bytepath_record::{Design, Fault, Stopping, joined, unit};
 use bytepath_report as report;
 use bytepath_stats::LEAST_BLOCKS;
-use bytepath_study::{Deployment, Outline, Plan, Preview};
+use bytepath_study::{Deployment, Outline, Plan, Preview, Unable};
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,7 +17,8 @@ pub(super) fn print(plan: &Plan, deployment: &Deployment, json: bool) -> Result<
         true => output::print_json(&Document::new("bytepath-plan", &outline)),
         false => output::print_text(|out| write(&outline, out)),
     }?;
-    Ok(ExitCode::SUCCESS)
+    // As the study would, before its first trial.
+    outline.obstacle.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
@@ -34,7 +35,9 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "cells:")?;
     for cell in plan.cells {
         let mark = if cell.id == *plan.baseline { "  (baseline)" } else { "" };
-        writeln!(out, "  {}{mark}", cell.id)?;
+        let is_unable = plan.unable.iter().any(|unable| *unable.cell == cell.id);
+        let unable = if is_unable { "  (cannot run)" } else { "" };
+        writeln!(out, "  {}{mark}{unable}", cell.id)?;
     }
     writeln!(out, "order (seed {}):", s.seed)?;
     for (block, pass) in (1..).zip(&plan.order) {
@@ -42,7 +45,7 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     }
     let time =
         |seconds: f64| unit::seconds(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
-    let trials = plan.order.len() * plan.cells.len();
+    let trials: usize = plan.order.iter().map(Vec::len).sum();
     let (each, all) = (plan.seconds_per_trial, time(plan.seconds));
     writeln!(out, "{trials} trials of {each:.1} s: at least {all}")?;
     if let Some(budget) = s.budget {
@@ -50,7 +53,7 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
             "ends as soon as every comparison is decided or out of reach, from block {LEAST_BLOCKS} on; \
-             at most {most} with profiles, about {blocks} blocks of all cells, more without those that cannot run"
+             at most {most} with profiles, about {blocks} blocks of all cells that can run"
         )?;
     }
     if plan.profiling.is_some() {
@@ -63,7 +66,8 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     }
     write_settings(plan, out)?;
     if let Some(Stopping { at_least, within }) = s.stopping {
-        let early = time(each * plan.cells.len() as f64 * f64::from(at_least));
+        let able = plan.order.first().map_or(0, Vec::len);
+        let early = time(each * able as f64 * f64::from(at_least));
         let percent = within * 100.0;
         writeln!(
             out,
@@ -96,10 +100,15 @@ fn write_settings(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
         cells.iter().try_for_each(|cell| writeln!(out, "  for {cell}:"))?;
         settings.iter().try_for_each(|text| writeln!(out, "    {text}"))?;
     }
-    for one in &plan.prepared {
-        if let Preview::Fault(fault) = &one.settings {
-            writeln!(out, "{}: cannot run here: {fault}", one.cell)?;
-        }
+    for Unable { cell, fault } in &plan.unable {
+        writeln!(out, "{cell}: cannot run here: {fault}")?;
     }
-    Ok(())
+    match plan.judged {
+        true => Ok(()),
+        false => writeln!(
+            out,
+            "which cells can run is known once their guests have booted: bytepath doctor \
+             --experiment FILE boots them"
+        ),
+    }
 }

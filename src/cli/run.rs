@@ -138,7 +138,7 @@ pub(super) struct RunArgs {
     /// Source of power readings: SOURCE[=ARGUMENT][,rest=WATTS] [default: the file's, or auto]
     #[arg(long, hide_short_help = true, value_name = "SOURCE")]
     power: Option<String>,
-    /// Profile of host settings to make for the study and restore afterwards: PROFILE[:device=NAME]; repeatable
+    /// Profile of host settings to make for the study and restore afterwards: PROFILE[:device=NAME]; none leaves out the file's; repeatable
     #[arg(long, hide_short_help = true, value_name = "PROFILE")]
     settings: Vec<String>,
     /// Single host setting, as `bytepath settings` lists them: "mtu eth0 4148", or "sender: mtu eth0 4148" for one host; repeatable
@@ -153,6 +153,9 @@ pub(super) struct RunArgs {
     /// Run what the file names (commands, hosts, kernels, settings) even if others may have written it
     #[arg(long, hide_short_help = true)]
     trust: bool,
+    /// Run also what a probe of the hosts refuses: a trial then shows whether it can run
+    #[arg(long, hide_short_help = true)]
+    force: bool,
     /// Run nothing; list cells, order, duration, and what would be set
     #[arg(long)]
     dry_run: bool,
@@ -194,9 +197,11 @@ impl RunArgs {
             profiling: self.profile.as_deref().map(spec::parse_profile).transpose()?,
             power: self.power.as_deref().map(spec::parse_power).transpose()?,
             settings: spec::wanted_settings(
-                self.settings.iter().map(String::as_str),
+                self.settings.iter().map(String::as_str).filter(|profile| *profile != NONE),
                 self.set.iter().map(String::as_str),
             )?,
+            without_file_settings: self.settings.iter().any(|profile| profile == NONE),
+            force: self.force,
             link_is_unshared: self.unshared_link,
             trusted: self.trust,
             folder: self.out.clone().unwrap_or_else(default_folder),
@@ -227,6 +232,9 @@ impl RunArgs {
         }))
     }
 }
+
+/// What is typed in place of a profile for no settings of the file.
+const NONE: &str = "none";
 
 fn words(list: &str) -> Vec<String> {
     list.split(',').map(|word| word.trim().to_owned()).collect()

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Formats of a report. All but parquet are text.
-pub const FORMATS: &[&str] = &["text", "netdev", "html", "json", "csv", "parquet"];
+pub const FORMATS: &[&str] = &["text", "netdev", "html", "json", "csv", "parquet", "ktap"];
 
 /// Makes what is damaged later: a study with profiles, and a folder of two.
 pub fn prepare(lab: &mut Lab) -> Result<()> {

@@ -4,6 +4,7 @@ mod command;
 mod guests;
 
 mod drivers;
+mod far;
 mod frames;
 mod instructions;
 mod lasting;

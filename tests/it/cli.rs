@@ -267,6 +267,41 @@ fn an_experiment_file_and_the_flags_that_go_over_it() {
 }
 
 #[test]
+fn cells_that_would_measure_the_same_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.toml");
+    let dry = |exclude: &str| {
+        let factors = "[factors]\npath = ['socket', 'zcrx']\nread-size = ['512K', '64M']\n";
+        std::fs::write(&file, format!("{factors}{exclude}")).unwrap();
+        bytepath(&["run", file.to_str().unwrap(), "--dry-run"])
+    };
+    let (code, _, stderr) = dry("");
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("measure the same: zcrx delivers"), "{stderr}");
+    let (code, _, stderr) = dry("[[exclude]]\npath = 'zcrx'\nread-size = '512K'\n");
+    assert_eq!(code, 0, "{stderr}");
+}
+
+#[test]
+fn settings_of_a_file_are_left_out_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.toml");
+    std::fs::write(&file, "settings = 'quiet'\n[factors]\npath = 'socket'\n").unwrap();
+    let names = |flags: &[&str]| -> Vec<String> {
+        let all = [&["run", file.to_str().unwrap(), "--dry-run", "--json"], flags].concat();
+        let (code, text, stderr) = bytepath(&all);
+        assert_eq!(code, 0, "{stderr}");
+        let plan: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let settings = plan["settings"].as_array().unwrap().iter();
+        settings.map(|record| record["setting"]["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    assert!(names(&[]).len() > 4);
+    assert!(names(&["--settings", "none"]).is_empty());
+    let own = ["--settings", "none", "--set", "sysctl net.ipv4.tcp_sack=1"];
+    assert_eq!(names(&own), ["sysctl"]);
+}
+
+#[test]
 fn every_schema_is_printed() {
     for subject in ["trial", "study", "hosts", "experiment"] {
         let (code, stdout, stderr) = bytepath(&["schema", subject]);

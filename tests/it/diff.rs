@@ -87,6 +87,31 @@ fn json_says_the_same_and_more() {
 }
 
 #[test]
+fn a_function_has_the_file_that_it_is_from() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, share) in [("a", "40"), ("b", "30")] {
+        let rows = format!(
+            "# Overhead  Command  Shared Object      Symbol\n#\n    {share}.00%  app  [vhost]  [k] handle_tx\n    \
+             20.00%  app  libc.so.6  [.] memcpy\n    10.00%  app  [kernel.kallsyms]  [k] tcp_ack\n"
+        );
+        fs::write(folder.path().join(name), rows).unwrap();
+    }
+    let [a, b] = ["a", "b"].map(|name| folder.path().join(name).display().to_string());
+    let text = printed(&[&a, &b, "--width", "120"]);
+    for (function, module) in [("handle_tx", "[vhost]"), ("memcpy", "libc.so.6")] {
+        let row = text.lines().find(|line| line.starts_with(function)).expect(&text);
+        assert!(row.ends_with(module), "{text}");
+    }
+    assert!(text.lines().any(|line| line.trim_end().ends_with("module")), "{text}");
+    // Where all are of one file there is no column for it.
+    for (name, ticks) in [("c", 3), ("d", 2)] {
+        fs::write(folder.path().join(name), format!("main;send {ticks}\nmain;recv 5\n")).unwrap();
+    }
+    let [c, d] = ["c", "d"].map(|name| folder.path().join(name).display().to_string());
+    assert!(!printed(&[&c, &d]).contains("module"));
+}
+
+#[test]
 fn the_other_way_round_losses_are_shown() {
     let text = printed(&["affinity.txt", "baseline.txt", "--top", "2"]);
     let lines: Vec<&str> = text.lines().collect();

@@ -7,7 +7,9 @@ use crate::shared::{bytepath, words};
 
 use bytepath::profile::export::PPROF;
 use bytepath::profile::import;
-use bytepath::record::{ProfileRecord, RX_PACKETS, Reading, Role, Scope, Study, TrialStatus, Unit};
+use bytepath::record::{
+    CellId, ProfileRecord, RX_PACKETS, Reading, Role, Scope, Study, TrialStatus, Unit,
+};
 use bytepath::study::StudyWriter;
 use serde_json::Value;
 use std::path::Path;
@@ -21,7 +23,19 @@ const PACKET: f64 = 65536.0;
 /// A study with four profile trials of each of two cells, the last of which does
 /// not count; every trial has a count of its packets if `packets` says so.
 fn study(folder: &Path, packets: bool) -> Study {
+    study_of(folder, packets, "")
+}
+
+/// The same, where every cell has this level besides.
+fn study_of(folder: &Path, packets: bool, level: &str) -> Study {
     let mut study = made_up::study();
+    let with_level = |CellId(id): &mut CellId| {
+        let end = id.find(' ').unwrap_or(id.len());
+        id.insert_str(end, level);
+    };
+    study.header.cells.iter_mut().for_each(|cell| with_level(&mut cell.id));
+    study.trials.iter_mut().for_each(|trial| with_level(&mut trial.cell));
+    with_level(&mut study.header.baseline);
     let count = |bytes: u64| {
         let scope = Scope::Link(Role::Receiver, "byte1".into());
         Reading::sum(RX_PACKETS, Unit::Count, bytes as f64 / PACKET, scope)
@@ -34,8 +48,8 @@ fn study(folder: &Path, packets: bool) -> Study {
     let mut writer = StudyWriter::create(folder, &study.header).unwrap();
     for number in 1..=4 {
         for cell in CELLS {
-            let taken = study.trials.iter().find(|t| t.cell.0 == cell).unwrap();
-            let mut trial = taken.clone();
+            let taken = study.trials.iter().find(|t| t.cell.0 == format!("{cell}{level}"));
+            let mut trial = taken.unwrap().clone();
             let mut profile = profiles::trial(
                 &format!("{cell} ({number})"),
                 cell == "splice",
@@ -112,6 +126,20 @@ fn a_cell_is_its_profiles_that_count_and_what_the_meter_says() {
     }
     let said = words(&printed(&["diff", &a, &b, "--explain", "text", "--per", "packet"]));
     assert!(said.contains("CPU-ns/packet") && !said.contains("by the samples"), "{said}");
+}
+
+/// A name may be copied from a report, which leaves out the levels that all cells have.
+#[test]
+fn cells_are_named_in_full_and_as_reports_shorten_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("study");
+    study_of(&path, true, " mtu=9000");
+    let side = |cell: &str| format!("{}#{cell}", path.display());
+    let full = printed(&["diff", &side("socket mtu=9000"), &side("splice mtu=9000")]);
+    assert_eq!(printed(&["diff", &side("socket"), &side("splice")]), full);
+    let study = path.to_str().unwrap();
+    let chosen = |name: &str| printed(&["compare", study, "--baseline", name]);
+    assert_eq!(chosen("splice"), chosen("splice mtu=9000"));
 }
 
 #[test]

@@ -274,6 +274,26 @@ fn hostile_names_are_escaped_in_csv() {
     assert!(rows.iter().any(|r| r["cell"] == *shown && r["label"] == *shown));
 }
 
+/// Cells that ran pass, those with a trial that failed do not, those that cannot run are skipped.
+#[test]
+fn ktap_has_a_test_for_each_cell() {
+    let mut tested = study();
+    tested.header.cells[0].id = CellId("socket".into());
+    let ktap = text("ktap", &tested);
+    let lines: Vec<&str> = ktap.lines().collect();
+    assert_eq!(lines[..2], ["KTAP version 1", "1..8"], "{ktap}");
+    let results = lines.iter().filter(|line| !line.starts_with('#')).skip(2);
+    let numbers = results.map(|line| line.trim_start_matches("not ").split(' ').nth(1).unwrap());
+    assert!(numbers.eq((1..=8).map(|n| n.to_string())), "{ktap}");
+    let failed: Vec<&&str> = lines.iter().filter(|line| line.starts_with("not ok ")).collect();
+    assert!(failed.len() == 1 && failed[0].ends_with(" uring-zc"), "{ktap}");
+    assert!(ktap.contains(" zcrx # SKIP io_uring.zcrx: Operation not supported"), "{ktap}");
+    assert!(ktap.contains("# 5 trials: 28.04 Gbit/s, copied"), "{ktap}");
+    assert!(ktap.contains("# 1 failed: receiver: killed by signal 9"), "{ktap}");
+    assert_eq!(lines.last(), Some(&"# Totals: pass:5 fail:1 xfail:0 xpass:0 skip:2 error:0"));
+    assert!(ktap.is_ascii(), "{ktap}");
+}
+
 /// All rows of a Parquet file, as the fields of the long table.
 fn read_parquet(file: &[u8]) -> Vec<Vec<Field>> {
     let mut on_disk = tempfile::tempfile().unwrap();

@@ -3,11 +3,13 @@
 
 use crate::made_up::{self, PATHS, cell, header};
 use crate::report::render;
+use crate::shared;
 
 use bytepath::record::{
-    Cell, CellId, Hops, OptionValue, Reading, Role, Scope, Study, TapSettings, Trial, Unit, Work,
+    Cell, CellId, Hops, OptionValue, Placement, Reading, Role, Scope, Study, TapSettings, Trial,
+    TrialStatus, Unit, Work,
 };
-use bytepath::report::Style;
+use bytepath::report::{CATALOG, Style};
 use bytepath::stats::{ENGINE_RUN, RateLimit, Rules, analyse};
 
 /// Two blocks of 2 s windows: 1.33 M frames a second read, and 3.895 M lost in addition, or
@@ -146,4 +148,97 @@ fn every_format_tells_where_frames_went() {
         serde_json::from_str(&render("json", &study, &Style::default())).unwrap();
     let hops = &json["analysis"]["rows"][0]["hops"];
     assert_eq!((&hops["bound"], &hops["hops"]["received"]), (&"sink".into(), &7_980_000.into()));
+}
+
+/// The names of cells that differ in what a mail has no words of its own for.
+const VARIED: [&str; 6] = [
+    "pktgen+vhost link=tap,backpressure=on,qdisc=fq_codel cores=none",
+    "pktgen+vhost link=tap,backpressure=on,qdisc=fq_codel cores=none/vhost=0",
+    "pktgen:burst=32+vhost link=tap,backpressure=on,qdisc=fq_codel cores=none",
+    "pktgen+vhost packets:frame=1514 link=tap,backpressure=on,qdisc=fq_codel cores=none",
+    "pktgen+vhost touch=read link=tap,backpressure=on,qdisc=fq_codel cores=none",
+    "pktgen+vhost:batch=4 link=tap,backpressure=on,qdisc=fq_codel cores=none",
+];
+
+/// Those cells, which receive 1000, 1001, 1002 ... Kpps.
+fn varied() -> Study {
+    let mut study = study();
+    let like = study.header.cells[1].clone();
+    let one = |name: &&str| {
+        let mut one = Cell { id: CellId((*name).into()), ..like.clone() };
+        (one.tx.path, one.rx.path) = ("pktgen".into(), "vhost".into());
+        one.placement = Placement::default();
+        one.placement.vhost = name.contains("vhost=0").then_some(0);
+        one
+    };
+    study.header.cells = VARIED.iter().map(one).collect();
+    study.header.baseline = study.header.cells[0].id.clone();
+    study.trials.clear();
+    for (order, cell) in (0..).zip(&study.header.cells) {
+        let rate = 1_000_000 + 1000 * u64::from(order);
+        let hops = Hops { offered: 3 * rate, received: 3 * rate, ..Hops::default() };
+        let of_cell = trial(cell, 0, order);
+        study.trials.push(Trial { count: 2 * rate, hops: Some(hops), ..of_cell });
+    }
+    study
+}
+
+/// Parquet has the table of csv, which `formats.rs` compares.
+#[test]
+fn every_measured_cell_is_in_every_format() {
+    for format in CATALOG.iter().filter(|format| !format.binary) {
+        let printed = render(format.name, &varied(), &Style { width: 200, ..Style::default() });
+        for (at, name) in VARIED.iter().enumerate() {
+            let figure = (1000 + at).to_string();
+            let has_figure = printed.split(|c: char| !c.is_ascii_digit()).any(|n| n == figure);
+            let has_cell = if format.short_names { has_figure } else { printed.contains(name) };
+            assert!(has_cell, "{name} ({figure} Kpps) is not in {}: {printed}", format.name);
+        }
+        let streams = made_up::study();
+        let printed = render(format.name, &streams, &Style::default());
+        let measured = |trial: &&Trial| trial.status == TrialStatus::Measured;
+        for trial in streams.trials.iter().filter(measured) {
+            // The second baseline is not a cell of its own.
+            let name = trial.cell.0.trim_end_matches(" (again)");
+            assert!(printed.contains(name), "{name} is not in {}: {printed}", format.name);
+        }
+    }
+}
+
+#[test]
+fn columns_of_a_mail_are_told_apart_by_whatever_differs() {
+    let mail = render("netdev", &varied(), &Style::default());
+    let block = [
+        "+-------------------------+--------------+--------------+--------------+",
+        "| AMD EPYC 9B14           | fq_codel     | fq_codel     | fq_codel     |",
+        "| 1 generating thread     | backpressure | backpressure | backpressure |",
+        "| generator not pinned;   | cores=none   | cores=none/  | burst=32     |",
+        "| sink pinned in some     |              | vhost=0      | cores=none   |",
+        "+-----------+-------------+--------------+--------------+--------------+",
+        "| TAP +     | Transmitted | 1000 Kpps    | 1001 Kpps    | 1002 Kpps    |",
+    ];
+    assert!(mail.contains(&block.join("\n")), "{mail}");
+    for head in ["frame=1514", "touch=read", "batch=4"] {
+        assert!(mail.contains(&format!("| {head}")), "{head}: {mail}");
+    }
+    assert!(mail.lines().all(|line| line.len() <= 72), "{mail}");
+}
+
+#[test]
+fn the_head_of_a_block_says_of_both_ends_whether_they_are_pinned() {
+    let mut study = study();
+    let pinned = |study: &Study, words: &str| {
+        let mail = shared::words(&render("netdev", study, &Style::default()));
+        assert!(mail.contains(words), "{words}: {mail}");
+    };
+    pinned(&study, "| pinned |");
+    study.header.cells.iter_mut().for_each(|cell| cell.placement.receiver = None);
+    pinned(&study, "| generator pinned; sink | | | | not pinned |");
+    study.header.cells.iter_mut().for_each(|cell| cell.placement.sender = None);
+    pinned(&study, "| not pinned |");
+    // The sink of vhost-net is its worker.
+    for cell in &mut study.header.cells {
+        (cell.rx.path, cell.placement) = ("vhost".into(), Placement::pinned(0, 1));
+    }
+    pinned(&study, "| generator pinned; sink | | | | not pinned |");
 }

@@ -5,6 +5,7 @@ use crate::machines::{Machine, meter, value};
 use bytepath::meter::{CATALOG, Context, Output, Reach, ThreadTag, regular, selectable};
 use bytepath::record::{Role, Scope, ThreadTime, Unit};
 use bytepath::sys::{Roots, thread};
+use bytepath_testing::skip;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -280,7 +281,7 @@ fn every_meter_says_what_it_is() {
     ];
     assert_eq!(
         names,
-        [&always[..], &["nvml", "counters", "locks", "handoffs", "profile"]].concat()
+        [&always[..], &["nvml", "idxd", "counters", "locks", "handoffs", "profile"]].concat()
     );
     assert_eq!(regular().map(|m| m.name).collect::<Vec<_>>(), always);
     assert!(!selectable().any(|m| m.name == "profile"));
@@ -515,4 +516,52 @@ mod timing {
             assert!(fastest.0 < most && fastest.1 < most, "{}: {fastest:?}", meter.name);
         }
     }
+}
+
+/// A made-up unit of a DSA, whose events are those of the scheduler: the time of a CPU, and page
+/// faults.
+#[test]
+fn what_engines_moved_is_counted_by_the_device_in_units_of_32_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let unit = folder.path().join("sys/bus/event_source/devices/dsa0");
+    fs::create_dir_all(unit.join("format")).unwrap();
+    for (file, text) in [
+        ("type", "1\n"),
+        ("cpumask", "0\n"),
+        ("format/event", "config:0-7\n"),
+        ("format/event_category", "config1:0-3\n"),
+    ] {
+        fs::write(unit.join(file), text).unwrap();
+    }
+    let roots = Roots::recorded(folder.path());
+    let facts = bytepath::host::survey(&roots);
+    assert_eq!(facts.settings["perf.dsa"], "dsa0");
+    assert!((meter("idxd").probe)(&facts).is_yes());
+    let context = context(roots);
+    let ready = match (meter("idxd").prepare)(&context) {
+        Ok(ready) => ready.expect("there is a unit"),
+        Err(fault) => {
+            assert!(fault.message.contains("perf refuses dsa0/event=0x1"), "{fault}");
+            return skip!("{fault}");
+        }
+    };
+    std::thread::sleep(Duration::from_millis(50));
+    let begin = Instant::now();
+    let running = ready().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let output = running.stop().unwrap();
+    let most = begin.elapsed().as_nanos() as f64;
+    // Of the window alone, and in bytes.
+    let moved = value(&output, "idxd.dsa0.event-1", &Scope::Machine) / 32.0;
+    assert!(moved >= 1e8 && moved <= most, "{moved} of {most}");
+    assert!(output.readings.iter().any(|r| r.metric == "idxd.dsa0.event-2"), "{output:?}");
+
+    let none = context_without_units();
+    assert!((meter("idxd").prepare)(&none).unwrap().is_none());
+    assert_eq!((meter("idxd").start)(&none).unwrap().stop().unwrap(), Output::default());
+    assert!(!(meter("idxd").probe)(&bytepath::host::survey(&none.roots)).is_yes());
+}
+
+fn context_without_units() -> Context {
+    context(Roots::recorded(std::path::Path::new("/nonexistent")))
 }

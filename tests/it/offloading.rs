@@ -4,7 +4,7 @@
 use crate::made_up::{self, cell, header};
 use crate::shared::{render, words};
 
-use bytepath::record::{CellId, OptionValue, Study, ThreadTime, Trial};
+use bytepath::record::{CellId, OptionValue, Reading, Role, Scope, Study, ThreadTime, Trial, Unit};
 use bytepath::report::Style;
 use bytepath::stats::{Analysis, Benefit, Offloading, Rules, analyse};
 use serde_json::Value;
@@ -66,6 +66,32 @@ fn study(writers: &[&str]) -> Study {
     header.baseline = header.cells[0].id.clone();
     header.ceiling = None;
     Study { header, trials, profiles: Vec::new(), remarks: Vec::new() }
+}
+
+#[test]
+fn what_copies_were_like_is_in_the_details() {
+    let mut study = study(&["thread"]);
+    for trial in &mut study.trials {
+        let scope = || Scope::Flow(Role::Sender, 0);
+        for (metric, value) in [
+            ("copy.attempts", 561_574.0),
+            ("copy.refused", 552_655.0),
+            ("copy.busy", 12.0),
+            ("copy.cycles", 162_826.0),
+            ("copy.time", 77e-6),
+            ("copy.polls", 3.5),
+        ] {
+            trial.readings.push(Reading::mean(metric, Unit::Count, value, scope()));
+        }
+        let copies = 8919.0 * trial.window;
+        trial.readings.push(Reading::sum("copy.copies", Unit::Count, copies, scope()));
+    }
+    let details = Style { details: true, width: 140, ..Style::default() };
+    let text = words(&String::from_utf8(render("text", &study, &details)).unwrap());
+    assert!(text.contains("Copies by an engine"), "{text}");
+    assert!(text.contains("562k 553k 12 8.9k 163k 77000 3.5"), "{text}");
+    let brief = String::from_utf8(render("text", &study, &Style::default())).unwrap();
+    assert!(!brief.contains("Copies by an engine"), "{brief}");
 }
 
 fn analysed(study: &Study) -> Analysis {

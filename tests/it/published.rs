@@ -43,6 +43,22 @@ fn every_row_of_a_work_names_what_is_known_or_said_to_be_nothing() {
     }
 }
 
+/// The published sizing, 64 MiB, by the commands that the texts name.
+#[test]
+fn the_commands_of_the_texts_compute_the_published_size() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    for file in ["docs/guide/battle.md", "crates/spec/src/settings/battle-of-zcs.toml"] {
+        let text = std::fs::read_to_string(format!("{root}/{file}")).unwrap();
+        let text = words(&text.replace("\n#", "\n"));
+        let command = text.split('`').find(|words| words.starts_with("bytepath size --rate 200G"));
+        let arguments: Vec<&str> = command.expect(file).split(' ').skip(1).collect();
+        let (code, out, error) = bytepath(&arguments);
+        assert_eq!(code, 0, "{error}");
+        let area = out.lines().find(|line| line.trim_start().starts_with("area ")).expect(&out);
+        assert!(area.contains("64 MiB"), "{file}: {out}");
+    }
+}
+
 /// A level has to be one of ours with the work's word for it, or its factor said to be none.
 fn known(name: &str, work: &Published, factor: &str, level: &str) {
     let Some(known) = work.factors.get(factor) else { panic!("{name}: what is {factor}?") };

@@ -10,9 +10,10 @@ use bytepath::profile::import::{Content, ReadOptions, Times, open};
 use bytepath::profile::subsystem::Rules as Subsystems;
 use bytepath::profile::waterfall::Trials;
 use bytepath::profile::{Ends, WorkUnit};
-use bytepath::record::{Reading, Role, Scope, Study, Trial, Unit};
+use bytepath::record::{CellId, Reading, Role, Scope, Study, Trial, Unit};
 use bytepath::report::{self, Style};
 use bytepath::stats::{Row, Rules, analyse};
+use std::collections::BTreeSet;
 
 /// The study of which each trial has more readings.
 fn with(readings: impl Fn(&Trial, &mut dyn FnMut(&str, Unit, f64, Scope))) -> Study {
@@ -85,6 +86,31 @@ fn a_mail_has_what_perf_stat_prints_and_it_is_read_back() {
     let counted = cycles.counted.map(|part| format!("{part:.4}"));
     assert_eq!((cycles.value, counted.as_deref()), (Some(9.6e9), Some("0.8333")));
     assert_eq!(counts.rows.len(), 9, "{counts:?}");
+}
+
+/// Names that agree in their first 72 columns.
+#[test]
+fn blocks_of_counters_have_titles_that_differ() {
+    let mut study = counted();
+    let long = |id: &CellId| {
+        let name = "pktgen:burst=1,clone=64+vhost link=tap,backpressure=on,qdisc=fq_codel,queues=4";
+        CellId(format!("{name} {}", id.0.rsplit('+').next().unwrap()))
+    };
+    study.header.cells.iter_mut().for_each(|cell| cell.id = long(&cell.id));
+    study.header.baseline = study.header.cells[0].id.clone();
+    study.trials.iter_mut().for_each(|trial| trial.cell = long(&trial.cell));
+    let mail = render("netdev", &study, &Style::default());
+    let heads = mail.split("Performance counter stats for '").skip(1);
+    let titles: Vec<String> = heads.map(|head| words(head.split("):").next().unwrap())).collect();
+    assert_eq!(titles.len(), 6, "{mail}");
+    let names: BTreeSet<&String> = titles.iter().collect();
+    assert_eq!(names.len(), titles.len(), "{titles:#?}");
+    assert!(mail.lines().all(|line| line.len() <= 72), "{mail}");
+    for number in 1..=6 {
+        let one =
+            ReadOptions { format: Some("perf-stat"), table: Some(number), times: Times::LeftOut };
+        open("mail", one, &mut mail.as_bytes()).unwrap();
+    }
 }
 
 #[test]

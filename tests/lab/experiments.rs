@@ -1,6 +1,7 @@
 //! Experiment files: those that ship load and run, the documentation names all
 //! that can be written, and a study that was cut short goes on to the same end.
 
+use crate::isolated::isolated;
 use crate::running::{Running, said};
 use bytepath::record::{Cell, Study, Trial, TrialStatus};
 use bytepath::spec::{
@@ -418,4 +419,122 @@ fn command(arguments: &[&str]) -> Command {
 
 fn bytepath(arguments: &[&str]) -> (i32, String, String) {
     said(&mut command(arguments))
+}
+
+/// The doctor, a dry run and the study itself name the same cells that cannot run, for the same
+/// reasons, and the dry run ends as the study does.
+#[test]
+fn what_cannot_run_is_known_before_it_is_run() {
+    let _shared = shared();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, out) = (dir.path().join("x.toml"), dir.path().join("study"));
+    let experiment = "
+        baseline = { path = 'socket', cores = '0,0', hw-gro = false }
+        blocks = 1
+        design = 'trials'
+        warm-up = '0'
+        window = '100ms'
+        profile = 'none'
+        [factors]
+        path = ['socket', 'sendfile']
+        hw-gro = [false, true]
+        cores = ['0,0', '0,4000', 'none,vhost=0']
+    ";
+    std::fs::write(&file, experiment).unwrap();
+    let (code, _, errors) = bytepath(&["run", text(&file), "--out", text(&out), "--quiet"]);
+    assert_eq!(code, 0, "{errors}");
+    let study = load(&out).unwrap();
+    let refused = study.trials.iter().filter_map(|trial| match &trial.status {
+        TrialStatus::Unavailable { reason, .. } => Some((trial.cell.0.clone(), reason.clone())),
+        _ => None,
+    });
+    let refused: Vec<(String, String)> = refused.collect();
+    assert_eq!(refused.len(), 10, "two of twelve can run: {refused:#?}");
+
+    let (code, json, _) = bytepath(&["doctor", "--experiment", text(&file), "--json"]);
+    let doctor: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let words = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let listed = doctor["cells"].as_array().unwrap().iter();
+    let listed: Vec<_> = listed.map(|one| (words(&one["name"]), words(&one["reason"]))).collect();
+    assert_eq!((code, listed), (3, refused.clone()));
+
+    let (code, json, errors) = bytepath(&["run", text(&file), "--dry-run", "--json"]);
+    let plan: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let listed = plan["unable"].as_array().unwrap().iter();
+    let listed: Vec<_> =
+        listed.map(|one| (words(&one["cell"]), words(&one["fault"]["message"]))).collect();
+    let refused_count = refused.len();
+    assert_eq!((code, listed), (0, refused), "{errors}");
+    let ran = study.trials.len() - refused_count;
+    assert_eq!(plan["order"][0].as_array().unwrap().len(), ran, "the baseline again is one");
+    let seconds = |name: &str| plan[name].as_f64().unwrap();
+    assert_eq!(seconds("seconds"), seconds("seconds_per_trial") * ran as f64);
+
+    // What is requested by name must run.
+    let named = ["run", "--path", "socket", "--link", "wire:hw-gro=on", "--blocks", "1", "--quiet"];
+    let (code, _, errors) =
+        bytepath(&[&named[..], &["--out", text(&dir.path().join("no"))]].concat());
+    assert!(code != 0 && errors.contains("no hardware GRO"), "{errors}");
+    let (dry, plan, said) = bytepath(&[&named[..], &["--dry-run"]].concat());
+    assert_eq!((dry, said), (code, errors));
+    assert!(plan.contains("(cannot run)") && plan.contains("0 trials"), "{plan}");
+}
+
+/// What a namespace does not let a study set is named, and the study runs.
+#[test]
+fn settings_that_a_namespace_does_not_have_are_left_out_and_named() {
+    isolated(module_path!(), "inside_a_namespace_without_settings");
+}
+
+#[test]
+#[ignore = "started in a namespace by settings_that_a_namespace_does_not_have_are_left_out_and_named"]
+fn inside_a_namespace_without_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("study");
+    // Those of a machine are not for a test to change.
+    mount_read_only("/proc/sys/vm");
+    mount_read_only("/sys/kernel/mm");
+    let arguments = [&["run", "--path", "socket", "--settings", "battle-of-zcs"], TINY].concat();
+    let (code, _, errors) = bytepath(&[&arguments[..], &["--out", text(&out)]].concat());
+    assert_eq!(code, 0, "{errors}");
+    let study = load(&out).unwrap();
+    // A busy machine may reject what ran.
+    let ran = |status: &TrialStatus| {
+        matches!(status, TrialStatus::Measured | TrialStatus::Rejected { .. })
+    };
+    assert!(study.trials.iter().all(|trial| ran(&trial.status)), "{errors}");
+    let (left_out, made): (Vec<_>, Vec<_>) =
+        study.header.settings.iter().partition(|record| record.skipped.is_some());
+    let named = |name: &str| left_out.iter().any(|record| record.to_string().contains(name));
+    assert!(named("net.core.rmem_max") && named("vm.max_map_count"), "{left_out:#?}");
+    assert!(made.iter().any(|record| record.to_string().contains("net.ipv4.tcp_rmem")), "{made:?}");
+    assert!(errors.contains("not set: sysctl net.core.rmem_max"), "{errors}");
+}
+
+fn mount_read_only(folder: &str) {
+    for options in [&["--bind", folder, folder][..], &["-o", "remount,bind,ro", folder]] {
+        assert!(Command::new("mount").args(options).status().unwrap().success(), "{folder}");
+    }
+}
+
+/// A probe may be wrong about a host that it does not know: then a trial shows what it can do.
+#[test]
+fn what_a_probe_refuses_is_tried_on_request() {
+    let _shared = shared();
+    let dir = tempfile::tempdir().unwrap();
+    let run = |name: &str, flags: &[&str]| {
+        let out = dir.path().join(name);
+        let arguments =
+            ["run", "--path", "socket", "--path", "devmem", "--quiet", "--out", text(&out)];
+        let (code, _, errors) = bytepath(&[&arguments[..], TINY, flags].concat());
+        (code, errors, load(&out).ok())
+    };
+    let (code, errors, _) = run("asked", &[]);
+    assert!(code == 3 && errors.contains("devmem"), "{code} {errors}");
+    let (code, errors, study) = run("forced", &["--force"]);
+    let study = study.expect(&errors);
+    assert!(code == 5 && study.header.schedule.force, "{code} {errors}");
+    let failed = |trial: &&Trial| trial.cell.0 == "devmem";
+    let devmem = study.trials.iter().find(failed).expect(&errors);
+    assert!(matches!(devmem.status, TrialStatus::Failed { .. }), "{:?}", devmem.status);
 }

@@ -320,7 +320,9 @@ fn inside_a_dry_run_shows_every_setting() {
     }
     let said = text(&machine.bytepath(&["run", file, "--testbed", both, "--dry-run"]));
     assert!(
-        said.contains("cores=apart: cannot run here: feature pa rx-gro-hw=on: pa has no"),
+        said.contains(
+            "cores=together: cannot run here: cannot set 'feature pa rx-gro-hw=on': pa has no"
+        ),
         "{said}"
     );
     machine.is(&before, "after a dry run");

@@ -9,6 +9,7 @@ use bytepath::record::{Restoration, Setting, SettingValue, WantedSetting};
 use bytepath::settings::journal::{Begin, Entry, JOURNAL_SCHEMA};
 use bytepath::settings::{Applied, Machine, StateFolder, ThisMachine};
 use bytepath::sys::Roots;
+use bytepath::sys::netlink::{NapiTiming, Netlink};
 use bytepath_testing::skip;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,45 @@ fn a_renamed_device_is_restored_and_one_of_its_name_is_not() {
 #[test]
 fn two_journals_of_one_host_exclude_each_other() {
     in_namespaces("inside_two_journals");
+}
+
+#[test]
+fn polling_instances_get_back_what_each_had() {
+    in_namespaces("inside_polling_instances");
+}
+
+#[test]
+#[ignore = "started in namespaces by polling_instances_get_back_what_each_had"]
+fn inside_polling_instances() {
+    let _host = Host::new();
+    ip("link add poll0 type veth peer name poll1");
+    ip("link set poll0 up");
+    ip("link set poll1 up");
+    let index = bytepath::sys::device::index("poll0").unwrap();
+    let mut netlink = Netlink::new();
+    // Without GRO a veth has no instance.
+    let line = ["napi poll0 defer-hard-irqs=3 gro-flush-timeout=20000"];
+    let refused = applied(&line).err().unwrap().to_string();
+    assert!(refused.contains("no polling instance"), "{refused}");
+    netlink.set_features(index, &[("rx-gro", true)]).unwrap();
+    let before = netlink.napis(index).unwrap();
+    if before.is_empty() || before[0].timing == NapiTiming::default() {
+        return skip!("before Linux 6.13: {before:?}");
+    }
+    let applied = applied(&line).unwrap();
+    for napi in netlink.napis(index).unwrap() {
+        assert_eq!(napi.timing.defer_hard_irqs, Some(3));
+        assert_eq!(napi.timing.gro_flush_timeout, Some(20_000));
+        assert_eq!(napi.timing.irq_suspend_timeout, before[0].timing.irq_suspend_timeout);
+    }
+    assert!(
+        applied.records()[0].to_string().contains("defer-hard-irqs"),
+        "{:?}",
+        applied.records()
+    );
+    let rows = applied.undo();
+    assert!(is_restored(&rows), "{rows:?}");
+    assert_eq!(netlink.napis(index).unwrap(), before);
 }
 
 fn applied(lines: &[&str]) -> Result<Applied, bytepath::record::Fault> {

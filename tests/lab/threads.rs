@@ -78,6 +78,7 @@ macro_rules! made_up {
             transports: <$half as $crate::threads::MadeUp>::TRANSPORTS,
             check: |job, facts| $half($name).check(job, facts),
             nic_settings: |options, wire| $half($name).nic_settings(options, wire),
+            sizes_reads: true,
             open: |job, connection, group| $half($name).$open(job, connection, group),
         }
     };

@@ -40,6 +40,7 @@ pub const KINDS: &[&str] = &[
     "feature any0 rx-gro=on",
     "feature any0 tx-tcp-segmentation=off",
     "threaded-napi any0 on",
+    "napi any0 defer-hard-irqs=3 gro-flush-timeout=20000",
     "packet-limits any0 gso=60000 gro-ipv4=100000",
     "qdisc any0 pfifo",
     "rps any0 0",

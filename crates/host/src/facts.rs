@@ -352,6 +352,7 @@ pub(crate) fn settings(sys: &Path) -> Vec<(String, String)> {
     keep("power.perf", events.into_iter().map(|event| event.name).collect());
     let clock = pmu::offered(sys, "msr").into_iter().filter(|event| event.name == "aperf");
     keep("perf.aperf", clock.map(|event| event.name).collect());
+    keep("perf.dsa", pmu::units(sys, "dsa"));
     keep("power.hwmon", hwmon::whole(sys).iter().map(hwmon::Sensor::name).collect());
     all
 }

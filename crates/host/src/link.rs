@@ -18,11 +18,11 @@
 use super::nics::is_set;
 use super::sysctl;
 use bytepath_record::wire::LinkEnd;
-use bytepath_record::{Cpus, Fault, FaultKind, GRO, HW_GRO, LRO, LinkSettings};
+use bytepath_record::{Cpus, Fault, FaultKind, GRO, HW_GRO, LRO, LinkSettings, Netem};
 use bytepath_settings::offloads::is_tso;
 use bytepath_sys::namespace::Sysfs;
 use bytepath_sys::netlink::{Limits, Link, Napi, Netlink, Veth};
-use bytepath_sys::{Roots, procfs, tap};
+use bytepath_sys::{Roots, procfs, qdisc, tap};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
@@ -231,7 +231,8 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
     }
     netlink.set_up(link.index).map_err(|e| refused("bringing it up", &e))?;
     if let Some(kind) = discipline(link, settings) {
-        let set = netlink.replace_root_qdisc(link.index, kind, 0, &[]);
+        let options = settings.netem.map(|netem| on_its_way(netem).options()).unwrap_or_default();
+        let set = netlink.replace_root_qdisc(link.index, kind, 0, &options);
         set.map_err(|e| {
             let fault = refused(format!("setting the queueing discipline {kind}"), &e);
             match e.kind() {
@@ -246,10 +247,19 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
 /// The queueing discipline to be set; none leaves the device's own. A veth has none by
 /// itself; a tap has, so that even none has to be set.
 fn discipline<'a>(link: &Link, settings: &'a LinkSettings) -> Option<&'a str> {
+    if settings.netem.is_some() {
+        return Some("netem");
+    }
     match settings.qdisc.as_str() {
         "none" => (link.kind == tap::KIND && settings.tap.is_some()).then_some("noqueue"),
         kind => Some(kind),
     }
+}
+
+/// What the kernel is to do to packets, in its units.
+fn on_its_way(Netem { delay, rate, loss, reorder }: Netem) -> qdisc::Netem {
+    let rate = rate.map(|megabits| u64::from(megabits) * 1_000_000 / 8);
+    qdisc::Netem { delay: u64::from(delay) * 1000, rate, loss, reorder }
 }
 
 fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> Result<(), Fault> {

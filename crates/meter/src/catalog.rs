@@ -24,6 +24,7 @@ pub static CATALOG: &[&Meter] = &[
     &frequency::METER,
     &power::METER,
     &nvml::METER,
+    &idxd::METER,
     &counters::METER,
     &locks::METER,
     &handoffs::METER,

@@ -23,6 +23,7 @@ mod cpu;
 mod cstates;
 mod frequency;
 mod handoffs;
+mod idxd;
 mod ipis;
 mod link;
 mod locks;

@@ -268,6 +268,9 @@ pub struct LinkSettings {
     /// None keeps the device's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_length: Option<u32>,
+    /// What the link does to packets on their way, each way, in place of `qdisc`. None is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netem: Option<Netem>,
     /// What the tap is like that the frames go into. None is a link with two devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tap: Option<TapSettings>,
@@ -288,6 +291,23 @@ impl LinkSettings {
     pub fn is_asked(&self, name: &str) -> bool {
         self.asked.as_ref().is_none_or(|asked| asked.contains_key(name))
     }
+}
+
+/// A long, slow or bad link, as the discipline netem makes it (tc-netem(8)), at both ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Netem {
+    /// Microseconds that a packet takes, each way.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    pub delay: u32,
+    /// Megabits per second, each way; none is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u32>,
+    /// Packets of a million that are lost.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    pub loss: u32,
+    /// Packets of a million that are not delayed, and so overtake others.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    pub reorder: u32,
 }
 
 /// A link that ends in descriptors of the receiver's: those of a tap, which is the sender's
@@ -324,6 +344,7 @@ impl Default for LinkSettings {
             wmem: Some(768 << 10),
             qdisc: "pfifo".into(),
             queue_length: None,
+            netem: None,
             tap: None,
             threaded_napi: true,
             rps: None,

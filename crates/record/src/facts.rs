@@ -95,6 +95,10 @@ pub const LINK_DEVICE: &str = "link.device";
 /// See [`LINK_DEVICE`].
 pub const LINK_NODE: &str = "link.node";
 
+/// The fact that has the connection by which ssh(1) reached the host, as sshd(8) has it in its
+/// variable: address and port of the client, then of the server.
+pub const SSH_CONNECTION: &str = "ssh.connection";
+
 /// What the process may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Privileges {

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod cell;
+mod cell_name;
 mod clocks;
 mod facts;
 mod fault;
@@ -35,10 +36,14 @@ pub mod wire;
 mod work;
 
 pub use cell::{
-    Activity, Cell, CellId, Half, LinkSettings, Protocol, Stream, TapSettings, Tls, Touch, is_model,
+    Activity, Cell, CellId, Half, LinkSettings, Netem, Protocol, Stream, TapSettings, Tls, Touch,
+    is_model,
 };
+pub use cell_name::{shared_levels, without_levels};
 pub use clocks::{Clocks, HostClock};
-pub use facts::{Attempt, Facts, LINK_DEVICE, LINK_NODE, Outcome, Privileges, Support};
+pub use facts::{
+    Attempt, Facts, LINK_DEVICE, LINK_NODE, Outcome, Privileges, SSH_CONNECTION, Support,
+};
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};
 pub use fragments::{FEW, FREED_AT_ONCE, FragmentCounts};
@@ -64,9 +69,9 @@ pub use published::{
 pub use reach::{Contact, Met, Passage, Ports, Route};
 pub use reading::{Aggregation, MOST_VALUES, Reading, Scope, Series, Unit};
 pub use setting::{
-    Channels, Coalescing, Cpus, DeviceName, FlowRule, GRO, HW_GRO, IdleChoice, LRO, PacketLimits,
-    Restoration, RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split,
-    SysctlName, TapFlags, WantedSetting, Word,
+    Channels, Coalescing, Cpus, DeviceName, FlowRule, GRO, HW_GRO, IdleChoice, LRO, NapiTiming,
+    PacketLimits, Restoration, RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord,
+    SettingValue, Split, SysctlName, TapFlags, WantedSetting, Word,
 };
 pub use study::{
     Budget, CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader,

@@ -19,7 +19,7 @@ mod words;
 pub use kinds::SETTING_FORMS;
 pub use names::{Cpus, DeviceName, SysctlName, Word};
 pub use outcome::{Restoration, RestorationRow, SettingRecord, SettingValue, WantedSetting};
-pub use parts::{Channels, Coalescing, PacketLimits, Rings, TapFlags};
+pub use parts::{Channels, Coalescing, NapiTiming, PacketLimits, Rings, TapFlags};
 
 use super::Fault;
 use schemars::JsonSchema;
@@ -71,6 +71,15 @@ pub enum Setting {
         /// What is set; at least one of them.
         #[serde(flatten)]
         coalescing: Coalescing,
+    },
+    /// When the polling instances of a device poll and interrupt (netdev netlink, NAPI_SET,
+    /// Linux 6.13; Documentation/networking/napi.rst), all of them alike.
+    Napi {
+        /// The device.
+        device: DeviceName,
+        /// What is set; at least one of them.
+        #[serde(flatten)]
+        timing: NapiTiming,
     },
     /// The table by which a device spreads flows over its receive queues
     /// (`ethtool -X DEVICE equal N`): evenly over the queues 0 to N - 1. Queues

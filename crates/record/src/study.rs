@@ -127,6 +127,9 @@ pub struct Schedule {
     /// such trials, marked ([`Trial::disturbances`](crate::Trial)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_interference: Option<f64>,
+    /// Whether cells run although a probe of their hosts refuses them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 impl Schedule {
@@ -142,6 +145,7 @@ impl Schedule {
             budget: None,
             until_sure: false,
             max_interference: None,
+            force: false,
         }
     }
 

@@ -1,11 +1,18 @@
 //! The formats of reports on a study.
 
-use crate::formats::{csv, json, netdev, parquet, rows, text};
+use crate::formats::{csv, json, ktap, netdev, parquet, rows, text};
 use crate::render::html;
 use crate::report::Report;
 
-pub static CATALOG: &[&Report] =
-    &[&text::FORMAT, &netdev::FORMAT, &html::FORMAT, &json::FORMAT, &csv::FORMAT, &parquet::FORMAT];
+pub static CATALOG: &[&Report] = &[
+    &text::FORMAT,
+    &netdev::FORMAT,
+    &html::FORMAT,
+    &json::FORMAT,
+    &csv::FORMAT,
+    &parquet::FORMAT,
+    &ktap::FORMAT,
+];
 
 /// The format with this name.
 pub fn find(name: &str) -> Option<&'static Report> {

@@ -8,9 +8,9 @@ use bytepath_record::{
 };
 use bytepath_sys::ethtool::{Channels, Coalescing, DataSplit, Rings};
 use bytepath_sys::flow_steering::{self as steering, Rule};
-use bytepath_sys::netlink::{Limits, Netlink};
+use bytepath_sys::netlink::{Limits, NapiTiming, Netlink};
 use bytepath_sys::tap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 pub(super) fn feature<'s>(device: &'s DeviceName, feature: &'s Word, on: bool) -> Access<'s> {
@@ -128,6 +128,59 @@ pub(super) fn coalescing<'s>(setting: &'s Setting, device: &'s DeviceName) -> Ac
         },
         ..Access::parts(setting, device, read, write)
     }
+}
+
+/// Parts are named by the place of the instance among those of the device: `0 defer-hard-irqs`. An
+/// instance that comes back with its queue has the number and the values that it had.
+pub(super) fn napi<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<'s> {
+    let read = |nic: &mut Nic| {
+        let mut napis = nic.query(Netlink::napis)?;
+        napis.sort_by_key(|napi| napi.id);
+        let mut parts = SettingValue::default();
+        for (at, NapiTiming { defer_hard_irqs, gro_flush_timeout, irq_suspend_timeout }) in
+            napis.iter().map(|napi| napi.timing).enumerate()
+        {
+            let of_instance = value([
+                ("defer-hard-irqs", defer_hard_irqs),
+                ("gro-flush-timeout", gro_flush_timeout),
+                ("irq-suspend-timeout", irq_suspend_timeout),
+            ]);
+            let named =
+                of_instance.0.into_iter().map(|(name, text)| (format!("{at} {name}"), text));
+            parts.0.extend(named);
+        }
+        Ok(parts)
+    };
+    let goal = move |before: &SettingValue| {
+        let numbers = before.0.keys().filter_map(|name| name.split(' ').next());
+        let instances: BTreeSet<&str> = numbers.collect();
+        if instances.is_empty() {
+            let text = format!("{device} has no polling instance that can be set");
+            return Err(Fault::unsupported(text).remedy(
+                "bring it up; boot Linux 6.13 or later; a veth has one with gro=on alone",
+            ));
+        }
+        let wanted = |at| {
+            let parts = setting.parts().into_iter();
+            parts.map(move |(name, text)| (format!("{at} {name}"), text))
+        };
+        Ok(SettingValue(instances.into_iter().flat_map(wanted).collect()))
+    };
+    let write = |nic: &mut Nic, to: &SettingValue| {
+        let mut napis = nic.netlink.napis(nic.link.index)?;
+        napis.sort_by_key(|napi| napi.id);
+        for (at, napi) in napis.iter().enumerate() {
+            let part = |name: &str| number(to, &format!("{at} {name}"));
+            let timing = NapiTiming {
+                defer_hard_irqs: part("defer-hard-irqs"),
+                gro_flush_timeout: part("gro-flush-timeout"),
+                irq_suspend_timeout: part("irq-suspend-timeout"),
+            };
+            nic.netlink.set_napi(napi.id, &timing)?;
+        }
+        Ok(())
+    };
+    Access::calls(device, read, goal, write)
 }
 
 pub(super) fn spread(device: &DeviceName, queues: u32) -> Access<'_> {

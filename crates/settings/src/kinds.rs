@@ -26,6 +26,7 @@ pub(super) fn access(setting: &Setting) -> Access<'_> {
         Setting::Rings { device, .. } => device::rings(setting, device),
         Setting::Channels { device, .. } => device::channels(setting, device),
         Setting::Coalescing { device, .. } => device::coalescing(setting, device),
+        Setting::Napi { device, .. } => device::napi(setting, device),
         Setting::Spread { device, queues } => device::spread(device, *queues),
         Setting::Flow { device, rule } => device::flow(device, rule),
         Setting::PacketLimits { device, limits } => device::packet_limits(device, limits),

@@ -2,7 +2,7 @@
 
 use super::options::{TypedOption, find, resolve, split, usage};
 use bytepath_record::OptionKind::{AutoSize, Choice, Count, Flag, WordCount};
-use bytepath_record::{Fault, LinkSettings, OptionSpec, Options, TapSettings};
+use bytepath_record::{Fault, LinkSettings, Netem, OptionSpec, Options, TapSettings};
 
 /// What can be set of the link.
 pub const LINK_OPTIONS: &[OptionSpec] = &[
@@ -26,6 +26,14 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
         .help("queue before the device; none (noqueue) drops what a full ring cannot take"),
     OptionSpec::new("queue-length", WordCount("auto", 1, 65536), "auto")
         .help("txqueuelen, packets: the length of a pfifo, and of a tap's rings"),
+    OptionSpec::new("delay", Count(0, 10_000_000), "0")
+        .help("microseconds that a packet takes, each way (netem, in place of qdisc)"),
+    OptionSpec::new("rate", WordCount("none", 1, 4_000_000), "none")
+        .help("megabits per second, each way (netem)"),
+    OptionSpec::new("loss", Count(0, 1_000_000), "0")
+        .help("packets of a million that are lost (netem)"),
+    OptionSpec::new("reorder", Count(0, 1_000_000), "0")
+        .help("packets of a million that overtake others; requires delay (netem)"),
     OptionSpec::new("queues", Count(1, 64), "1")
         .help("tap: number of queues, each with a ring and a sink thread"),
     OptionSpec::new("backpressure", Flag, "off")
@@ -135,6 +143,9 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
         return Err(usage(format!("only tap links have {key}, and {name} is not one"))
             .remedy(format!("choose --link {TAP}:{key}=...")));
     }
+    if let Some(netem) = settings.netem {
+        check_netem(netem, preset, &settings, &typed_options)?;
+    }
     let tap = settings.tap.unwrap_or_default();
     if tap.macvtap && tap.backpressure {
         let text = "a macvtap has no back-pressure: it drops what its ring cannot hold";
@@ -155,8 +166,40 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
     Ok((settings, difference(preset, &of_preset, &typed_options)))
 }
 
+/// Refuses what netem does not do, and links that are not made here.
+fn check_netem(
+    netem: Netem,
+    preset: &Preset,
+    settings: &LinkSettings,
+    typed_options: &[TypedOption],
+) -> Result<(), Fault> {
+    if preset.name == GIVEN || settings.tap.is_some() {
+        let text = format!(
+            "delay, rate, loss and reorder are for links that are made, not {}",
+            preset.name
+        );
+        return Err(usage(text).remedy("choose --link wire:delay=... or nic:delay=..."));
+    }
+    if netem.reorder > 0 && netem.delay == 0 {
+        let text = "reorder lets packets overtake those that are delayed, and delay is 0";
+        return Err(usage(text).remedy("add delay=MICROSECONDS"));
+    }
+    if typed_options.iter().any(|(key, _)| key == "qdisc") {
+        let text = "delay, rate, loss and reorder take the place of the queueing discipline";
+        return Err(usage(text).remedy("leave out qdisc"));
+    }
+    Ok(())
+}
+
 fn settings(preset: &str, options: &Options) -> LinkSettings {
     let number = |name: &str| options.number(name).map(|n| n as u32);
+    let count = |name: &str| number(name).unwrap_or(0);
+    let netem = Netem {
+        delay: count("delay"),
+        rate: number("rate"),
+        loss: count("loss"),
+        reorder: count("reorder"),
+    };
     let tap = TapSettings {
         queues: number("queues").unwrap_or(1),
         backpressure: options.flag("backpressure"),
@@ -177,6 +220,7 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
         },
         qdisc: options.word("qdisc").to_owned(),
         queue_length: number("queue-length"),
+        netem: (netem != Netem::default()).then_some(netem),
         tap: [TAP, MACVTAP].contains(&preset).then_some(tap),
         gso_max: number("gso-max"),
         gro_max: number("gro-max"),
@@ -260,6 +304,25 @@ mod tests {
             ("offload:backpressure=on", "have backpressure"),
             ("macvtap:backpressure=on", "a macvtap has no back-pressure"),
             ("tap:uso=on", "uso requires vnet-header"),
+        ] {
+            let fault = parse_link(link).unwrap_err();
+            assert!(fault.message.contains(words) && fault.remedy.is_some(), "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_long_and_bad_link_is_one_that_is_made() {
+        let (settings, difference) =
+            parse_link("wire:delay=5000,rate=1000,loss=100,reorder=1000,wmem=auto").unwrap();
+        let netem = Netem { delay: 5000, rate: Some(1000), loss: 100, reorder: 1000 };
+        assert_eq!(settings.netem, Some(netem));
+        assert_eq!(difference, "delay=5000,loss=100,rate=1000,reorder=1000,wmem=auto");
+        assert_eq!(parse_link("wire:delay=0,loss=0").unwrap().0.netem, None);
+        for (link, words) in [
+            ("given:delay=5", "links that are made"),
+            ("tap:loss=5", "links that are made"),
+            ("wire:reorder=5", "delay is 0"),
+            ("wire:delay=5,qdisc=fq", "take the place of the queueing discipline"),
         ] {
             let fault = parse_link(link).unwrap_err();
             assert!(fault.message.contains(words) && fault.remedy.is_some(), "{fault}");

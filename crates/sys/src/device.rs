@@ -2,6 +2,7 @@
 //! it has, and which driver it is of. Asked by netlink, because sysfs shows the
 //! devices of the namespace that it was mounted in, which need not be ours.
 
+use super::ethtool::DataSplit;
 use super::netlink::{Netlink, named};
 use netlink_bindings::netdev::{self, QueueType};
 use netlink_socket2::NetlinkSocket;
@@ -69,6 +70,15 @@ pub fn driver(name: &str) -> io::Result<Option<String>> {
     let target = fs::read_link(folder.join("driver")).ok();
     let driver = target.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy());
     Ok(Some(driver.map_or_else(|| "unknown".into(), |name| name.into_owned())))
+}
+
+/// Whether a device puts headers into buffers of their own now; false if its driver does not tell.
+pub fn splits_headers(name: &str) -> io::Result<bool> {
+    match Netlink::new().rings(index(name)?) {
+        Ok(rings) => Ok(rings.tcp_data_split == Some(DataSplit::Enabled)),
+        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// Numbers of the message-signalled interrupts of such a device, those that are not of its

@@ -8,6 +8,7 @@
 use super::bridge::up;
 use super::bytes::u32_at;
 use super::route_request::push_attribute;
+use netlink_bindings::netdev::PushNapi;
 use netlink_bindings::traits::{NetlinkRequest, Pusher};
 use netlink_bindings::{ethtool, netdev, rt_addr, rt_link};
 use netlink_socket2::{NetlinkSocket, ReplyError};
@@ -117,6 +118,19 @@ pub struct Napi {
     pub thread: Option<u32>,
     /// Number of its interrupt, where it has one.
     pub interrupt: Option<u32>,
+    pub timing: NapiTiming,
+}
+
+/// When a NAPI instance polls and interrupts (Documentation/networking/napi.rst, Linux 6.13). None
+/// in an answer: the kernel does not tell. None in a change: it stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NapiTiming {
+    /// Polls in a row that find nothing before interrupts are allowed again.
+    pub defer_hard_irqs: Option<u32>,
+    /// Nanoseconds.
+    pub gro_flush_timeout: Option<u32>,
+    /// Nanoseconds.
+    pub irq_suspend_timeout: Option<u32>,
 }
 
 /// Packets that a device has counted since it was made (`struct rtnl_link_stats64`).
@@ -378,8 +392,30 @@ impl Netlink {
         request.encode().push_ifindex(index);
         self.dump(&request, |napi| {
             let id = napi.get_id().map_err(undecodable)?;
-            Ok(Some(Napi { id, thread: napi.get_pid().ok(), interrupt: napi.get_irq().ok() }))
+            let timing = NapiTiming {
+                defer_hard_irqs: napi.get_defer_hard_irqs().ok(),
+                gro_flush_timeout: napi.get_gro_flush_timeout().ok(),
+                irq_suspend_timeout: napi.get_irq_suspend_timeout().ok(),
+            };
+            Ok(Some(Napi {
+                id,
+                thread: napi.get_pid().ok(),
+                interrupt: napi.get_irq().ok(),
+                timing,
+            }))
         })
+    }
+
+    /// Sets when a NAPI instance polls and interrupts; what is none stays as it is. EINVAL: before
+    /// Linux 6.13; EPERM: without CAP_NET_ADMIN.
+    pub fn set_napi(&mut self, id: u32, timing: &NapiTiming) -> io::Result<()> {
+        let NapiTiming { defer_hard_irqs, gro_flush_timeout, irq_suspend_timeout } = *timing;
+        let mut request = netdev::Request::new().op_napi_set_do();
+        let change = request.encode().push_id(id);
+        let change = put(change, defer_hard_irqs, PushNapi::push_defer_hard_irqs);
+        let change = put(change, gro_flush_timeout, PushNapi::push_gro_flush_timeout);
+        drop(put(change, irq_suspend_timeout, PushNapi::push_irq_suspend_timeout));
+        acknowledged(&mut self.socket, &request)
     }
 
     /// Bit number and name of every feature the running kernel knows.

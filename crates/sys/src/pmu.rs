@@ -24,6 +24,15 @@ pub struct Offered {
     pub cpus: Vec<u32>,
 }
 
+/// The units of a kind, which are numbered: "dsa0", "dsa2".
+pub fn units(sys: &Path, kind: &str) -> Vec<String> {
+    let is_one = |name: &String| {
+        let number = name.strip_prefix(kind).unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
+    };
+    attribute::names(&sys.join("bus/event_source/devices")).into_iter().filter(is_one).collect()
+}
+
 /// Every event that a unit below `sys` offers; empty if there is no such unit.
 pub fn offered(sys: &Path, unit: &str) -> Vec<Offered> {
     let folder = sys.join("bus/event_source/devices").join(unit);

@@ -38,6 +38,47 @@ const TCA_STATS_QUEUE: u16 = 3;
 /// Bytes of `struct tcmsg`: family and padding, device, handle, parent, info.
 const HEADER: usize = 20;
 
+/// What netem does to packets (net/sched/sch_netem.c).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Netem {
+    /// Nanoseconds that a packet is kept.
+    pub delay: u64,
+    /// Bytes a second; none is no limit.
+    pub rate: Option<u64>,
+    /// Parts of a million that are lost, and that are not delayed.
+    pub loss: u32,
+    pub reorder: u32,
+}
+
+impl Netem {
+    /// Its options: `struct tc_netem_qopt` and attributes (linux/pkt_sched.h).
+    pub fn options(&self) -> Vec<u8> {
+        // Packets that are kept: those of a second at 100 Gbit/s in packets of 64 KiB.
+        const LIMIT: u32 = 200_000;
+        const TCA_NETEM_REORDER: u16 = 3;
+        const TCA_NETEM_RATE: u16 = 6;
+        const TCA_NETEM_RATE64: u16 = 8;
+        const TCA_NETEM_LATENCY64: u16 = 10;
+        let part =
+            |millionths: u32| (u64::from(u32::MAX) * u64::from(millionths) / 1_000_000) as u32;
+        // Every packet may be one that overtakes, with that probability.
+        let gap = u32::from(self.reorder > 0);
+        let mut options = words(&[0, LIMIT, part(self.loss), gap, 0, 0]);
+        push_attribute(&mut options, TCA_NETEM_LATENCY64, &self.delay.to_ne_bytes());
+        if self.reorder > 0 {
+            push_attribute(&mut options, TCA_NETEM_REORDER, &words(&[part(self.reorder), 0]));
+        }
+        if let Some(rate) = self.rate {
+            let low = u32::try_from(rate).unwrap_or(u32::MAX);
+            push_attribute(&mut options, TCA_NETEM_RATE, &words(&[low, 0, 0, 0]));
+            if low == u32::MAX {
+                push_attribute(&mut options, TCA_NETEM_RATE64, &rate.to_ne_bytes());
+            }
+        }
+        options
+    }
+}
+
 impl Netlink {
     /// The qdiscs of a device that is up; a device that is down
     /// has none.

@@ -74,6 +74,9 @@ pub struct HalfPath<Open = ()> {
     /// What has to be set on a NIC before this half with these options can be opened over it, in
     /// this order. Pure; nothing is set here, and nothing is requested on a virtual device.
     pub nic_settings: fn(&Options, &Wire) -> Result<Vec<Setting>, Fault>,
+    /// Whether reads have a size: what has arrived is delivered whole by a half whose memory the
+    /// kernel fills by itself.
+    pub sizes_reads: bool,
     /// Opens it for one flow: all memory is taken and touched here.
     pub open: Open,
 }
@@ -101,7 +104,13 @@ impl HalfPath<OpenRx> {
 impl<Open: Copy> HalfPath<Open> {
     const fn new(check: fn(&HalfConfig, &Facts) -> Support, open: Open) -> Self {
         let nic_settings = |_: &Options, _: &Wire| Ok(Vec::new());
-        HalfPath { options: &[], transports: &[KERNEL_TCP], check, nic_settings, open }
+        let (options, transports, sizes_reads) = (&[], &[KERNEL_TCP], true);
+        HalfPath { options, transports, check, nic_settings, sizes_reads, open }
+    }
+
+    /// The same half, which delivers what has arrived whole.
+    pub const fn without_read_size(self) -> Self {
+        HalfPath { sizes_reads: false, ..self }
     }
 
     pub const fn with_options(self, options: &'static [OptionSpec]) -> Self {
@@ -119,8 +128,8 @@ impl<Open: Copy> HalfPath<Open> {
     }
 
     fn description(self) -> HalfPath {
-        let HalfPath { options, transports, check, nic_settings, .. } = self;
-        HalfPath { options, transports, check, nic_settings, open: () }
+        let HalfPath { options, transports, check, nic_settings, sizes_reads, .. } = self;
+        HalfPath { options, transports, check, nic_settings, sizes_reads, open: () }
     }
 }
 

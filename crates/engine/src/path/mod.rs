@@ -43,7 +43,7 @@ pub use catalog::{
     CATALOG, FRAME_PAIRS, PAIRS, Pair, TAP_PAIRS, find, has_vhost_worker, of_end, transport,
 };
 pub use half::{DataPath, HalfPath, OpenRx, OpenTx, Opened, Wire};
-pub use nic::{OwnQueues, header_split, splits_by_merging, spread_ports, steering};
+pub use nic::{OwnQueues, header_split, splits_by_merging, spread_ports, steering, wanted};
 pub use tls::{encrypts, support as tls_support};
 pub use userspace::offloaded;
 

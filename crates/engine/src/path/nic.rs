@@ -7,7 +7,7 @@ use super::Wire;
 use crate::workload::HalfConfig;
 use bytepath_record::{
     Channels, DeviceName, Fault, FlowRule, HW_GRO, OptionKind, OptionSpec, Options, Ports, Rings,
-    Setting, Split, Support, Word,
+    Setting, Split, Support, WantedSetting, Word,
 };
 
 /// How many receive queues flows are spread over: flow i comes by the queue i modulo their number.
@@ -82,17 +82,26 @@ pub(super) fn own_queues(
     Ok(more.into_iter().chain(rest).collect())
 }
 
-/// What has a device put headers into buffers of their own.
+/// What has a device put headers into buffers of their own, of packets of any size.
 pub fn header_split(wire: &Wire) -> Result<Vec<Setting>, Fault> {
     let device = DeviceName::new(wire.device)?;
-    // Drivers without a threshold always split, and refuse the setting.
-    let hds_thresh = THRESHOLD.contains(&wire.driver).then_some(0);
-    let rings = Rings { tcp_data_split: Some(Split::On), hds_thresh, ..Rings::default() };
+    let split = Rings { tcp_data_split: Some(Split::On), ..Rings::default() };
+    let any_size = Rings { hds_thresh: Some(0), ..Rings::default() };
     let merging = splits_by_merging(wire.driver).then(|| Word::new(HW_GRO)).transpose()?;
     let merging =
         merging.map(|feature| Setting::Feature { device: device.clone(), feature, on: true });
-    let split = Setting::Rings { device, rings };
-    merging.into_iter().chain([split]).map(Setting::checked).collect()
+    let rings = [split, any_size].map(|rings| Setting::Rings { device: device.clone(), rings });
+    merging.into_iter().chain(rings).map(Setting::checked).collect()
+}
+
+/// A setting of a NIC as it is wanted: a driver without a threshold of header split (mlx5, gve)
+/// splits packets of any size, and refuses one.
+pub fn wanted(setting: Setting) -> WantedSetting {
+    let is_threshold = |rings: &Rings| {
+        rings.hds_thresh.is_some() && Rings { hds_thresh: None, ..*rings } == Rings::default()
+    };
+    let optional = matches!(&setting, Setting::Rings { rings, .. } if is_threshold(rings));
+    WantedSetting { optional, ..WantedSetting::from(setting) }
 }
 
 /// Whether a driver splits headers only where its hardware GRO is on.
@@ -143,7 +152,3 @@ pub fn spread_ports(flows: u32) -> Ports {
 
 /// The first of them: below those that kernels give to others (`ip_local_port_range`).
 const SPREAD: u16 = 21_000;
-
-/// Drivers whose header split has a threshold (`ethtool_ops.supported_ring_params`
-/// with `ETHTOOL_RING_USE_HDS_THRS`).
-const THRESHOLD: &[&str] = &["bnxt_en", "fbnic", "zcnic"];

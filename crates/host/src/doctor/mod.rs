@@ -190,9 +190,6 @@ fn cpus(facts: &Facts, all: &mut Findings) {
     }
 }
 
-/// Mappings of 4 KiB in a gigabyte; less is the kernel's default of 65530 and its like.
-const MAPPINGS: u64 = 1 << 18;
-
 /// Kernel options that check at run time what others take for granted.
 const DEBUG: &[(&str, &str)] = &[
     ("KASAN", "every memory access is checked: several times slower"),
@@ -360,17 +357,10 @@ fn others(facts: &Facts, moment: &Moment, all: &mut Findings) {
             all.note(format!("there is no {device}"), effect, command);
         }
     }
-    if let Some(maps) = facts.number::<u64>("vm.max_map_count").filter(|maps| *maps < MAPPINGS) {
-        all.note(
-            format!("vm.max_map_count is {maps}"),
-            "a receiver that maps pieces of 4 KiB (tcp-zerocopy-receive) runs out of mappings",
-            "sysctl -w vm.max_map_count=524240",
-        );
-    }
     if facts.setting("vm.nr_hugepages") == Some("0") {
         all.note(
             "no huge pages are reserved (vm.nr_hugepages = 0)",
-            "receive areas of zcrx and devmem fall back to small pages",
+            "what requires them cannot run (zcrx:memory=huge, devmem:memory=udmabuf-huge)",
             "sysctl -w vm.nr_hugepages=64",
         );
     }

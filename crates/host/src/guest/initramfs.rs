@@ -238,6 +238,7 @@ const GUEST_MODULES: &[(&str, bool)] = &[
     ("macvtap", false),
     ("sch_fq_codel", false),
     ("sch_fq", false),
+    ("sch_netem", false),
     ("vhost_net", false),
     ("pktgen", false),
     ("tls", false),

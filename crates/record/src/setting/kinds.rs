@@ -7,6 +7,7 @@ use super::words::{Words, flag, not_a_number, number, wrong};
 use super::{Cpus, DeviceName, FlowRule, IdleChoice, Setting, SysctlName, Word, names};
 use crate::{Fault, joined, unit};
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 
 /// Form and example of each kind that a person may type, in the order in which help texts show
 /// them. The first word of a form is the name of its kind.
@@ -23,6 +24,11 @@ pub const SETTING_FORMS: &[(&str, &str)] = &[
         "coalescing DEVICE [rx-usecs=N] [rx-frames=N] [tx-usecs=N] [tx-frames=N] \
                [adaptive-rx=on|off] [adaptive-tx=on|off]",
         "when a device interrupts: coalescing eth0 adaptive-rx=off rx-usecs=30",
+    ),
+    (
+        "napi DEVICE [defer-hard-irqs=N] [gro-flush-timeout=NS] [irq-suspend-timeout=NS]",
+        "when polling instances poll and interrupt: napi eth0 defer-hard-irqs=50 \
+         gro-flush-timeout=20000",
     ),
     ("spread DEVICE queues=N", "receive flows over the first N queues only: spread eth0 queues=7"),
     (
@@ -71,6 +77,7 @@ pub(super) fn parse(kind: &str, words: &mut Words) -> Result<Setting, Fault> {
         "coalescing" => {
             Setting::Coalescing { device: words.device()?, coalescing: Parts::parse(words)? }
         }
+        "napi" => Setting::Napi { device: words.device()?, timing: Parts::parse(words)? },
         "spread" => Setting::Spread { device: words.device()?, queues: words.required("queues")? },
         "flow" => Setting::Flow { device: words.device()?, rule: FlowRule::parse(words)? },
         "mtu" => {
@@ -126,6 +133,7 @@ impl fmt::Display for Setting {
             }
             Setting::Rings { device, .. } => write!(f, "rings {device}{}", self.pairs('=')),
             Setting::Channels { device, .. } => write!(f, "channels {device}{}", self.pairs('=')),
+            Setting::Napi { device, .. } => write!(f, "napi {device}{}", self.pairs('=')),
             Setting::Coalescing { device, .. } => {
                 write!(f, "coalescing {device}{}", self.pairs('='))
             }
@@ -178,6 +186,7 @@ macro_rules! device_of {
             | Setting::Rings { device, .. }
             | Setting::Channels { device, .. }
             | Setting::Coalescing { device, .. }
+            | Setting::Napi { device, .. }
             | Setting::Spread { device, .. }
             | Setting::Flow { device, .. }
             | Setting::Mtu { device, .. }
@@ -204,6 +213,13 @@ impl Setting {
             Setting::Rings { device, .. } => format!("ethtool -G {device}{}", self.pairs(' ')),
             Setting::Channels { device, .. } => format!("ethtool -L {device}{}", self.pairs(' ')),
             Setting::Coalescing { device, .. } => format!("ethtool -C {device}{}", self.pairs(' ')),
+            Setting::Napi { device, timing } => {
+                let part = |(name, value): (&str, String)| format!("\"{name}\": {value}");
+                let parts = joined(timing.parts().into_iter().map(part), ", ");
+                format!(
+                    "ynl --family netdev --do napi-set --json '{{\"id\": ID, {parts}}}' # each of {device}"
+                )
+            }
             Setting::Spread { device, queues } => format!("ethtool -X {device} equal {queues}"),
             Setting::Flow { device, rule } => rule.command(device),
             Setting::Mtu { device, bytes } => format!("ip link set dev {device} mtu {bytes}"),
@@ -281,6 +297,7 @@ impl Setting {
             Setting::Rings { .. }
             | Setting::Channels { .. }
             | Setting::Coalescing { .. }
+            | Setting::Napi { .. }
             | Setting::PacketLimits { .. }
             | Setting::TapFlags { .. } => self.parts().is_empty().then(|| "it sets nothing".into()),
             Setting::Spread { queues: 0, .. } => Some("flows must go to at least one queue".into()),
@@ -329,6 +346,7 @@ impl Setting {
             Setting::Rings { rings, .. } => rings.parts(),
             Setting::Channels { channels, .. } => channels.parts(),
             Setting::Coalescing { coalescing, .. } => coalescing.parts(),
+            Setting::Napi { timing, .. } => timing.parts(),
             Setting::PacketLimits { limits, .. } => limits.parts(),
             Setting::TapFlags { flags, .. } => flags.parts(),
             _ => Vec::new(),
@@ -343,6 +361,18 @@ impl Setting {
 }
 
 impl FlowRule {
+    /// Whether it selects packets between these.
+    pub fn selects(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        let is = |wanted: Option<IpAddr>, is: SocketAddr| wanted.is_none_or(|ip| ip == is.ip());
+        let port =
+            |wanted: Option<u16>, is: SocketAddr| wanted.is_none_or(|port| port == is.port());
+        self.ipv6 == to.is_ipv6()
+            && is(self.source, from)
+            && is(self.destination, to)
+            && port(self.source_port, from)
+            && port(self.destination_port, to)
+    }
+
     fn parse(words: &mut Words) -> Result<Self, Fault> {
         let (source, destination) = (words.address("src")?, words.address("dst")?);
         let ipv6 = words.take_plain("ipv6");

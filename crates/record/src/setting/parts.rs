@@ -84,6 +84,16 @@ parts! {
         adaptive_tx: bool = ("adaptive-tx", flag),
     }
 
+    /// What [`Setting::Napi`](super::Setting::Napi) sets of each instance; `None` leaves it alone.
+    NapiTiming {
+        /// Polls in a row that find nothing before interrupts are allowed again.
+        defer_hard_irqs: u32 = ("defer-hard-irqs", number),
+        /// Nanoseconds until it polls although nothing interrupts, and GRO lets go of packets.
+        gro_flush_timeout: u32 = ("gro-flush-timeout", number),
+        /// Nanoseconds for which a busy-polling program that finds something keeps interrupts off.
+        irq_suspend_timeout: u32 = ("irq-suspend-timeout", number),
+    }
+
     /// What [`Setting::PacketLimits`](super::Setting::PacketLimits) sets, in bytes; `None` leaves it alone.
     PacketLimits {
         /// Sent, IPv6. Up to 65536 it sets the one of IPv4, too.

@@ -15,6 +15,11 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("channels eth0 combined=8", "ethtool -L eth0 combined 8"),
     ("coalescing eth0 rx-usecs=30 adaptive-rx=off", "ethtool -C eth0 rx-usecs 30 adaptive-rx off"),
+    (
+        "napi eth0 defer-hard-irqs=50 gro-flush-timeout=20000",
+        "ynl --family netdev --do napi-set --json '{\"id\": ID, \"defer-hard-irqs\": 50, \
+         \"gro-flush-timeout\": 20000}' # each of eth0",
+    ),
     ("spread eth0 queues=7", "ethtool -X eth0 equal 7"),
     ("flow eth0 dst-port=5201 queue=7", "ethtool -N eth0 flow-type tcp4 dst-port 5201 action 7"),
     (
@@ -86,6 +91,10 @@ const STORED: &[(&str, &str)] = &[
     (
         "coalescing eth0 rx-usecs=30 adaptive-rx=off",
         r#"{"kind":"coalescing","device":"eth0","rx-usecs":30,"adaptive-rx":false}"#,
+    ),
+    (
+        "napi eth0 irq-suspend-timeout=20000000",
+        r#"{"kind":"napi","device":"eth0","irq-suspend-timeout":20000000}"#,
     ),
     ("spread eth0 queues=7", r#"{"kind":"spread","device":"eth0","queues":7}"#),
     (

@@ -1,7 +1,7 @@
 //! The difference of two profiles as a table.
 
 use crate::document::Document;
-use crate::sections::ranking::{self, INTERVALS, decimals};
+use crate::sections::ranking::{self, INTERVALS, Labels, decimals};
 use crate::sections::symptoms;
 use crate::wording::figures::{amount, number, percent, plural};
 use bytepath_profile::diff::{Diff, GroupBy, Measure, Pair, RankingLine, Side};
@@ -78,8 +78,8 @@ fn table(page: &mut Document, diff: &Diff) {
     };
     // Totals of functions include each other and do not add up.
     let rest = diff.left_out.filter(|_| diff.measure == Measure::SelfOnly);
-    let classed = diff.by != GroupBy::Subsystem;
-    let table = ranking::functions(diff.total, &diff.rows, rest, (group, classed));
+    let labels = Labels { group, subsystem: diff.by != GroupBy::Subsystem, module: true };
+    let table = ranking::functions(diff.total, &diff.rows, rest, labels);
     page.add(table.flush());
     if let (Some(left), Measure::Total) = (diff.left_out, diff.measure) {
         page.text("", format!("and {} more", plural(left.rows as u64, "row")));

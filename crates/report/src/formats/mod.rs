@@ -2,6 +2,7 @@
 
 pub(crate) mod csv;
 pub(crate) mod json;
+pub(crate) mod ktap;
 pub(crate) mod netdev;
 pub(crate) mod parquet;
 pub(crate) mod rows;

@@ -39,6 +39,96 @@ pub(crate) fn section(view: &View) -> Section {
     section.note(rule)
 }
 
+/// What each end kept busy of a CPU, by kind.
+pub(crate) fn busy(view: &View) -> Section {
+    let section = Section::new("cpu-busy", "CPU in use, in per cent of one CPU").in_detail();
+    let has_cost = |row: &&Row| Role::ALL.iter().any(|role| row.end(*role).cpu.is_some());
+    let rows: Vec<&Row> = view.rows.iter().copied().filter(has_cost).collect();
+    if rows.is_empty() {
+        return section;
+    }
+    let [tx, rx] = view.analysis.work().terms().actors;
+    let busy = |row: &Row| Role::ALL.map(|role| row.end(role).cpu.as_ref().map(shares));
+    let sums = rows.iter().flat_map(|row| busy(row)).flatten().map(|s| s.iter().sum::<f64>());
+    let scale = Scale::over(sums.chain([0.0]));
+    let mut columns = vec![Column::path()];
+    for group in [tx, rx] {
+        let parts = ["app", "sys", "soft", "iowait"].map(|title| Column::number(group, title, 1));
+        columns.extend(parts.map(|column| column.on(Media::PLAIN)));
+        columns.push(Column::number(group, "total", 0));
+    }
+    columns.push(Column::number("both ends", "total", 0));
+    let total = |[user, system, softirq, unsplit, _]: [f64; 5]| user + system + softirq + unsplit;
+    let table = Table::rows(
+        columns,
+        rows.iter().map(|row| {
+            let ends = busy(row);
+            let mut cells = vec![Cell::path(row)];
+            for end in ends {
+                let of = |part: usize| number(end.map(|shares| shares[part]), 1);
+                let parts = [of(0), of(1), of(2), of(4), number(end.map(total), 1)];
+                cells.extend(parts.map(Cell::from));
+            }
+            let both = ends[0].zip(ends[1]).map(|(tx, rx)| total(tx) + total(rx));
+            cells.push(number(both, 1).into());
+            cells
+        }),
+    );
+    let caption = format!(
+        "In each row the {tx} above, the {rx} below; 100 is one CPU all the time. Waits for I/O \
+         are idle: they are drawn, and in no total."
+    );
+    let iowait = [("free", "iowait (idle)".to_owned())];
+    let key = KINDS.iter().map(|(class, name)| (*class, (*name).to_owned())).chain(iowait);
+    let marks = rows.iter().map(|row| stacked(row, busy(row)));
+    let figure = Figure::rows(caption, table, (scale, HEIGHT), marks);
+    let mut section = section.with(Figure { key: key.collect(), ..figure });
+    section.add_on(Media::PAGE, shares_of_ends(&rows));
+    section
+}
+
+/// The numbers behind the bars.
+fn shares_of_ends(rows: &[&Row]) -> Table {
+    let columns = [Column::path(), Column::words("role", 0, None)].into_iter();
+    let titles = ["application", "system", "softirq", "unattributed", "iowait"];
+    let columns = columns.chain(titles.map(|title| Column::number("", title, 0)));
+    let ends = rows.iter().flat_map(|row| Role::ALL.map(|role| (row, role)));
+    let cells = ends.filter_map(|(row, role)| {
+        let shares = shares(row.end(role).cpu.as_ref()?).map(|share| number(share, 1));
+        let names = [row.cell.to_string(), row.work.actor(role).to_owned()];
+        Some(names.into_iter().chain(shares).collect::<Vec<String>>())
+    });
+    Table::rows(columns, cells).folded("The same in numbers")
+}
+
+/// Application, system, softirq, what no tick attributes, and idle with a wait for I/O, each in per
+/// cent of a CPU.
+fn shares(c: &CpuCost) -> [f64; 5] {
+    let percent = |part: f64| match part / c.total.mean * c.cores.mean * 100.0 {
+        share if share.is_finite() => share,
+        _ => 0.0,
+    };
+    let iowait = c.iowait.unwrap_or(0.0) * 100.0;
+    [percent(c.user), percent(c.system), percent(c.softirq), percent(c.unsplit), iowait]
+}
+
+/// Both ends of a row, each kind next to the one before.
+fn stacked(row: &Row, ends: [Option<[f64; 5]>; 2]) -> Vec<Mark> {
+    let kinds = KINDS.iter().copied().chain([("free", "iowait (idle)")]);
+    let mut marks = Vec::new();
+    for ((role, top, bottom), shares) in BARS.into_iter().zip(ends) {
+        let (end, mut from) = (row.work.actor(role), 0.0);
+        for ((class, name), part) in kinds.clone().zip(shares.into_iter().flatten()) {
+            if part > 0.0 {
+                let bar = Mark::bar(class, (from, top), (from + part, bottom));
+                marks.push(bar.tip(format!("{end}, {name}: {} %", number(part, 1))));
+                from += part;
+            }
+        }
+    }
+    marks
+}
+
 /// System calls per unit of work.
 pub(crate) fn calls(view: &View) -> Section {
     let unit = view.analysis.work().terms().unit;

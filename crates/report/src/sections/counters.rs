@@ -4,7 +4,8 @@
 use super::hops::lines;
 use super::view::View;
 use crate::document::{Column, Media, Section, Table};
-use crate::wording::ascii::wrap;
+use crate::render::plain::MAIL_WIDTH;
+use crate::wording::ascii::{plain, wrap};
 use crate::wording::figures::{NONE, amount, percent, plural, three};
 use bytepath_profile::counts::{Count, Counts, DERIVED, ELAPSED, EVENTS};
 use bytepath_record::{CellId, Role, Scope, Trial, TrialStatus, Work, distinct, joined};
@@ -12,9 +13,6 @@ use bytepath_stats::Row;
 
 /// How the names of its readings begin.
 const METRIC: &str = "counters.";
-
-/// Columns of a mail.
-const WIDTH: usize = 72;
 
 /// Columns of numbers that stay however narrow the page is.
 const FIRST: u8 = 3;
@@ -172,19 +170,29 @@ pub(crate) fn charts(view: &View) -> Section {
     let mut blocks: Vec<Vec<String>> = groups.iter().map(block).collect();
     if let (Some(last), Some(absent)) = (blocks.last_mut(), absent(&groups)) {
         last.push(String::new());
-        last.extend(wrap(&absent, WIDTH));
+        last.extend(wrap(&absent, MAIL_WIDTH));
     }
     lines(blocks)
+}
+
+/// A title in lines that are no wider than a mail's, broken between the parts of the name: readers
+/// of such blocks would take a line that begins with a number for a counter.
+fn wrap_title(title: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for piece in plain(title).split_inclusive([' ', ',', '+', ':']) {
+        match lines.last_mut() {
+            Some(line) if line.len() + piece.trim_end().len() <= MAIL_WIDTH => line.push_str(piece),
+            _ => lines.push(piece.to_owned()),
+        }
+    }
+    lines.iter().flat_map(|line| wrap(line, MAIL_WIDTH)).collect()
 }
 
 fn block(group: &Group) -> Vec<String> {
     let Group { cell, title, threads, unit, .. } = group;
     let threads = plural(threads.round() as u64, "thread");
-    let mut lines = vec![
-        format!("Performance counter stats for '{cell}',"),
-        format!("{title} ({threads}):"),
-        String::new(),
-    ];
+    let mut lines = wrap_title(&format!("Performance counter stats for '{cell}',"));
+    lines.extend([format!("{title} ({threads}):"), String::new()]);
     let counted = group.counts.rows.iter().filter_map(|row| Some((row, row.value?)));
     for (row, value) in counted.clone().filter(|(row, _)| row.name != ELAPSED) {
         let decimals = if row.unit.is_empty() { 0 } else { 2 };
@@ -214,7 +222,7 @@ fn block(group: &Group) -> Vec<String> {
     };
     let each = joined(EVENTS.iter().filter_map(each), ", ");
     // Readers of such blocks skip what follows the sign.
-    let each = wrap(&format!("each {unit}: {each}"), WIDTH - 2);
+    let each = wrap(&format!("each {unit}: {each}"), MAIL_WIDTH - 2);
     lines.extend(each.into_iter().map(|line| format!("# {line}")));
     lines
 }

@@ -11,12 +11,14 @@ use bytepath_record::{CallRow, Role, SizeDistribution, Trial, Work, joined};
 use bytepath_stats::{Pace, Row, receiver_steps};
 
 pub(crate) fn calls(view: &View) -> Section {
-    let calls = view.ends().flat_map(|(row, end)| end.calls.iter().map(move |c| (row, end, c)));
+    let calls = view.ends().flat_map(|(row, end)| {
+        end.calls.iter().map(move |call| (row, end, call.calls_percent, &call.row))
+    });
     let table = Table::of(
         calls,
         [
             (Column::path(), |(row, ..)| row.cell.to_string()),
-            (Column::words("role", 0, None), |(_, end, _)| end.role.to_string()),
+            (Column::words("role", 0, None), |(_, end, ..)| end.role.to_string()),
             (Column::words("call", 0, Some(14)), |(.., c)| c.name.clone()),
             (Column::number("", "calls", 0), |(.., c)| c.calls.to_string()),
             (Column::number("", "errors", 0), |(.., c)| c.errors.to_string()),
@@ -33,13 +35,19 @@ pub(crate) fn calls(view: &View) -> Section {
             (Column::number("milliseconds", "min", 1), |(.., c)| milliseconds(c.min)),
             (Column::number("milliseconds", "avg", 0), |(.., c)| milliseconds(c.avg)),
             (Column::number("milliseconds", "max", 0), |(.., c)| milliseconds(c.max)),
+            (Column::number("", "stddev", 1), |(_, _, of_calls, _)| {
+                format!("{}%", number(*of_calls, 2))
+            }),
             (Column::number("trials", "sd", 2), |(.., c)| {
                 format!("{}%", number(c.stddev_percent, 2))
             }),
         ],
     );
     let title = "System calls of the engines, all measured trials together";
-    Section::new("calls", title).in_detail().with(table)
+    Section::new("calls", title).in_detail().with(table).note(
+        "stddev: of the mean of all calls, as perf trace -s prints it; trials' sd: of the trials' \
+         means.",
+    )
 }
 
 /// `None` if no call succeeded.

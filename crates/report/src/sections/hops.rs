@@ -2,11 +2,13 @@
 
 use super::view::{View, mean};
 use crate::document::{Block, Cell, Column, Media, Section, Table, Tone};
+use crate::render::plain::MAIL_WIDTH;
 use crate::wording::ascii::{plain, wrap};
 use crate::wording::figures::{NONE, number, percent, plural};
 use crate::wording::setup;
-use bytepath_record::{self as record, LinkSettings, Study, distinct};
+use bytepath_record::{self as record, CellId, LinkSettings, Study, distinct, grouped};
 use bytepath_stats::{Analysis, HopsRow, Row, Summary};
+use std::collections::HashSet;
 
 /// How to read the table.
 const RULE: &str = "Rates of all threads together; 'a thread' is the received rate by each generator. Losses are \
@@ -65,14 +67,15 @@ fn kpps(rate: Option<f64>) -> String {
     number(kpps, decimals)
 }
 
-/// Width of the columns of the block: of the sink, of the figure, and of each variant.
-const WIDTHS: [usize; 3] = [9, 11, 13];
+/// Width of the columns of the block: of the sink, and of the figure.
+const WIDTHS: [usize; 2] = [9, 11];
 
-/// Variants side by side: as many as a mail's 72 columns hold.
+/// Variants side by side, and the width of the columns of one or two.
 const SIDE_BY_SIDE: usize = 3;
+const WIDE: usize = 13;
 
 /// The packet rates as charts for a mail to a kernel list: what was transmitted and
-/// what was lost, by sink, and side by side the variants of link and kernel. One chart for
+/// what was lost, by sink, and side by side the variants of everything else. One chart for
 /// each number of generating threads.
 pub(crate) fn charts(view: &View) -> Section {
     lines(blocks(view.study, view.analysis))
@@ -85,27 +88,85 @@ pub(super) fn lines(blocks: Vec<Vec<String>>) -> Section {
     blocks.into_iter().flat_map(block).fold(Section::new("", "").on(Media::MAIL), Section::with)
 }
 
-fn blocks<'a>(study: &'a Study, analysis: &'a Analysis) -> Vec<Vec<String>> {
-    let outcome = |row: &'a Row| {
-        let cell = study.header.cells.iter().find(|c| c.id == row.cell)?;
-        Some((cell, row.hops.as_ref()?))
-    };
-    let outcomes: Vec<FrameOutcome> = analysis.rows.iter().filter_map(outcome).collect();
+fn blocks(study: &Study, analysis: &Analysis) -> Vec<Vec<String>> {
+    let places = places(study, analysis);
     let mut blocks = Vec::new();
-    for threads in distinct(outcomes.iter().map(|(_, hops)| hops.threads[0])) {
-        let here = outcomes.iter().filter(|(_, hops)| hops.threads[0] == threads);
-        let here: Vec<FrameOutcome> = here.copied().collect();
-        let variants = distinct(here.iter().map(|(cell, _)| variant(cell)));
-        let groups = variants.chunks(SIDE_BY_SIDE);
-        blocks.extend(groups.map(|group| block(study, &here, group, threads)));
+    for threads in distinct(places.iter().map(|place| place.hops.threads[0])) {
+        let here = places.iter().filter(|place| place.hops.threads[0] == threads);
+        let here: Vec<&Place> = here.collect();
+        let columns = distinct(here.iter().map(|place| place.column.clone()));
+        let groups = columns.chunks(SIDE_BY_SIDE);
+        blocks.extend(groups.map(|columns| block(study, &here, columns, threads)));
     }
     blocks
 }
 
-/// A cell and the outcome of its frames.
-type FrameOutcome<'a> = (&'a record::Cell, &'a HopsRow);
+/// Where the figures of a cell are: no two cells share a place.
+struct Place<'a> {
+    cell: &'a record::Cell,
+    hops: &'a HopsRow,
+    /// The name of its rows: the sink.
+    row: String,
+    /// The head of its column, in lines: everything else that differs.
+    column: Vec<String>,
+}
 
-/// Everything side by side, in lines of a head.
+fn places<'a>(study: &'a Study, analysis: &'a Analysis) -> Vec<Place<'a>> {
+    let outcome = |row: &'a Row| {
+        let cell = study.header.cells.iter().find(|c| c.id == row.cell)?;
+        Some((cell, row.hops.as_ref()?))
+    };
+    let outcomes: Vec<(&record::Cell, &HopsRow)> =
+        analysis.rows.iter().filter_map(outcome).collect();
+    let generators = distinct(outcomes.iter().map(|(cell, _)| &cell.tx)).len();
+    let place = |(cell, hops): (&'a record::Cell, &'a HopsRow)| Place {
+        cell,
+        hops,
+        row: sink(cell, generators),
+        column: variant(cell),
+    };
+    let mut places: Vec<Place> = outcomes.into_iter().map(place).collect();
+    // Whatever else cells differ in, by the words of their names.
+    let keys: HashSet<&str> = shared(&places).into_iter().flat_map(differing).collect();
+    for place in &mut places {
+        let words = parts(&place.cell.id).filter(|part| keys.contains(key(part)));
+        place.column.extend(words.map(str::to_owned));
+    }
+    // Names are unique, whatever they consist of.
+    for ids in shared(&places) {
+        let these = places.iter_mut().filter(|place| ids.contains(&&place.cell.id));
+        these.for_each(|place| place.column.push(place.cell.id.to_string()));
+    }
+    places
+}
+
+/// The cells of each place that has several.
+fn shared<'a>(places: &[Place<'a>]) -> Vec<Vec<&'a CellId>> {
+    let of = |place: &Place<'a>| {
+        let key = (place.hops.threads[0], place.row.clone(), place.column.clone());
+        (key, &place.cell.id)
+    };
+    let groups = grouped(places.iter().map(of)).into_iter().map(|(_, ids)| ids);
+    groups.filter(|ids| ids.len() > 1).collect()
+}
+
+/// The options whose values distinguish these names.
+fn differing(ids: Vec<&CellId>) -> Vec<&str> {
+    let has = |id: &CellId, part: &str| parts(id).any(|other| other == part);
+    let options = ids.iter().flat_map(|id| parts(id)).filter(|part| part.contains('='));
+    options.filter(|part| !ids.iter().all(|id| has(id, part))).map(key).collect()
+}
+
+/// A name in parts: `packet`, `bypass=on`, `tap`, `packets`, `burst=32`, `cores=none`.
+fn parts(CellId(id): &CellId) -> impl Iterator<Item = &str> {
+    id.split([' ', ',', ':', '+'])
+}
+
+fn key(part: &str) -> &str {
+    part.split('=').next().unwrap_or(part)
+}
+
+/// Everything side by side that such mails have words of their own for, in lines of a head.
 fn variant(cell: &record::Cell) -> Vec<String> {
     let LinkSettings { qdisc, tap, queue_length, .. } = &cell.link;
     let qdisc = if qdisc == "none" { "noqueue" } else { qdisc };
@@ -138,87 +199,118 @@ fn sink(cell: &record::Cell, generators: usize) -> String {
     format!("{sink} {}{bypass}", cell.tx.path)
 }
 
-fn block(
-    study: &Study,
-    outcomes: &[FrameOutcome],
-    variants: &[Vec<String>],
-    threads: u32,
-) -> Vec<String> {
-    let [first, second, wide] = WIDTHS;
+fn block(study: &Study, places: &[&Place], columns: &[Vec<String>], threads: u32) -> Vec<String> {
+    let [first, second] = WIDTHS;
+    let whole = first + second + 3;
+    let wide = ((MAIL_WIDTH - whole - 4) / columns.len().max(1)).saturating_sub(3).min(WIDE);
     let rule = |left: &[usize]| {
-        let all = left.iter().copied().chain(variants.iter().map(|_| wide));
+        let all = left.iter().copied().chain(columns.iter().map(|_| wide));
         all.fold("+".to_owned(), |line, width| line + &"-".repeat(width + 2) + "+")
     };
-    let line = |left: &[(String, usize)], right: &[String]| {
-        let all = left.iter().cloned().chain(right.iter().map(|text| (text.clone(), wide)));
-        all.fold("|".to_owned(), |line, (text, width)| {
-            let text: String = text.chars().take(width).collect();
-            line + &format!(" {text:<width$} |")
-        })
+    let line = |left: &[(&str, usize)], right: &[&str]| {
+        let all = left.iter().copied().chain(right.iter().map(|text| (*text, wide)));
+        all.fold("|".to_owned(), |line, (text, width)| line + &format!(" {text:<width$} |"))
     };
-    let whole = first + second + 3;
-    let head = title(study, outcomes, threads, whole);
-    let high = variants.iter().map(Vec::len).max().unwrap_or(0).max(head.len());
+    let head = title(study, places, threads, whole);
+    let heads: Vec<Vec<String>> = columns
+        .iter()
+        .map(|words| words.iter().flat_map(|word| wrap(&plain(word), wide)).collect())
+        .collect();
+    let high = heads.iter().map(Vec::len).max().unwrap_or(0).max(head.len());
     let mut lines = vec![rule(&[whole])];
     for at in 0..high {
-        let of = |lines: &Vec<String>| lines.get(at).cloned().unwrap_or_default();
-        let right: Vec<String> = variants.iter().map(of).collect();
-        lines.push(line(&[(of(&head), whole)], &right));
+        let right: Vec<&str> = heads.iter().map(|lines| nth(lines, at)).collect();
+        lines.push(line(&[(nth(&head, at), whole)], &right));
     }
-    let generators = distinct(outcomes.iter().map(|(cell, _)| &cell.tx)).len();
-    let sink = |cell: &record::Cell| sink(cell, generators);
-    for name in distinct(outcomes.iter().map(|(cell, _)| sink(cell))) {
-        let figure = |of: &dyn Fn(&HopsRow) -> String| -> Vec<String> {
-            let text = |lines: &Vec<String>| {
-                let is = |(cell, _): &&FrameOutcome| sink(cell) == name && variant(cell) == *lines;
-                outcomes.iter().find(is).map_or(NONE.into(), |(_, hops)| of(hops))
-            };
-            variants.iter().map(text).collect()
+    for name in distinct(places.iter().map(|place| &place.row)) {
+        let of = |column: &Vec<String>| {
+            places.iter().find(|place| place.row == *name && place.column == *column)
         };
-        let rate = |rate: Option<Summary>, threads: u32| {
-            format!("{} Kpps", kpps(rate.map(|rate| rate.mean / f64::from(threads))))
-        };
-        // Where no speed was measured, losses are still true.
-        let rows = match &study.header.functional {
-            Some(_) => vec![
-                ("Transmitted", figure(&|row| row.hops.received.to_string())),
-                ("Lost", figure(&|row| row.hops.lost().to_string())),
-            ],
-            None => {
-                let mut rows = vec![("Transmitted", figure(&|row| rate(row.received, 1)))];
-                if threads > 1 {
-                    rows.push(("a thread", figure(&|row| rate(row.received, threads))));
-                }
-                rows.push(("Lost", figure(&|row| rate(row.lost, 1))));
-                rows
-            }
-        };
-        let name = wrap(&name, first);
+        let hops: Vec<Option<&HopsRow>> =
+            columns.iter().map(|column| of(column).map(|place| place.hops)).collect();
+        if hops.iter().all(Option::is_none) {
+            continue;
+        }
+        let rows = figures(study, &hops, threads);
+        let name = wrap(name, first);
         lines.push(rule(&[first, second]));
         for at in 0..rows.len().max(name.len()) {
-            let (what, right) = rows.get(at).cloned().unwrap_or_default();
-            let left = [(name.get(at).cloned().unwrap_or_default(), first), (what.into(), second)];
-            lines.push(line(&left, &right));
+            let (what, right) =
+                rows.get(at).cloned().unwrap_or(("", vec![String::new(); columns.len()]));
+            let right: Vec<&str> = right.iter().map(String::as_str).collect();
+            lines.push(line(&[(nth(&name, at), first), (what, second)], &right));
         }
     }
     lines.push(rule(&[first, second]));
     lines
 }
 
+fn nth(lines: &[String], at: usize) -> &str {
+    lines.get(at).map_or("", String::as_str)
+}
+
+/// The figures of a sink, each in every column.
+fn figures(
+    study: &Study,
+    hops: &[Option<&HopsRow>],
+    threads: u32,
+) -> Vec<(&'static str, Vec<String>)> {
+    let figure = |of: &dyn Fn(&HopsRow) -> String| -> Vec<String> {
+        hops.iter().map(|hops| hops.map_or(NONE.into(), of)).collect()
+    };
+    let rate = |rate: Option<Summary>, threads: u32| {
+        format!("{} Kpps", kpps(rate.map(|rate| rate.mean / f64::from(threads))))
+    };
+    // Where no speed was measured, losses are still true.
+    if study.header.functional.is_some() {
+        return vec![
+            ("Transmitted", figure(&|row| row.hops.received.to_string())),
+            ("Lost", figure(&|row| row.hops.lost().to_string())),
+        ];
+    }
+    let mut rows = vec![("Transmitted", figure(&|row| rate(row.received, 1)))];
+    if threads > 1 {
+        rows.push(("a thread", figure(&|row| rate(row.received, threads))));
+    }
+    rows.push(("Lost", figure(&|row| rate(row.lost, 1))));
+    rows
+}
+
 /// Machine, frames, threads and placement.
-fn title(study: &Study, outcomes: &[FrameOutcome], threads: u32, width: usize) -> Vec<String> {
-    let cells: Vec<&record::Cell> = outcomes.iter().map(|(cell, _)| *cell).collect();
+fn title(study: &Study, places: &[&Place], threads: u32, width: usize) -> Vec<String> {
+    let cells: Vec<&record::Cell> = places.iter().map(|place| place.cell).collect();
     let machine = study.header.facts.first().map(|facts| facts.cpu_model.as_str());
     let count =
         setup::common(&cells, |cell| &cell.workload).and_then(|w| w.options.number("count"));
-    let pinned = cells.iter().all(|cell| cell.placement.sender.is_some());
     let parts = [
         machine.unwrap_or_default().to_owned(),
         count.map_or(String::new(), |count| format!("{count} packets")),
         plural(threads.into(), "generating thread"),
-        if pinned { "pinned".to_owned() } else { "not pinned".to_owned() },
+        pinned(&cells),
         study.header.functional.as_ref().map_or("", |_| "emulated: counts").to_owned(),
     ];
     let parts = parts.iter().filter(|part| !part.is_empty());
     parts.flat_map(|part| wrap(&plain(part), width)).collect()
+}
+
+/// Whether the ends are pinned: in a word if both are alike. The sink of vhost-net is its worker.
+fn pinned(cells: &[&record::Cell]) -> String {
+    let word = |is_pinned: fn(&record::Cell) -> bool| match cells
+        .iter()
+        .filter(|cell| is_pinned(cell))
+        .count()
+    {
+        0 => "not pinned",
+        pinned if pinned == cells.len() => "pinned",
+        _ => "pinned in some",
+    };
+    let generator = word(|cell| cell.placement.sender.is_some());
+    let sink = word(|cell| match cell.rx.path.as_str() {
+        "vhost" => cell.placement.vhost.is_some(),
+        _ => cell.placement.receiver.is_some(),
+    });
+    if generator == sink && generator != "pinned in some" {
+        return generator.to_owned();
+    }
+    format!("generator {generator}; sink {sink}")
 }

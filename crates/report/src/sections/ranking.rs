@@ -4,33 +4,48 @@ use crate::document::{Cell, Column, Table, Tone};
 use crate::wording::figures::{self, digits, number};
 use bytepath_profile::diff::{LeftOut, Pair, RankingLine, Row};
 
-/// The functions of two sides, most saved first: all together, each, and the rest; with a column
-/// for their group if that has a title, and for their subsystem if they are `classed`.
+/// What a table of functions names besides the function.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Labels {
+    /// Title of the column of their group.
+    pub group: Option<&'static str>,
+    pub subsystem: bool,
+    pub module: bool,
+}
+
+/// The functions of two sides, most saved first: all together, each, and the rest.
 pub(crate) fn functions(
     total: Pair,
     rows: &[Row],
     rest: Option<LeftOut>,
-    (group, classed): (Option<&str>, bool),
+    Labels { group, subsystem: classed, module }: Labels,
 ) -> Table {
+    let differ = rows.windows(2).any(|two| two[0].module != two[1].module);
+    let module = module && differ;
     let intervals = total.half_width.is_some();
     let mut columns = vec![Column::words("function", 0, Some(24))];
     columns.extend(group.map(|title| Column::words(title, 0, Some(17))));
     columns.extend(amount_columns(intervals));
     columns.extend(classed.then(|| Column::words("subsystem", 2, None)));
+    columns.extend(module.then(|| Column::words("module", 3, None)));
     let decimals = decimals(total);
-    let cells = |(function, of, pair, subsystem, tone): (String, &str, Pair, &str, Tone)| {
-        let mut cells = vec![Cell::from(function).tone(tone)];
-        cells.extend(group.map(|_| Cell::from(of)));
-        cells.extend(amounts(pair, decimals, intervals));
-        cells.extend(classed.then(|| Cell::from(subsystem).tone(Tone::Faint)));
-        cells
-    };
-    let all = ("all".to_owned(), "", total, "", Tone::Strong);
+    let cells =
+        |(function, of, pair, subsystem, file, tone): (String, &str, Pair, &str, &str, Tone)| {
+            let mut cells = vec![Cell::from(function).tone(tone)];
+            cells.extend(group.map(|_| Cell::from(of)));
+            cells.extend(amounts(pair, decimals, intervals));
+            cells.extend(classed.then(|| Cell::from(subsystem).tone(Tone::Faint)));
+            cells.extend(module.then(|| Cell::from(file).tone(Tone::Faint)));
+            cells
+        };
+    let all = ("all".to_owned(), "", total, "", "", Tone::Strong);
     let each = rows.iter().map(|row| {
         let subsystem = row.subsystem.map_or("of its caller", |s| s.name());
-        (row.function.clone(), row.group.as_str(), row.amount, subsystem, Tone::Plain)
+        let (group, file) = (row.group.as_str(), row.module.as_str());
+        (row.function.clone(), group, row.amount, subsystem, file, Tone::Plain)
     });
-    let rest = rest.map(|rest| (format!("{} more", rest.rows), "", rest.amount, "", Tone::Faint));
+    let rest =
+        rest.map(|rest| (format!("{} more", rest.rows), "", rest.amount, "", "", Tone::Faint));
     Table::rows(columns, [all].into_iter().chain(each).chain(rest).map(cells))
 }
 

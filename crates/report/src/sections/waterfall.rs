@@ -66,7 +66,8 @@ pub(crate) fn functions_of(explanation: &Explanation) -> Section {
         section.text("", format!("{unit}; with: {with}, without: {without}."));
         section.add(Block::Gap);
         let Ranked { total, rows, left_out, .. } = ranked;
-        let table = ranking::functions(*total, rows, *left_out, (None, true));
+        let labels = ranking::Labels { subsystem: true, ..Default::default() };
+        let table = ranking::functions(*total, rows, *left_out, labels);
         section.add(table.folded(&format!("{title}: {names}")));
         section.text("  ", "Of each function its own code; saved = without - with.");
         if ranked.total.half_width.is_some() {

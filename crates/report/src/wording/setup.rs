@@ -6,9 +6,9 @@ use crate::report::Subject;
 use bytepath_record::TrialStatus::Unavailable;
 use bytepath_record::unit;
 use bytepath_record::{
-    Activity, Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement,
-    Protocol, Role, SettingRecord, SoftirqCpu, Stream, Study, Tls, Touch, Trial, TrialStatus, Work,
-    grouped, joined,
+    Activity, Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Netem,
+    Placement, Protocol, Role, SettingRecord, SoftirqCpu, Stream, Study, Tls, Touch, Trial,
+    TrialStatus, Work, grouped, joined,
 };
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -198,6 +198,7 @@ fn link(l: &LinkSettings) -> String {
         }),
         l.tap.filter(|tap| tap.vnet_header).map(|_| ", virtio-net header".into()),
         l.tap.filter(|tap| tap.uso).map(|_| ", messages uncut".into()),
+        l.netem.map(on_its_way),
         (l.tap.is_some() || l.queue_length.is_some()).then(|| format!(", qdisc {qdisc}")),
         l.queue_length.map(|packets| format!(", queue length {packets}")),
         l.wmem.map(|most| format!(", send buffers grow to {} at most", bytes(most.into()))),
@@ -206,6 +207,16 @@ fn link(l: &LinkSettings) -> String {
     ];
     text.extend(parts.into_iter().flatten());
     text
+}
+
+fn on_its_way(Netem { delay, rate, loss, reorder }: Netem) -> String {
+    let parts = [
+        (delay > 0).then(|| format!(", {delay} us each way")),
+        rate.map(|rate| format!(", {rate} Mbit/s")),
+        (loss > 0).then(|| format!(", {loss} of a million packets lost")),
+        (reorder > 0).then(|| format!(", {reorder} of a million overtake others")),
+    ];
+    parts.into_iter().flatten().collect()
 }
 
 /// What is done over the connections, and the contract of these.

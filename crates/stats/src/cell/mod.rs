@@ -13,5 +13,5 @@ pub use hops::{HopsRow, RateLimit};
 pub use idle::IdleShare;
 pub(crate) use idle::idle;
 pub use placement::{CpuShare, ELSEWHERE_LIMIT, ReceiveWork, collisions};
-pub use pool::{CountedText, Fragments, Shares, rejections};
+pub use pool::{CountedText, Fragments, PooledCall, Shares, rejections};
 pub(crate) use pool::{calls, count, count_exact, fragments, shape, sizes};

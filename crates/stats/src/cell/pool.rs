@@ -146,14 +146,24 @@ fn enter(evidence: &mut Vec<Evidence>, new: &Evidence) {
     }
 }
 
-/// The system-call tables of several trials as one. The spread is that of the trials'
-/// means: calls of one connection depend on each other, so that their own spread over
-/// the root of their number would promise far too much. Zero for a single trial.
-pub(crate) fn calls<'a>(tables: impl IntoIterator<Item = &'a [CallRow]>) -> Vec<CallRow> {
-    let mut pooled: Vec<(CallRow, Moments)> = Vec::new();
+/// A system call over several trials.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PooledCall {
+    /// All calls together. `stddev_percent` is the standard deviation of the trials' means in
+    /// percent of their mean, zero for a single trial: calls of one connection depend on each
+    /// other, so that their own spread over the root of their number promises too much.
+    #[serde(flatten)]
+    pub row: CallRow,
+    /// That spread, as one table of `perf trace -s` for all calls would have it.
+    pub calls_percent: f64,
+}
+
+/// The system-call tables of several trials as one.
+pub(crate) fn calls<'a>(tables: impl IntoIterator<Item = &'a [CallRow]>) -> Vec<PooledCall> {
+    let mut pooled: Vec<(CallRow, Moments, f64)> = Vec::new();
     for row in tables.into_iter().flatten().filter(|row| row.calls > 0) {
-        match pooled.iter_mut().find(|(sum, _)| sum.name == row.name) {
-            Some((sum, means)) => {
+        match pooled.iter_mut().find(|(sum, ..)| sum.name == row.name) {
+            Some((sum, means, squares)) => {
                 sum.calls = sum.calls.saturating_add(row.calls);
                 sum.errors = sum.errors.saturating_add(row.errors);
                 sum.bytes = sum.bytes.saturating_add(row.bytes);
@@ -161,19 +171,35 @@ pub(crate) fn calls<'a>(tables: impl IntoIterator<Item = &'a [CallRow]>) -> Vec<
                 sum.min = sum.min.min(row.min);
                 sum.max = sum.max.max(row.max);
                 means.add(row.avg);
+                *squares += squares_of(row);
             }
-            None => pooled.push((row.clone(), [row.avg].into_iter().collect())),
+            None => {
+                pooled.push((row.clone(), [row.avg].into_iter().collect(), squares_of(row)));
+            }
         }
     }
-    let pool = |(row, means): (CallRow, Moments)| CallRow {
-        total: finite(row.total),
-        min: finite(row.min),
-        avg: finite(row.total / row.calls as f64),
-        max: finite(row.max),
-        stddev_percent: finite(means.stddev().map_or(0.0, |sd| 100.0 * sd / means.mean())),
-        ..row
+    let pool = |(row, means, squares): (CallRow, Moments, f64)| {
+        let (calls, avg) = (row.calls as f64, row.total / row.calls as f64);
+        let variance = ((squares - calls * avg * avg) / (calls - 1.0)).max(0.0);
+        let spread = means.stddev().map_or(0.0, |sd| 100.0 * sd / means.mean());
+        let row = CallRow {
+            total: finite(row.total),
+            min: finite(row.min),
+            avg: finite(avg),
+            max: finite(row.max),
+            stddev_percent: finite(spread),
+            ..row
+        };
+        PooledCall { row, calls_percent: finite(100.0 * (variance / calls).sqrt() / avg) }
     };
     pooled.into_iter().map(pool).collect()
+}
+
+/// The sum of the squares of all durations, from the deviation of their mean.
+fn squares_of(row: &CallRow) -> f64 {
+    let calls = row.calls as f64;
+    let variance = (row.stddev_percent / 100.0 * row.avg).powi(2) * calls;
+    (calls - 1.0) * variance + calls * row.avg * row.avg
 }
 
 /// A number that every format can carry: zero where there is none (the spread of
@@ -248,6 +274,8 @@ mod tests {
         let n = durations.len() as f64;
         let total: f64 = durations.iter().sum();
         let avg = total / n;
+        let squares: f64 = durations.iter().map(|d| (d - avg).powi(2)).sum();
+        let variance = squares / (n - 1.0);
         CallRow {
             name: "recv".into(),
             calls: durations.len() as u64,
@@ -257,7 +285,7 @@ mod tests {
             min: durations.iter().copied().fold(f64::INFINITY, f64::min),
             avg,
             max: durations.iter().copied().fold(0.0, f64::max),
-            stddev_percent: 1.0,
+            stddev_percent: 100.0 * (variance / n).sqrt() / avg,
         }
     }
 
@@ -267,14 +295,16 @@ mod tests {
         let pooled = calls([&[row(&a)][..], &[row(&b)][..]]);
         let whole = row(&[1.0, 2.0, 4.0, 8.0, 3.0]);
         assert_eq!(pooled.len(), 1);
-        let p = &pooled[0];
+        let (p, of_calls) = (&pooled[0].row, pooled[0].calls_percent);
         assert_eq!((p.calls, p.errors, p.bytes, p.total), (5, 2, 200, 18.0));
         assert_eq!((p.min, p.max), (1.0, 8.0));
         assert!((p.avg - whole.avg).abs() < 1e-12);
+        assert!((of_calls - whole.stddev_percent).abs() < 1e-9, "as of one trial of all");
         // Means of 7/3 and 11/2: their deviation is 2.239, their mean 3.917.
         assert!((p.stddev_percent - 57.170).abs() < 0.001, "{}", p.stddev_percent);
         let single = calls([&[row(&[2.0, 9.0])][..]]);
-        assert_eq!(single[0].stddev_percent, 0.0, "one trial has no spread, and no NaN");
+        assert_eq!(single[0].row.stddev_percent, 0.0, "one trial has no spread, and no NaN");
+        assert!((single[0].calls_percent - row(&[2.0, 9.0]).stddev_percent).abs() < 1e-9);
     }
 
     #[test]

@@ -3,13 +3,15 @@
 use super::factors::FactorView;
 use super::offloading::Offloading;
 use super::profiling::ProfilingNote;
-use crate::cell::{CountedText, Fact, Fragments, HopsRow, IdleShare, ReceiveWork, Shares};
+use crate::cell::{
+    CountedText, Fact, Fragments, HopsRow, IdleShare, PooledCall, ReceiveWork, Shares,
+};
 use crate::estimate::{Effect, Summary};
 use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::trial::{CpuRule, Headline, PerEnd};
 use crate::verdict::{Comparison, Noise};
-use bytepath_record::{CallRow, CellId, Fault, Percentile, Role, SizeDistribution, Work};
+use bytepath_record::{CellId, Fault, Percentile, Role, SizeDistribution, Work};
 use serde::Serialize;
 
 /// Version of this record, as the `json` report prints it. It grows when a
@@ -293,7 +295,7 @@ pub struct End {
     /// What the witness page showed.
     pub witness: Witness,
     /// The system-call table, all trials together.
-    pub calls: Vec<CallRow>,
+    pub calls: Vec<PooledCall>,
     /// Transfer sizes, all trials together.
     pub sizes: SizeDistribution,
     /// Where its CPU rested; empty where no meter saw it or it has no CPU of its own.

@@ -15,7 +15,9 @@ use bytepath_record::wire::{
     Call, ClockReading, HostAddress, Identity, LARGEST_PART, PackProfile, ProfileSize, Reply,
     Request, RoleEnd, SYNC, line_of, read_line,
 };
-use bytepath_record::{Bytes, Facts, Fault, LINK_DEVICE, LINK_NODE, SCHEMA_VERSION};
+use bytepath_record::{
+    Bytes, Facts, Fault, LINK_DEVICE, LINK_NODE, SCHEMA_VERSION, SSH_CONNECTION,
+};
 use bytepath_sys::{Roots, clock, device};
 use std::collections::VecDeque;
 use std::io::{self, BufReader, Read, Write};
@@ -411,6 +413,8 @@ pub fn survey(
         facts.settings.insert(LINK_DEVICE.into(), device.to_owned());
         facts.settings.insert(LINK_NODE.into(), node.to_string());
     }
+    let ssh = std::env::var("SSH_CONNECTION").ok();
+    facts.settings.extend(ssh.map(|connection| (SSH_CONNECTION.to_owned(), connection)));
     facts.attempts = paths.iter().flat_map(|path| (path.attempt)(device)).collect();
     facts.attempts.extend(tls::attempts());
     facts.attempts.extend(meters.iter().filter_map(|meter| (meter.attempt)(&roots)));

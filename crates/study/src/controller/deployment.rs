@@ -2,9 +2,8 @@
 //! (`doctor`, `paths`, `meters`) and the request of a run begin here; a study itself gets the
 //! testbed alone.
 
-use crate::{
-    Laboratory, Stewards, check, path_spec, preparable, survey, survey_this_host, testbed_spec,
-};
+use super::preflight::obstacles;
+use crate::{Laboratory, Stewards, path_spec, survey, survey_this_host, testbed_spec};
 use bytepath_engine::path::{self, DataPath};
 use bytepath_host::testbed::{self, Emulation, Site, Testbed};
 use bytepath_host::{self as host};
@@ -12,7 +11,7 @@ use bytepath_meter::{self as meter, Meter};
 use bytepath_record::{
     Cell, CellId, Facts, Fault, FaultKind, Finding, Kernel, Role, Severity, Support, Tls,
 };
-use bytepath_spec::{self as spec, CellRequest, Cpus, TestbedChoice, usage};
+use bytepath_spec::{self as spec, CellRequest, Cpus, Experiment, TestbedChoice, usage};
 use bytepath_sys::Roots;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -162,11 +161,6 @@ impl HostFacts {
     pub fn supports_meter(&self, meter: &Meter) -> Support {
         self.support(|facts| (meter.probe)(&facts[Role::Receiver as usize]))
     }
-
-    fn supports_cell(&self, cell: &Cell) -> Support {
-        let of = |facts: &[Facts], role| check(path::CATALOG, cell, role, &facts[role as usize]);
-        self.support(|facts| of(facts, Role::Sender).and(of(facts, Role::Receiver)))
-    }
 }
 
 /// The hosts that a command examines.
@@ -218,38 +212,30 @@ impl HostSelection {
         Ok(findings)
     }
 
-    /// The cells of an experiment that cannot run, and why; `facts` are those of the device, if
-    /// there is one.
+    /// The cells of an experiment that cannot run, and why, as a study of it finds out; `facts` are
+    /// those of the device, if there is one.
     pub fn unable(
         &self,
         experiment: &Deployment,
-        cells: &[Cell],
+        Experiment { cells, baseline, .. }: &Experiment,
         facts: &HostFacts,
     ) -> Result<Vec<(CellId, Support)>, Fault> {
-        let program = own_program()?;
-        let mut kernels: Vec<(&Option<Kernel>, HostFacts)> = Vec::new();
-        let mut unable = Vec::new();
-        for cell in cells {
-            let runs = match self {
-                // A device is there under one kernel, the running one.
-                HostSelection::Device(_) => facts.supports_cell(cell),
-                HostSelection::Testbed(..) => {
-                    let known = kernels.iter().position(|(kernel, _)| **kernel == cell.kernel);
-                    let known = known.unwrap_or_else(|| {
-                        let facts = experiment.survey(cell.kernel.as_ref(), false);
-                        kernels.push((&cell.kernel, HostFacts(facts)));
-                        kernels.len() - 1
-                    });
-                    kernels[known].1.supports_cell(cell)
-                }
-            };
-            let nics = preparable(path::CATALOG, experiment.testbed(), &program, cell);
-            let support = runs.and(nics.map_or_else(Support::from, |()| Support::Yes));
-            if !support.is_yes() {
-                unable.push((cell.id.clone(), support));
-            }
-        }
-        Ok(unable)
+        let stop = AtomicBool::new(false);
+        let over = match (self, &facts.0) {
+            (HostSelection::Device(device), Ok(facts)) => Some((device.as_str(), facts.clone())),
+            _ => None,
+        };
+        let laboratory = experiment.laboratory(&stop)?;
+        let found = obstacles(&laboratory, cells, baseline, over, false);
+        let found = match found {
+            Err(fault) if experiment.testbed().properties().link_is_given => return Err(fault),
+            Err(fault) => vec![Some(fault); cells.len()],
+            Ok(found) => found,
+        };
+        let unable = |(cell, obstacle): (&Cell, Option<Fault>)| {
+            Some((cell.id.clone(), Support::from(obstacle?)))
+        };
+        Ok(cells.iter().zip(found).filter_map(unable).collect())
     }
 }
 

@@ -67,6 +67,23 @@ impl Guard {
         Ok((Guard { stewards: Some(stewards), wanted, records, last, gpus, common }, rows))
     }
 
+    /// Of a check that sets nothing.
+    pub(super) fn idle(laboratory: &Laboratory) -> Result<Guard, Fault> {
+        Ok(Guard {
+            stewards: Some(Stewards::of(laboratory)?),
+            wanted: Vec::new(),
+            records: Vec::new(),
+            last: Vec::new(),
+            gpus: Vec::new(),
+            common: Common::default(),
+        })
+    }
+
+    /// Whether these can be set; the fault names the one that cannot. Nothing is changed.
+    pub(super) fn feasible(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
+        self.stewards()?.feasible(wanted)
+    }
+
     /// Whether every steward still answers.
     pub(super) fn holds(&mut self) -> bool {
         self.stewards().is_ok_and(|stewards| stewards.fingerprints().is_ok())

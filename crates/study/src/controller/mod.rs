@@ -47,11 +47,11 @@ pub use deployment::{
 };
 pub use metering::{meter_requests, meters_for_header};
 pub use open_testbed::OpenTestbed;
-pub use outline::{Outline, Prepared, Preview};
+pub use outline::{Outline, Prepared, Preview, Unable};
 pub use pairs::PairedStudy;
 pub use plan::{Blocks, Laboratory, Observer, Plan, path_spec, testbed_spec};
 pub use preflight::{check, survey};
-pub use preparation::{NicSettings, nic_settings, preparable, previewed};
+pub use preparation::{NicSettings, nic_settings, previewed};
 pub use progress::{Progress, time_of_profiles};
 pub(crate) use request::random_seed;
 pub use request::{

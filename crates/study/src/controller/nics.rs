@@ -41,6 +41,13 @@ pub(super) struct Shared {
     splits: bool,
 }
 
+impl Shared {
+    /// Whether flows have receive queues to themselves.
+    pub(super) fn has_queues(&self) -> bool {
+        self.queues.is_some()
+    }
+}
+
 impl Nics {
     /// Those of a deployment that is up.
     pub(super) fn of(remotes: &mut Remotes) -> Result<Nics, Fault> {
@@ -57,14 +64,13 @@ impl Nics {
     pub(super) fn at(
         testbed: &dyn Testbed,
         [sender, receiver]: [String; 2],
-        sets_link: bool,
     ) -> Result<Nics, Fault> {
         Ok(Nics {
             nics: [host::nic(&sender)?, host::nic(&receiver)?],
             devices: [Some(sender), Some(receiver)],
             addresses: Role::ALL.map(|role| testbed.address(role)),
             given: false,
-            sets_link,
+            sets_link: true,
         })
     }
 
@@ -79,7 +85,7 @@ impl Nics {
     ) -> Result<Vec<WantedSetting>, Fault> {
         let mut all = cell.settings.clone();
         for role in Role::ALL {
-            let here = |setting| WantedSetting { host: Some(role), ..WantedSetting::from(setting) };
+            let here = |setting| WantedSetting { host: Some(role), ..path::wanted(setting) };
             let address = self.addresses[role as usize];
             if let Some(device) = self.devices[role as usize].as_ref().filter(|_| self.sets_link) {
                 let link = settings(cell, role, device, address.is_ipv6())?;

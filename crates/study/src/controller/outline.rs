@@ -1,11 +1,12 @@
-//! What a dry run shows: the cells, their order, the time they take, and what would be set.
+//! What a dry run shows: the cells, which of them cannot run, the order and time of the others, and
+//! what would be set.
 
 use super::deployment::Deployment;
+use super::preflight::{cannot_run, obstacle_beforehand, obstacles};
 use super::request::{ProfileTrials, planned_blocks};
-use crate::{Plan, meters_for_header, previewed, time_of_trial};
-use bytepath_record::{
-    Cell, CellId, Fault, Judgement, Power, Profiling, Schedule, SettingRecord, WantedSetting,
-};
+use crate::{Laboratory, Plan, meters_for_header, previewed, time_of_trial};
+use bytepath_engine::path;
+use bytepath_record::{Cell, CellId, Fault, Judgement, Power, Profiling, Schedule, SettingRecord};
 use bytepath_spec as spec;
 use serde::Serialize;
 use std::path::Path;
@@ -24,7 +25,14 @@ pub struct Outline<'a> {
     meters: Vec<String>,
     power: Power,
     pub profiling: Option<&'a Profiling>,
-    /// The cells of each block, in the order in which they run.
+    /// The cells that cannot run here.
+    pub unable: Vec<Unable<'a>>,
+    /// Whether that is known of every cell: guests are not booted for a dry run.
+    pub judged: bool,
+    /// Why the study would end before its first trial.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<Fault>,
+    /// The cells of each block that can run, in the order in which they do.
     pub order: Vec<Vec<&'a CellId>>,
     pub seconds_per_trial: f64,
     /// Without the time to raise a testbed and to drain a stream.
@@ -38,6 +46,13 @@ pub struct Outline<'a> {
     pub settings: Vec<SettingRecord>,
     /// Settings for the trials of each cell.
     pub prepared: Vec<Prepared<'a>>,
+}
+
+/// A cell that cannot run, and why.
+#[derive(Serialize)]
+pub struct Unable<'a> {
+    pub cell: &'a CellId,
+    pub fault: Fault,
 }
 
 /// What would be set before each trial of a cell, and restored after it.
@@ -61,18 +76,33 @@ impl<'a> Outline<'a> {
     pub fn of(plan: &'a Plan, deployment: &Deployment) -> Result<Outline<'a>, Fault> {
         let schedule = &plan.schedule;
         let count = plan.cells.len();
-        let blocks = planned_blocks(schedule, count, deployment.testbed());
+        let stop = AtomicBool::new(false);
+        let laboratory = deployment.laboratory(&stop)?;
+        let Unrunnable { cells: unable, judged, lost } = unrunnable(plan, &laboratory);
+        let is_able = |cell: &CellId| !unable.iter().any(|unable| unable.cell == cell);
+        let able: Vec<Cell> = plan.cells.iter().filter(|c| is_able(&c.id)).cloned().collect();
+        let blocks = planned_blocks(schedule, able.len(), deployment.testbed());
         let order = spec::order(count, blocks, schedule.seed);
-        let block =
-            |pass: &[(u32, usize)]| pass.iter().map(|(_, cell)| &plan.cells[*cell].id).collect();
+        let block = |pass: &[(u32, usize)]| {
+            let cells = pass.iter().map(|(_, cell)| &plan.cells[*cell].id);
+            cells.filter(|id| is_able(id)).collect::<Vec<_>>()
+        };
+        let order: Vec<Vec<&CellId>> = order.chunks(count.max(1)).map(block).collect();
         let seconds_per_trial = time_of_trial(schedule);
-        let profiles = ProfileTrials::of(schedule, &plan.cells, plan.profiling.as_ref());
+        let profiles = ProfileTrials::of(schedule, &able, plan.profiling.as_ref());
         let (meters, power) = meters_for_header(&plan.meters)?;
         let settings = [&plan.settings[..], &deployment.testbed().settings()].concat();
-        let settings = match settings.is_empty() {
-            true => Vec::new(),
-            false => deployment.stewards()?.preview(&settings)?,
+        let (settings, infeasible) = match settings.is_empty() {
+            true => (Vec::new(), None),
+            false => {
+                let mut stewards = deployment.stewards()?;
+                (stewards.preview(&settings)?, stewards.feasible(&settings).err())
+            }
         };
+        // What is requested by name must run, and so must the baseline.
+        let is_needed = |one: &&Unable| plan.mandatory || *one.cell == plan.baseline;
+        let needed = unable.iter().find(is_needed);
+        let needed = needed.map(|one| cannot_run(one.cell, one.fault.clone()));
         Ok(Outline {
             title: &plan.title,
             testbed: &plan.testbed,
@@ -84,21 +114,48 @@ impl<'a> Outline<'a> {
             meters,
             power,
             profiling: plan.profiling.as_ref(),
-            order: order.chunks(count.max(1)).map(block).collect(),
             seconds_per_trial,
-            seconds: seconds_per_trial * order.len() as f64,
+            seconds: seconds_per_trial * order.iter().map(Vec::len).sum::<usize>() as f64,
+            order,
+            obstacle: infeasible.or(lost).or(needed),
             profile_trials: profiles.trials,
             profile_seconds: profiles.trials * profiles.seconds_each,
             profile_retakes: profiles.retakes,
             settings,
-            prepared: prepared(plan, deployment)?,
+            prepared: prepared(plan, &laboratory)?,
+            unable,
+            judged,
         })
     }
 }
 
-fn prepared<'a>(plan: &'a Plan, deployment: &Deployment) -> Result<Vec<Prepared<'a>>, Fault> {
-    let stop = AtomicBool::new(false);
-    let previews = previewed(&deployment.laboratory(&stop)?, &plan.cells)?;
+/// The cells that cannot run.
+struct Unrunnable<'a> {
+    cells: Vec<Unable<'a>>,
+    /// Whether that is all that a study would find.
+    judged: bool,
+    /// Why there are no hosts to judge by.
+    lost: Option<Fault>,
+}
+
+fn unrunnable<'a>(plan: &'a Plan, laboratory: &Laboratory) -> Unrunnable<'a> {
+    let Plan { cells, baseline, schedule, .. } = plan;
+    let judged = !laboratory.testbed.properties().boots_kernels;
+    let found = match judged {
+        true => obstacles(laboratory, cells, baseline, None, schedule.force),
+        false => Ok(cells.iter().map(|cell| obstacle_beforehand(laboratory, cell)).collect()),
+    };
+    let unable =
+        |(cell, fault): (&'a Cell, Option<Fault>)| Some(Unable { cell: &cell.id, fault: fault? });
+    let (found, lost) = match found {
+        Ok(found) => (found, None),
+        Err(fault) => (vec![Some(fault.clone()); cells.len()], Some(fault)),
+    };
+    Unrunnable { cells: cells.iter().zip(found).filter_map(unable).collect(), judged, lost }
+}
+
+fn prepared<'a>(plan: &'a Plan, laboratory: &Laboratory) -> Result<Vec<Prepared<'a>>, Fault> {
+    let previews = previewed(laboratory, &plan.cells)?;
     let one = |(records, cell): (Result<Vec<SettingRecord>, Fault>, &'a Cell)| {
         let settings = match records {
             Err(fault) => Preview::Fault(fault.to_string()),
@@ -114,6 +171,8 @@ fn prepared<'a>(plan: &'a Plan, deployment: &Deployment) -> Result<Vec<Prepared<
 
 /// Whether a cell cannot run because this cannot be set.
 fn is_lacking(cell: &Cell, record: &SettingRecord) -> bool {
-    let is_optional = |w: &WantedSetting| w.optional && w.setting == record.setting;
-    record.skipped.is_some() && !cell.settings.iter().any(is_optional)
+    let of_path = path::wanted(record.setting.clone());
+    let mut wanted = cell.settings.iter().chain([&of_path]);
+    let is_optional = wanted.any(|w| w.optional && w.setting == record.setting);
+    record.skipped.is_some() && !is_optional
 }

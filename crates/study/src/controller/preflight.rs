@@ -2,19 +2,22 @@
 //! by actually trying links and preparations.
 
 use super::guard::Guard;
-use super::nics::{Common, Nics, halves};
+use super::nics::{Common, Nics, Shared, halves};
 use super::plan::Laboratory;
 use super::stream::connect;
 use super::trial::deploy;
 use super::{clocks, preparation, reach};
+use crate::survey_this_host;
 use bytepath_engine::path::{self, DataPath, HalfPath};
 use bytepath_engine::workload::{self, HalfConfig};
 use bytepath_record::wire::{MeasureCeiling, Survey};
 use bytepath_record::{
-    Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement,
-    Protocol, Role, Stream, Support, WantedSetting, joined,
+    Cell, CellId, CopyCeiling, Facts, Fault, FaultKind, FlowRule, Kernel, KernelHosts,
+    LinkSettings, Placement, Protocol, Role, SSH_CONNECTION, Setting, Stream, Support,
+    WantedSetting, distinct, joined,
 };
 use bytepath_spec::usage;
+use std::net::SocketAddr;
 
 /// Largest message and read of a probe, bytes: what is tried is the link
 /// and the sockets, not the memory.
@@ -83,6 +86,57 @@ fn obstacle_of(fault: Fault) -> Result<Obstacle, Fault> {
 /// The obstacle of a cell, if there is one. The error is cancellation.
 type Outcome = Result<Option<Obstacle>, Fault>;
 
+/// Why each of these cells cannot run, as a study finds it, but that nothing of a host is changed:
+/// links that the testbed makes are made, settings are only looked at. With `over`, this machine's
+/// device of this name, of which these are the facts, is to be the link of both ends.
+pub(super) fn obstacles(
+    laboratory: &Laboratory,
+    cells: &[Cell],
+    baseline: &CellId,
+    over: Option<(&str, Vec<Facts>)>,
+    force: bool,
+) -> Result<Vec<Option<Fault>>, Fault> {
+    let bare = |cell: &Cell| Cell { settings: Vec::new(), ..cell.clone() };
+    let baseline = cells.iter().find(|cell| cell.id == *baseline).map(bare);
+    let baseline = baseline.ok_or_else(|| usage("there is nothing to run"))?;
+    let testbed = laboratory.testbed;
+    let seen = match (over, testbed.devices()) {
+        (Some((device, facts)), _) => Some((facts, [device.to_owned(), device.to_owned()])),
+        (None, Some(devices)) => {
+            testbed.probe().refusal().map_or(Ok(()), Err)?;
+            let over =
+                |device: &String| survey_this_host(laboratory.paths, &[], Some(device.as_str()));
+            Some((devices.iter().map(over).collect(), devices))
+        }
+        (None, None) => None,
+    };
+    let is_made = seen.is_none() && !testbed.properties().link_is_given;
+    let surveyed = match seen {
+        Some((facts, devices)) => {
+            let nics = Nics::at(testbed, devices)?;
+            let hosts = HostSurvey { facts, nics, ceiling: None, remarks: Vec::new() };
+            let kernels = distinct(cells.iter().map(|cell| cell.kernel.clone())).into_iter();
+            kernels.map(|kernel| Surveyed { kernel, hosts: Ok(hosts.clone()) }).collect()
+        }
+        None => survey_hosts(laboratory, cells, &baseline, false)?.0,
+    };
+    let mut guard = Guard::idle(laboratory)?;
+    let mut feasibility = Feasibility::of(laboratory, surveyed, &baseline, force);
+    feasibility.means = if is_made { Means::Links } else { Means::Looks };
+    guard.common = feasibility.common_nic_setup(&mut guard, cells)?;
+    cells.iter().map(|cell| feasibility.obstacle(&mut guard, cell)).collect()
+}
+
+/// The fault of a study that needs this cell.
+pub(super) fn cannot_run(cell: &CellId, obstacle: Fault) -> Fault {
+    obstacle.context(format!("path {cell} cannot run here"))
+}
+
+/// Why a cell cannot run on this testbed, as far as that is known before it is raised.
+pub(super) fn obstacle_beforehand(laboratory: &Laboratory, cell: &Cell) -> Option<Fault> {
+    no_worker(cell).or_else(|| other_link(laboratory, cell))
+}
+
 /// What is set at the NICs, and under which kernel and link.
 type PreparationKey = (Option<Kernel>, LinkSettings, Vec<WantedSetting>);
 
@@ -94,9 +148,23 @@ pub(super) struct Feasibility<'r, 'a> {
     surveyed: Vec<Surveyed>,
     baseline: Cell,
     /// By the cell that was tried: one for all with the same kernel, link, softirqs and
-    /// congestion control.
+    /// congestion control, and each that only its driver can judge.
     probed: Vec<(Cell, Option<Obstacle>)>,
     prepared: Vec<(PreparationKey, Option<Obstacle>)>,
+    means: Means,
+    /// Whether cells run that a probe of their hosts refuses.
+    force: bool,
+}
+
+/// What is done to find an obstacle.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Means {
+    /// Links are set up and NICs prepared, and all is restored.
+    Settings,
+    /// Links that the testbed makes are set up, and what they are between goes with them.
+    Links,
+    /// Nothing is set up.
+    Looks,
 }
 
 /// The hosts under one kernel, or why they cannot be surveyed.
@@ -148,9 +216,11 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         laboratory: &'r Laboratory<'a>,
         surveyed: Vec<Surveyed>,
         baseline: &Cell,
+        force: bool,
     ) -> Self {
         let (baseline, probed, prepared) = (baseline.clone(), Vec::new(), Vec::new());
-        Feasibility { laboratory, surveyed, baseline, probed, prepared }
+        let means = Means::Settings;
+        Feasibility { laboratory, surveyed, baseline, probed, prepared, means, force }
     }
 
     /// What the first of these cells that can run requires of the NICs its flows come by: all
@@ -185,7 +255,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
             None => &[],
         };
         for role in Role::ALL {
-            let refusal = probe(laboratory, cell, role, facts).refusal();
+            let refusal = probe(laboratory, cell, role, facts, self.force).refusal();
             if refusal.is_some() {
                 return Ok(refusal);
             }
@@ -193,11 +263,65 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         if let Some(obstacle) = other_link(laboratory, cell) {
             return Ok(Some(obstacle));
         }
+        if let Some(obstacle) = self.steered_connection(cell) {
+            return Ok(Some(obstacle));
+        }
+        let wanted = match self.means {
+            Means::Settings => return self.tried_obstacle(guard, cell),
+            Means::Links => {
+                let bare = Cell { settings: Vec::new(), ..cell.clone() };
+                match self.tried_obstacle(guard, &bare)? {
+                    None => Ok(cell.settings.clone()),
+                    obstacle => return Ok(obstacle),
+                }
+            }
+            Means::Looks => match self.hosts(cell) {
+                Some(Ok(hosts)) => hosts.nics.wanted(laboratory.paths, cell, &guard.common),
+                _ => Ok(Vec::new()),
+            },
+        };
+        let looked_at = wanted.and_then(|wanted| guard.feasible(&wanted));
+        looked_at.err().map(obstacle_of).transpose()
+    }
+
+    /// An ssh connection to a host that the rules for a cell's own queues would take along: what
+    /// arrives there goes where no socket can read it.
+    fn steered_connection(&self, cell: &Cell) -> Option<Obstacle> {
+        let Some(Ok(HostSurvey { facts, nics, .. })) = self.hosts(cell) else { return None };
+        let wanted = nics.wanted(self.laboratory.paths, cell, &Common::default()).ok()?;
+        wanted.iter().find_map(|wanted| {
+            let Setting::Flow { device, rule } = &wanted.setting else { return None };
+            let connection = facts.get(wanted.host? as usize)?.setting(SSH_CONNECTION)?;
+            steered(rule, connection).then(|| {
+                let text = format!(
+                    "the rule that steers flows to queue {} of {device} would take the ssh connection \
+                     {connection} along, and break it",
+                    rule.queue
+                );
+                Fault::unsupported(text)
+                    .remedy("reach the host by another address than that of the data")
+            })
+        })
+    }
+
+    /// The obstacle that shows when a link is set up and its NICs are prepared. A queue of a card
+    /// is asked for once the flows are elsewhere: only the driver knows whether there is one.
+    fn tried_obstacle(&mut self, guard: &mut Guard, cell: &Cell) -> Outcome {
         match self.link_obstacle(guard, cell)? {
-            None if opens_in_driver(laboratory, cell)? => attempt(laboratory, guard, cell, true),
+            None if opens_in_driver(self.laboratory, cell)? || self.takes_queue(cell) => {
+                let attempt = |cell: &Cell| attempt(self.laboratory, guard, cell, true);
+                remembered(&mut self.probed, cell.clone(), attempt)
+            }
             None => self.preparation_obstacle(guard, cell),
             obstacle => Ok(obstacle),
         }
+    }
+
+    /// Whether a path of a cell takes a receive queue of a card that was there before.
+    fn takes_queue(&self, cell: &Cell) -> bool {
+        let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { return false };
+        let is_new = self.laboratory.testbed.properties().nics_are_new;
+        !is_new && nics.requested(self.laboratory.paths, cell).iter().any(Shared::has_queues)
     }
 
     /// Why the link of a cell cannot be set up or connected over, by a small stream of the
@@ -235,6 +359,17 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         let key = (cell.kernel.clone(), cell.link.clone(), wanted);
         remembered(&mut self.prepared, key, |_| attempt(self.laboratory, guard, cell, false))
     }
+}
+
+/// Whether a rule selects a connection: `CLIENT PORT SERVER PORT`, of which it sees what the client
+/// sends.
+fn steered(rule: &FlowRule, connection: &str) -> bool {
+    let words: Vec<&str> = connection.split_whitespace().collect();
+    let end = |at: usize| {
+        let (address, port) = (words.get(at)?.parse().ok()?, words.get(at + 1)?.parse().ok()?);
+        Some(SocketAddr::new(address, port))
+    };
+    end(0).zip(end(2)).is_some_and(|(client, server)| rule.selects(client, server))
 }
 
 /// What came of an attempt like this one before, or comes of it now.
@@ -283,16 +418,27 @@ fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
     })
 }
 
-fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> Support {
+/// A vhost worker is placed only where the path has one.
+fn no_worker(cell: &Cell) -> Option<Obstacle> {
+    let vhost = cell.placement.vhost.filter(|_| !path::has_vhost_worker(&cell.rx.path))?;
+    let text = format!("vhost={vhost}: no path of this cell has a vhost thread to place");
+    let remedy =
+        "leave out vhost, or receive by the path vhost; vhost threads of guests are not pinned";
+    Some(Fault::unsupported(text).remedy(remedy))
+}
+
+fn probe(
+    laboratory: &Laboratory,
+    cell: &Cell,
+    role: Role,
+    facts: &[Facts],
+    force: bool,
+) -> Support {
     let Some(facts) = facts.get(role as usize) else {
         return Support::no("there are no facts about its host", "report this as a bug");
     };
-    if let Some(vhost) = cell.placement.vhost.filter(|_| !path::has_vhost_worker(&cell.rx.path)) {
-        return Support::no(
-            format!("vhost={vhost}: no path of this cell has a vhost thread to place"),
-            "leave out vhost, or receive by the path vhost; vhost threads \
-             of guests are not pinned",
-        );
+    if let Some(obstacle) = no_worker(cell) {
+        return obstacle.into();
     }
     let mut named = cell.placement.named_at(role);
     if let Some((part, cpu)) = named.find(|(_, cpu)| !facts.cpus.contains(cpu)) {
@@ -301,7 +447,10 @@ fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> S
             format!("this process may use {}", joined(&facts.cpus, ", ")),
         );
     }
-    check(laboratory.paths, cell, role, facts)
+    match force {
+        true => halves(laboratory.paths, cell, role).map_or_else(Support::from, |_| Support::Yes),
+        false => check(laboratory.paths, cell, role, facts),
+    }
 }
 
 /// Whether the halves that the actor of a role opens can do their jobs on this host.
@@ -311,4 +460,34 @@ pub fn check(paths: &[&'static DataPath], cell: &Cell, role: Role, facts: &Facts
         all.fold(Support::Yes, Support::and).and(path::encrypts(cell, facts))
     };
     halves(paths, cell, role).map_or_else(Support::from, supports)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_without_a_port_takes_an_ssh_connection_between_the_same_addresses_along() {
+        let rule = FlowRule {
+            source: Some([10, 0, 0, 1].into()),
+            destination: Some([10, 0, 0, 2].into()),
+            queue: 7,
+            ..FlowRule::default()
+        };
+        assert!(steered(&rule, "10.0.0.1 40000 10.0.0.2 22"));
+        for other in [
+            "192.0.2.9 40000 10.0.0.2 22",
+            "10.0.0.1 40000 192.0.2.2 22",
+            "",
+            "10.0.0.1 40000",
+            "x",
+        ] {
+            assert!(!steered(&rule, other), "{other}");
+        }
+        let of_port = FlowRule { destination_port: Some(5201), ..rule.clone() };
+        assert!(!steered(&of_port, "10.0.0.1 40000 10.0.0.2 22"));
+        let v6 = FlowRule { source: None, destination: None, ipv6: true, ..rule };
+        assert!(steered(&v6, "fd00::1 40000 fd00::2 22"));
+        assert!(!steered(&v6, "10.0.0.1 40000 10.0.0.2 22"));
+    }
 }

@@ -11,28 +11,14 @@ use super::nics::{Common, Nics};
 use super::plan::Laboratory;
 use super::remote::Remotes;
 use super::stewards::Stewards;
-use bytepath_engine::path::{self, DataPath, Wire};
+use bytepath_engine::path::{self, Wire};
 use bytepath_host as host;
-use bytepath_host::testbed::{Site, Testbed};
+use bytepath_host::testbed::Site;
 use bytepath_record::wire::{Nic, SetSysctls};
 use bytepath_record::{Cell, Fault, Ports, Role, Setting, SettingRecord, WantedSetting};
 use bytepath_spec::{resolve, split, usage};
 use bytepath_sys::device;
 use std::net::IpAddr;
-use std::path::Path;
-
-/// Whether the devices of a testbed could be prepared for a cell, as far as can be known before it
-/// is raised. Nothing is changed.
-pub fn preparable(
-    paths: &[&'static DataPath],
-    testbed: &dyn Testbed,
-    program: &Path,
-    cell: &Cell,
-) -> Result<(), Fault> {
-    let Some(devices) = testbed.devices() else { return Ok(()) };
-    let wanted = Nics::at(testbed, devices, false)?.wanted(paths, cell, &Common::default())?;
-    Stewards::at(testbed, &Site::of(program))?.feasible(&wanted)
-}
 
 /// What would be set for the trials of each cell, from what to what, or why it cannot. Empty
 /// if the testbed creates its devices. Nothing is changed.
@@ -42,7 +28,7 @@ pub fn previewed(
 ) -> Result<Vec<Result<Vec<SettingRecord>, Fault>>, Fault> {
     let Laboratory { paths, testbed, program, .. } = laboratory;
     let nics = match testbed.devices() {
-        Some(devices) => Nics::at(*testbed, devices, true)?,
+        Some(devices) => Nics::at(*testbed, devices)?,
         None if testbed.properties().link_is_given => {
             Nics::of(&mut Remotes::raise(laboratory, None)?)?
         }
@@ -146,6 +132,6 @@ pub fn nic_settings(
     let wire =
         Wire { device: &name, driver: &driver, queues, own, peer, port, flows: 1, connects: false };
     let settings = (half.nic_settings)(&options, &wire)?;
-    let wanted = settings.into_iter().map(WantedSetting::from).collect();
+    let wanted = settings.into_iter().map(path::wanted).collect();
     Ok(NicSettings { device: name, wanted })
 }

@@ -10,8 +10,8 @@ use bytepath_host as host;
 use bytepath_host::testbed::{self, Testbed};
 use bytepath_meter as meter;
 use bytepath_record::{
-    Budget, Cell, Design, DeviceName, Fault, Judgement, Kernel, Power, Profiling, Protocol,
-    Schedule, Source, WantedSetting,
+    Budget, Cell, CellId, Design, DeviceName, Fault, Judgement, Kernel, Power, Profiling, Protocol,
+    Schedule, Source, WantedSetting, grouped,
 };
 use bytepath_spec::{
     self as spec, Catalogues, CellRequest, Cpus, Experiment, Layout, TestbedChoice, usage,
@@ -44,6 +44,10 @@ pub struct RunRequest {
     pub power: Option<Power>,
     /// Settings of the hosts, after those of the file, which they override.
     pub settings: Vec<WantedSetting>,
+    /// True if the settings of the file are not made.
+    pub without_file_settings: bool,
+    /// True if cells run although a probe of their hosts refuses them.
+    pub force: bool,
     /// True if no one else uses the link, so that frame generators may fill it.
     pub link_is_unshared: bool,
     /// True if the user trusts files of others with what they name: commands, hosts, settings.
@@ -95,6 +99,7 @@ impl RunRequest {
             }
             ExperimentRequest::Paths(paths) => (from_paths(paths, self.testbed.clone())?, None),
         };
+        refuse_twins(&experiment.cells)?;
         let testbed = deployment.testbed();
         let mut profiling = self.profiling.clone().unwrap_or_else(|| experiment.profiling.clone());
         let schedule = self.schedule(&experiment, testbed, &mut profiling)?;
@@ -107,7 +112,8 @@ impl RunRequest {
         let power = self.power.as_ref().unwrap_or(&experiment.power);
         let named = |name: Option<String>| name.map(|name| DeviceName::new(&name)).transpose();
         let [sender, receiver] = testbed.named_devices().map(named);
-        let settings = [experiment.settings, self.settings.clone()].concat();
+        let of_file = if self.without_file_settings { Vec::new() } else { experiment.settings };
+        let settings = [of_file, self.settings.clone()].concat();
         let all_paths =
             matches!(&self.experiment, ExperimentRequest::Paths(p) if p.paths.is_empty());
         let plan = Plan {
@@ -166,6 +172,7 @@ impl RunRequest {
             budget: None,
             until_sure: false,
             max_interference: self.max_interference.or(layout.max_interference),
+            force: self.force,
         };
         spec::check_lanes(cells, design)?;
         let schedule = match time {
@@ -214,6 +221,32 @@ fn choose_design(
         _ => return Ok(design),
     };
     Err(usage(text).remedy("choose the design trials"))
+}
+
+/// Two cells that differ only in the size of reads measure the same where the receiving path has
+/// none.
+fn refuse_twins(cells: &[Cell]) -> Result<(), Fault> {
+    let has_none = |cell: &&Cell| {
+        let rx = path::find(path::CATALOG, &cell.rx.path).and_then(|path| path.rx);
+        rx.is_some_and(|rx| !rx.sizes_reads) && !cell.null
+    };
+    let without = |cell: &Cell| {
+        let mut bare = Cell { id: CellId::default(), levels: Default::default(), ..cell.clone() };
+        (bare.stream.read_size, bare.stream.read_memory) = (0, None);
+        bare
+    };
+    let groups = grouped(cells.iter().filter(has_none).map(|cell| (without(cell), cell)));
+    let Some([one, other]) = groups.iter().find_map(|(_, same)| same.first_chunk::<2>()) else {
+        return Ok(());
+    };
+    let path = &one.rx.path;
+    let text = format!(
+        "'{}' and '{}' measure the same: {path} delivers what has arrived, whatever the read size",
+        one.id, other.id
+    );
+    Err(usage(text).remedy(format!(
+        "leave out all sizes but one, as in [[exclude]] path = \"{path}\", read-size = [...]"
+    )))
 }
 
 /// Frames as fast as they go are for devices that were made for them: what else is on an

@@ -3,7 +3,7 @@
 use super::agents::{check_stop, unless_stopped};
 use super::guard::Guard;
 use super::plan::{Laboratory, Observer, Plan};
-use super::preflight::{Feasibility, Surveyed, facts_for_header, survey_hosts};
+use super::preflight::{Feasibility, Surveyed, cannot_run, facts_for_header, survey_hosts};
 use super::progress::{CompletedTrials, stopped_early};
 use super::request::planned_blocks;
 use super::run::{Run, host_difference};
@@ -114,14 +114,15 @@ fn begin<'r, 'a>(
     let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings, &plan.cells)?;
     observer.settings(&guard.records, &left_behind);
     let (surveyed, mut header, remarks) = header(laboratory, plan, baseline, &guard)?;
-    let mut feasibility = Feasibility::of(laboratory, surveyed, baseline);
+    let force = header.schedule.force;
+    let mut feasibility = Feasibility::of(laboratory, surveyed, baseline, force);
     guard.common = feasibility.common_nic_setup(&mut guard, &header.cells)?;
     let mut able = 0;
     for cell in &header.cells {
         match feasibility.obstacle(&mut guard, cell)? {
             // What is requested by name must run, and so must the baseline.
             Some(obstacle) if plan.mandatory || cell.id == header.baseline => {
-                return Err(obstacle.context(format!("path {} cannot run here", cell.id)));
+                return Err(cannot_run(&cell.id, obstacle));
             }
             Some(_) => {}
             None => able += 1,
@@ -256,7 +257,7 @@ fn reopen<'r, 'a>(
             Fault::unsupported(text).remedy("resume it where it was started, or start a new study")
         );
     }
-    let mut feasibility = Feasibility::of(laboratory, surveyed, baseline);
+    let mut feasibility = Feasibility::of(laboratory, surveyed, baseline, header.schedule.force);
     guard.common = feasibility.common_nic_setup(&mut guard, &header.cells)?;
     guard.check_for_changes()?;
     for remark in resume_remarks(&study, &guard) {

@@ -90,18 +90,20 @@ pub fn ends(cells: &[&ProfiledCell], unit: WorkUnit) -> Result<Ends, Fault> {
     Ends::of(&trials, Rules::built_in(), unit)
 }
 
-/// A cell of the study in a folder, by its id; a fault if it has no profile that counts.
-pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
+/// A cell of the study in a folder, by its name, whole or as reports shorten it; a fault if it has
+/// no profile that counts.
+pub fn profiled_cell(folder: &Path, name: &str) -> Result<ProfiledCell, Fault> {
     let study = load(folder)?;
     let analysis = stats::analyse(&study, &stats::Rules::of(&study.header));
     let rows = || analysis.rows.iter().chain(&analysis.null);
-    let Some(row) = rows().find(|row| row.cell.0 == id) else {
-        let what = format!("the study {} has no cell '{id}'", folder.display());
-        return Err(suggest(Fault::usage(what), id, rows().map(|row| row.cell.0.as_str())));
+    let named = study.header.cell_named(name).map(|cell| &cell.id);
+    let Some(row) = rows().find(|row| Some(&row.cell) == named) else {
+        let what = format!("the study {} has no cell '{name}'", folder.display());
+        return Err(suggest(Fault::usage(what), name, rows().map(|row| row.cell.0.as_str())));
     };
     let cell = ProfiledCell::of(folder, &study, row);
     if cell.profiles.is_empty() {
-        let what = format!("the study {} has no profile of '{id}' that counts", folder.display());
+        let what = format!("the study {} has no profile of '{name}' that counts", folder.display());
         let others = rows().map(|row| &row.cell).filter(|id| analysis.has_profile(id));
         let mut ways = cell.notes;
         ways.push(match joined(others, ", ").as_str() {

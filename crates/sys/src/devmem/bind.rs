@@ -62,9 +62,9 @@ impl From<io::Error> for Refusal {
 /// and pieces of the memory have to be at least as large.
 ///
 /// EPERM: `CAP_NET_ADMIN` in the namespace of the device is missing; EOPNOTSUPP:
-/// the driver cannot; EINVAL: it could, but the queue is set up otherwise or the
-/// descriptor is not a dmabuf; EEXIST, EBUSY: the queue is bound already; ERANGE:
-/// there is no such queue.
+/// the driver cannot; EINVAL with words: it could, but the queue is set up otherwise; EINVAL
+/// without: there is no such queue (`netdev_nl_read_rxq_bitmap`; ERANGE in older kernels), or the
+/// descriptor is not a dmabuf; EEXIST, EBUSY: the queue is bound already.
 pub fn bind_receive(
     device: &str,
     queues: &[u32],
@@ -102,8 +102,8 @@ fn bound<E>(socket: NetlinkSocket, dmabuf: Result<u32, E>) -> Result<Binding, Re
     }
 }
 
-/// A memory file where a dmabuf should be: with this a driver that cannot bind
-/// says so, and one that can says EINVAL.
+/// A memory file where a dmabuf should be. The kernel looks at it first (`dma_buf_get`), or at the
+/// device: EINVAL shows nothing about the driver.
 pub fn stand_in() -> io::Result<OwnedFd> {
     crate::dmabuf::sealed(1 << 20, false)
 }

@@ -98,6 +98,7 @@ mod tests {
                 vec![
                     "feature eth1 rx-gro-hw=on".to_owned(),
                     "rings eth1 tcp-data-split=on".into(),
+                    "rings eth1 hds-thresh=0".into(),
                     "spread eth1 queues=15".into(),
                     "feature eth1 rx-ntuple-filter=on".into(),
                     format!("{steered} queue=15"),
@@ -107,7 +108,8 @@ mod tests {
                 wire("bnxt_en", 16),
                 Some(3),
                 vec![
-                    "rings eth1 tcp-data-split=on hds-thresh=0".into(),
+                    "rings eth1 tcp-data-split=on".into(),
+                    "rings eth1 hds-thresh=0".into(),
                     "spread eth1 queues=3".into(),
                     "feature eth1 rx-ntuple-filter=on".into(),
                     format!("{steered} queue=3"),
@@ -118,6 +120,7 @@ mod tests {
                 None,
                 vec![
                     "rings eth1 tcp-data-split=on".into(),
+                    "rings eth1 hds-thresh=0".into(),
                     "spread eth1 queues=3".into(),
                     "feature eth1 rx-ntuple-filter=on".into(),
                     "flow eth1 src=fd00::1 dst=fd00::2 queue=3".into(),

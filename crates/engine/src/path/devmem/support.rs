@@ -15,8 +15,9 @@ const BIND_RX: &str = "devmem.bind-rx";
 const BIND_TX: &str = "devmem.bind-tx";
 
 /// What a NIC must be for this; Documentation/networking/devmem.rst.
-const NIC: &str = "use a NIC with driver mlx5, gve, bnxt or fbnic, with header split \
-                   (ethtool -G DEV tcp-data-split on) and flows steered to the bound queue";
+const NIC: &str = "use a NIC whose driver takes memory providers (among others mlx5, gve, bnxt or fbnic), with \
+                   header split (ethtool -G DEV tcp-data-split on) and flows steered to the bound \
+                   queue";
 
 /// Bytes of the memory used in attempts.
 const LEN: usize = 1 << 20;
@@ -42,44 +43,62 @@ pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
     attempts
 }
 
-/// Tries to bind memory to a device, both ways.
+/// Tries to bind memory to a device, both ways, and unbinds it at once. A NIC restarts a queue for
+/// it, which would break the connections of one that is in use. Since Linux 6.15 it goes no
+/// further than its driver and its setup as long as it does not split headers
+/// (net/core/netdev_rx_queue.c, `__net_mp_open_rxq`); one that splits them, and an older kernel, is
+/// asked by a study, once its flows are elsewhere.
 fn bindings(device: &str, memory: Option<&dyn Memory>) -> Vec<Attempt> {
     let stand_in = match devmem::stand_in() {
         Ok(file) => file,
         Err(e) => return vec![attempt(BIND_RX, Err(e), "")],
     };
-    // Binding a receive queue restarts it, which would break the connections of
-    // a NIC that is in use. It gets a plain memory file, which a driver that can
-    // bind refuses as no dmabuf before it does anything.
-    let hardware = sys::device::driver(device).is_ok_and(|driver| driver.is_some());
-    let dmabuf = memory.filter(|_| !hardware);
-    let fd = dmabuf.map_or(stand_in.as_fd(), |memory| memory.fd());
-    let result = devmem::bind_receive(device, &[0], None, fd);
-    let receive = bound(BIND_RX, result, dmabuf.is_some(), hardware, device);
-    let fd = memory.map_or(stand_in.as_fd(), |memory| memory.fd());
-    let result = devmem::bind_send(device, fd);
+    let fd = || memory.map_or(stand_in.as_fd(), |memory| memory.fd());
+    let is_nic = sys::device::driver(device).is_ok_and(|driver| driver.is_some());
+    let restarts = || sys::device::splits_headers(device).unwrap_or(true) || is_before(6, 15);
+    let receive = if is_nic && restarts() {
+        let words = format!("{device} would restart a queue; a study asks for its own");
+        Attempt { name: BIND_RX.into(), outcome: Outcome::Works(words) }
+    } else {
+        let last = || sys::device::receive_queues(device).map(|queues| queues.saturating_sub(1));
+        let queue = if is_nic { last() } else { Ok(0) };
+        let result = queue
+            .map_err(Refusal::from)
+            .and_then(|q| devmem::bind_receive(device, &[q], None, fd()));
+        bound(BIND_RX, result, memory.is_some(), is_nic, device)
+    };
+    let result = devmem::bind_send(device, fd());
     vec![receive, bound(BIND_TX, result, memory.is_some(), false, device)]
 }
 
-/// The outcome of a binding. With a plain memory file the kernel refuses at the
-/// latest when it looks for the dmabuf: then the driver has nothing against it,
-/// and unless that was all we wanted to know, it is the dmabuf that is missing.
+/// Whether the running kernel is of an earlier version.
+fn is_before(major: u32, minor: u32) -> bool {
+    let release = rustix::system::uname();
+    let release = release.release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let version = [numbers.next(), numbers.next()].map(|number| number.and_then(Result::ok));
+    version.into_iter().map(Option::unwrap_or_default).lt([major, minor])
+}
+
+/// The outcome of a binding. With a plain memory file it is the dmabuf that is missing. A NIC whose
+/// driver has nothing against it refuses for its setup, which a study changes.
 fn bound(
     name: &str,
     result: Result<Binding, Refusal>,
     has_dmabuf: bool,
-    enough: bool,
+    is_nic: bool,
     device: &str,
 ) -> Attempt {
     let refusal = match result {
         Ok(_) => return attempt(name, Ok(()), device),
         Err(refusal) => refusal,
     };
+    let is_setup = |words: &str| ["tcp-data-split", "hds-thresh"].iter().any(|w| words.contains(w));
     let outcome = match (refusal.error.raw_os_error(), refusal.words) {
-        (Some(libc::EINVAL), None) if !has_dmabuf && enough => {
-            Outcome::Works(format!("{device} supports it; a trial binds its queue"))
-        }
         (Some(libc::EINVAL), None) if !has_dmabuf => Outcome::Missing("no dmabuf to bind".into()),
+        (Some(libc::EINVAL), Some(words)) if is_nic && is_setup(&words) => {
+            Outcome::Works(format!("{device} takes memory providers, once it splits headers"))
+        }
         (Some(errno), Some(words)) => Outcome::Refused { errno, words },
         (..) => return attempt(name, Err(refusal.error), device),
     };
@@ -157,7 +176,11 @@ fn device(facts: &Facts, bind: &str, direction: &str) -> Support {
             Some(Outcome::Refused { words, .. }) => format!("{errno}: {words}"),
             _ => errno.to_owned(),
         };
-        Support::no(format!("{what} ({said})"), cure(outcome.and_then(Outcome::errno)))
+        let words = match outcome {
+            Some(Outcome::Refused { words, .. }) => Some(words.as_str()),
+            _ => None,
+        };
+        Support::no(format!("{what} ({said})"), cure(outcome.and_then(Outcome::errno), words))
     };
     match outcome.and_then(Outcome::errno) {
         Some(libc::EOPNOTSUPP) => {
@@ -183,23 +206,28 @@ fn device(facts: &Facts, bind: &str, direction: &str) -> Support {
 
 /// The fault of a binding that the kernel refuses.
 pub(super) fn refused(what: String, refusal: &Refusal) -> Fault {
-    let fault = Fault::system(what, &refusal.error).words(refusal.words.as_deref());
-    fault.remedy(cure(refusal.error.raw_os_error()))
+    let words = refusal.words.as_deref();
+    let fault = Fault::system(what, &refusal.error).words(words);
+    fault.remedy(cure(refusal.error.raw_os_error(), words))
 }
 
 /// What helps against the refusal of a binding.
-fn cure(errno: Option<i32>) -> &'static str {
-    match errno {
-        Some(libc::EPERM) => "run as root: this requires CAP_NET_ADMIN in the device's namespace",
-        Some(libc::EINVAL) => {
-            "ethtool -G DEV tcp-data-split on hds-thresh 0; detach XDP and AF_XDP from the queue"
+fn cure(errno: Option<i32>, words: Option<&str>) -> &'static str {
+    const SETUP: &str = "ethtool -G DEV tcp-data-split on; ethtool -G DEV hds-thresh 0; detach XDP and AF_XDP from \
+                         the queue";
+    const QUEUE: &str = "choose a queue that the device has: ethtool -l DEV";
+    match (errno, words) {
+        (Some(libc::EPERM), _) => {
+            "run as root: this requires CAP_NET_ADMIN in the device's namespace"
         }
-        Some(libc::ENODEV) => "check the name of the device",
-        Some(libc::EEXIST | libc::EBUSY) => {
+        // The kernel has words for whatever is wrong with a queue that is there.
+        (Some(libc::EINVAL), Some(_)) => SETUP,
+        (Some(libc::EINVAL | libc::ERANGE), _) => QUEUE,
+        (Some(libc::ENODEV), _) => "check the name of the device",
+        (Some(libc::EEXIST | libc::EBUSY), _) => {
             "end the other program on the queue (AF_XDP too), detach XDP, or choose another queue"
         }
-        Some(libc::ERANGE) => "choose a queue that the device has: ethtool -l DEV",
-        Some(libc::ENOMEM) => "free memory, or choose a smaller area",
+        (Some(libc::ENOMEM), _) => "free memory, or choose a smaller area",
         _ => NIC,
     }
 }
@@ -295,13 +323,37 @@ mod tests {
     }
 
     #[test]
-    fn nic_that_may_bind_works() {
-        let nic = |errno| {
+    fn a_nic_that_only_lacks_its_setup_works() {
+        let nic = |errno, words: Option<&str>, has_dmabuf| {
             let error = io::Error::from_raw_os_error(errno);
-            bound(BIND_RX, Err(Refusal { error, words: None }), false, true, "eth1").outcome
+            let refusal = Refusal { error, words: words.map(Into::into) };
+            bound(BIND_RX, Err(refusal), has_dmabuf, true, "eth1").outcome
         };
-        assert!(matches!(nic(libc::EINVAL), Outcome::Works(words) if words.contains("eth1")));
-        assert_eq!(nic(libc::EOPNOTSUPP), Outcome::Errno(libc::EOPNOTSUPP));
+        for words in ["tcp-data-split is disabled", "hds-thresh is not zero"] {
+            let outcome = nic(libc::EINVAL, Some(words), true);
+            assert!(matches!(outcome, Outcome::Works(words) if words.contains("eth1")), "{words}");
+        }
+        assert_eq!(nic(libc::EOPNOTSUPP, None, true), Outcome::Errno(libc::EOPNOTSUPP));
+        // The kernel looked at the memory before it looked at the driver.
+        assert_eq!(nic(libc::EINVAL, None, false), Outcome::Missing("no dmabuf to bind".into()));
+        assert!(matches!(nic(libc::EINVAL, Some("else"), true), Outcome::Refused { .. }));
+    }
+
+    #[test]
+    fn the_remedy_for_a_queue_that_is_not_there_is_a_queue_that_is() {
+        let remedy = |errno, words: Option<&str>| {
+            let error = io::Error::from_raw_os_error(errno);
+            let refusal = Refusal { error, words: words.map(Into::into) };
+            refused("cannot bind".into(), &refusal).remedy.unwrap()
+        };
+        assert!(remedy(libc::EINVAL, None).contains("ethtool -l DEV"));
+        assert!(remedy(libc::ERANGE, Some("out of range")).contains("ethtool -l DEV"));
+        assert!(remedy(libc::EINVAL, Some("tcp-data-split is disabled")).contains("data-split on"));
+    }
+
+    #[test]
+    fn the_running_kernel_is_later_than_the_first_and_earlier_than_one_to_come() {
+        assert!(is_before(99, 0) && !is_before(2, 6));
     }
 
     #[test]

@@ -23,7 +23,10 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "io_uring: zero-copy receive, the NIC writes into application memory",
     attempt: probe::attempts,
     uses_io_uring: true,
-    rx: Some(HalfPath { nic_settings, ..HalfPath::rx(check, open).with_options(OPTIONS) }),
+    rx: Some(HalfPath {
+        nic_settings,
+        ..HalfPath::rx(check, open).with_options(OPTIONS).without_read_size()
+    }),
     ..DataPath::EMPTY
 };
 
@@ -113,25 +116,26 @@ mod tests {
         let commands = |set| preparation(set, 16).unwrap();
         let last = commands(&[]);
         assert_eq!(
-            last[..3],
+            last[..4],
             [
-                "ethtool -G eth2 tcp-data-split on hds-thresh 0",
+                "ethtool -G eth2 tcp-data-split on",
+                "ethtool -G eth2 hds-thresh 0",
                 "ethtool -X eth2 equal 15",
                 "ethtool -K eth2 rx-ntuple-filter on",
             ]
         );
-        assert!(last[3].starts_with("ethtool -N eth2 flow-type tcp4"), "{last:?}");
-        assert!(last[3].ends_with("dst-port 5201 action 15"), "{last:?}");
-        assert_eq!(commands(&[("queue", "3")])[1], "ethtool -X eth2 equal 3");
+        assert!(last[4].starts_with("ethtool -N eth2 flow-type tcp4"), "{last:?}");
+        assert!(last[4].ends_with("dst-port 5201 action 15"), "{last:?}");
+        assert_eq!(commands(&[("queue", "3")])[2], "ethtool -X eth2 equal 3");
         assert_eq!(commands(&[("device", "none")]), Vec::<String>::new());
         let spread = commands(&[("queues", "2")]);
-        assert_eq!(spread[1], "ethtool -X eth2 equal 14");
+        assert_eq!(spread[2], "ethtool -X eth2 equal 14");
         let to = |at: usize, port: u16, queue| {
             let end = format!("src-port {port} dst-port 5201 action {queue}");
             assert!(spread[at].ends_with(&end), "{spread:?}");
         };
         for (flow, queue) in [(0u16, 14), (1, 15), (2, 14), (3, 15)] {
-            to(3 + usize::from(flow), 21_000 + flow, queue);
+            to(4 + usize::from(flow), 21_000 + flow, queue);
         }
         let more = preparation(&[("queues", "2")], 2).unwrap();
         assert_eq!(more[0], "ethtool -L eth2 combined 3", "one is left for everything else");

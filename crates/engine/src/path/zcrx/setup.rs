@@ -174,8 +174,9 @@ fn refused(plan: &Plan, device: Option<&str>, error: &io::Error) -> Fault {
         (Some(libc::EOPNOTSUPP), Some(_)) => {
             Fault { kind: FaultKind::Unsupported, ..fault }.remedy(NIC)
         }
-        (Some(libc::EINVAL), Some(name)) => fault
-            .remedy(format!("ethtool -G {name} tcp-data-split on hds-thresh 0; rx-buf-len=auto")),
+        (Some(libc::EINVAL), Some(name)) => fault.remedy(format!(
+            "ethtool -G {name} tcp-data-split on; ethtool -G {name} hds-thresh 0; rx-buf-len=auto"
+        )),
         // net_mp_open_rxq(), net/core/netdev_rx_queue.c.
         (Some(libc::EEXIST | libc::EBUSY), Some(_)) => fault.remedy(
             "free the queue (another program's memory, AF_XDP, or leased to a container), detach \
