@@ -53,7 +53,7 @@ const KINDS: [Kind; 5] = [
         leaves: &[],
     },
     Kind {
-        name: "veth over a bridge",
+        name: "bridged-veth",
         made_by: &[
             "link add between type bridge",
             "link set between mtu 9000 up",
