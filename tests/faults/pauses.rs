@@ -34,7 +34,8 @@ pub fn freeze(lab: &mut Lab) -> Result<()> {
 pub fn quota(lab: &mut Lab) -> Result<()> {
     let group = ControlGroup::new("cpu").context("the controller cpu")?;
     let period = lab.pick(&[10_000, 100_000]);
-    let quota = period / 100 * (5 + lab.below(96));
+    // The least that the kernel takes is a millisecond.
+    let quota = (period / 100 * (5 + lab.below(96))).max(1000);
     limited_to(&group, quota, period)?;
     let plan = Plan::draw(lab, "study");
     lab.lines.push(format!("# {quota} of each {period} us"));
