@@ -80,12 +80,7 @@ pub(super) fn parse(kind: &str, words: &mut Words) -> Result<Setting, Fault> {
         "napi" => Setting::Napi { device: words.device()?, timing: Parts::parse(words)? },
         "spread" => Setting::Spread { device: words.device()?, queues: words.required("queues")? },
         "flow" => Setting::Flow { device: words.device()?, rule: FlowRule::parse(words)? },
-        "mtu" => {
-            let (device, text) = (words.device()?, words.next("the bytes")?);
-            let bytes = unit::parse_bytes(text).map_err(wrong)?;
-            let bytes = u32::try_from(bytes).map_err(|_| not_a_number(text))?;
-            Setting::Mtu { device, bytes }
-        }
+        "mtu" => Setting::Mtu { device: words.device()?, bytes: bytes(words.next("the bytes")?)? },
         "packet-limits" => {
             Setting::PacketLimits { device: words.device()?, limits: Parts::parse(words)? }
         }
@@ -121,6 +116,11 @@ pub(super) fn parse(kind: &str, words: &mut Words) -> Result<Setting, Fault> {
         "tap" => Setting::TapFlags { device: words.device()?, flags: Parts::parse(words)? },
         _ => return Err(wrong("only a testbed requests it")),
     })
+}
+
+fn bytes(text: &str) -> Result<u32, Fault> {
+    let bytes = unit::parse_bytes(text).map_err(wrong)?;
+    u32::try_from(bytes).map_err(|_| not_a_number(text))
 }
 
 /// The setting as it is typed.
@@ -213,13 +213,7 @@ impl Setting {
             Setting::Rings { device, .. } => format!("ethtool -G {device}{}", self.pairs(' ')),
             Setting::Channels { device, .. } => format!("ethtool -L {device}{}", self.pairs(' ')),
             Setting::Coalescing { device, .. } => format!("ethtool -C {device}{}", self.pairs(' ')),
-            Setting::Napi { device, timing } => {
-                let part = |(name, value): (&str, String)| format!("\"{name}\": {value}");
-                let parts = joined(timing.parts().into_iter().map(part), ", ");
-                format!(
-                    "ynl --family netdev --do napi-set --json '{{\"id\": ID, {parts}}}' # each of {device}"
-                )
-            }
+            Setting::Napi { device, .. } => set_napi(device, self.parts()),
             Setting::Spread { device, queues } => format!("ethtool -X {device} equal {queues}"),
             Setting::Flow { device, rule } => rule.command(device),
             Setting::Mtu { device, bytes } => format!("ip link set dev {device} mtu {bytes}"),
@@ -432,6 +426,12 @@ fn steer(device: &DeviceName, kind: &str, queue: Option<u32>, cpus: &Cpus) -> St
     };
     let file = format!("/sys/class/net/{device}/queues/{direction}-{queue}/{kind}_cpus");
     format!("echo {} {into} {file}", cpus.mask())
+}
+
+fn set_napi(device: &DeviceName, parts: Vec<(&str, String)>) -> String {
+    let part = |(name, value): (&str, String)| format!("\"{name}\": {value}");
+    let parts = joined(parts.into_iter().map(part), ", ");
+    format!("ynl --family netdev --do napi-set --json '{{\"id\": ID, {parts}}}' # each of {device}")
 }
 
 fn set_dsa(part: &Word, attribute: &Word, value: &Word) -> String {
