@@ -94,6 +94,27 @@ fn what_copies_were_like_is_in_the_details() {
     assert!(!brief.contains("Copies by an engine"), "{brief}");
 }
 
+#[test]
+fn idle_states_of_every_cpu_are_in_the_details() {
+    let mut study = study(&["same"]);
+    for trial in &mut study.trials {
+        for cpu in (0..40).filter(|cpu| *cpu != 33) {
+            let (scope, share) = (Scope::Cpu(cpu), if cpu < 32 { 0.0 } else { 0.5 });
+            let share = if cpu == 7 { 1.0 } else { share };
+            trial.readings.push(Reading::mean("cstate.C6", Unit::Ratio, share, scope.clone()));
+            trial.readings.push(Reading::sum("cstate.C6.entries", Unit::Count, 9.0, scope));
+        }
+        let package = Scope::Cpu(0);
+        trial.readings.push(Reading::mean("cstate.hw.package-c6", Unit::Ratio, 0.2, package));
+    }
+    let details = Style { details: true, width: 200, ..Style::default() };
+    let text = words(&String::from_utf8(render("text", &study, &details)).unwrap());
+    let first = "C6 requested (cpuidle) 0-31 3.1% 0% 100% _______@________________________";
+    assert!(text.contains(first), "{text}");
+    assert!(text.contains("32,34,35,36,37,38,39 50% 50% 50% +++++++"), "{text}");
+    assert!(text.contains("package-c6 done by the hardware 0 20% 20% 20% :"), "{text}");
+}
+
 fn analysed(study: &Study) -> Analysis {
     analyse(study, &Rules::of(&study.header))
 }

@@ -308,10 +308,15 @@ fn sparkline(pace: &Pace, width: usize) -> String {
         .map(|i| {
             let part = &steps[i * steps.len() / signs..(i + 1) * steps.len() / signs];
             let height = if top > 0.0 { mean_of(part) / top } else { 0.0 };
-            let shade = (height * (SHADES.len() - 1) as f64).round() as usize;
-            char::from(SHADES[shade.min(SHADES.len() - 1)])
+            shade(height)
         })
         .collect()
+}
+
+/// The sign of a part of one.
+pub(super) fn shade(part: f64) -> char {
+    let shade = (part * (SHADES.len() - 1) as f64).round() as usize;
+    char::from(SHADES[shade.min(SHADES.len() - 1)])
 }
 
 pub(crate) fn pairs(view: &View) -> Section {

@@ -15,6 +15,7 @@ mod ledger;
 mod placement;
 pub(crate) mod ranking;
 mod rates;
+mod residency;
 mod returns;
 pub(crate) mod symptoms;
 mod trials;
@@ -68,6 +69,7 @@ pub(crate) fn study(view: &View) -> Vec<Section> {
         details::calls(view),
         details::sizes(view),
         details::idle(view),
+        residency::section(view),
         details::functions(view),
         details::fragments(view),
         details::course(view),
