@@ -347,6 +347,9 @@ pub(super) fn unloaded(what: &str, refused: Refused) -> Fault {
         Some(libc::EOPNOTSUPP | libc::EINVAL) => {
             "the driver does not support XDP: choose mode=generic"
         }
+        Some(libc::ERANGE) => {
+            "its MTU, or that of a veth's other end, is larger than XDP takes there: lower it"
+        }
         _ => "this requires CONFIG_BPF_SYSCALL and Linux 5.9",
     };
     let fault = Fault::system(what, &error).remedy(remedy);
