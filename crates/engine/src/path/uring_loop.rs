@@ -113,6 +113,9 @@ fn shape(job: &HalfConfig, connections: usize) -> Result<ManyShape, Fault> {
     Ok(ManyShape { buffers: buffers as u16, buffer_size: size as u32 })
 }
 
+/// Most events of a turn: a new phase is noticed after it.
+const MOST_EVENTS: usize = 256;
+
 struct RingLoop {
     role: Role,
     flows: Vec<Arc<Flow>>,
@@ -144,9 +147,10 @@ impl RingLoop {
         if ended && left == 0 { service.ended(place) } else { Ok(()) }
     }
 
-    /// Takes all events that are there.
+    /// Takes events that are there; what is queued meanwhile is submitted once all of them are taken.
     fn take(&mut self, service: &mut dyn Service, recorder: &mut Recorder) -> Result<(), Fault> {
-        while let Some(event) = self.ring.event() {
+        for _ in 0..MOST_EVENTS {
+            let Some(event) = self.ring.event() else { break };
             self.counts.events += 1;
             match event {
                 ManyEvent::Received { socket, bytes } => {

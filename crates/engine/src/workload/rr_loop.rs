@@ -35,9 +35,9 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
             open_loop(&mut thread, ends, clock::monotonic() + after as u64, arrivals)?
         }
     };
-    if role == Role::Sender {
-        connections.iter().for_each(|connection| connection.close());
-    }
+    // Both ends wait until the other has their end: a packet that is sent again to a socket that is
+    // gone would be answered by a reset.
+    connections.iter().for_each(|connection| connection.close());
     for connection in &connections {
         match role {
             Role::Sender => connection.await_end()?,
