@@ -72,7 +72,11 @@ fn files(roots: &Roots, privileges: &Privileges) -> Option<(String, String)> {
         && privileges.capabilities.iter().any(|name| name == "SYS_RESOURCE");
     let most = match may_raise {
         true => read(&roots.proc.join("sys/fs/nr_open")),
-        false => bytepath_sys::process::most_files().map(|most| most.to_string()),
+        false => read(&roots.proc.join("self/limits")).and_then(|limits| {
+            // The soft limit, which this process raises, and the hard one (proc_pid_limits(5)).
+            let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+            line.split_whitespace().nth(1).map(str::to_owned)
+        }),
     };
     most.map(|most| (MOST_FILES.to_owned(), most))
 }

@@ -114,12 +114,6 @@ pub fn stack_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Stack).current
 }
 
-/// Files that this process may have open at most, which [`allow_files`] lets it have: as many as it
-/// may raise its limit to by itself (`RLIMIT_NOFILE`, getrlimit(2)). `None`: without a limit.
-pub fn most_files() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum
-}
-
 /// Raises this process's limit on open files to at least this. EPERM: more than it may have, and not
 /// privileged (`CAP_SYS_RESOURCE`), or more than any process may (`fs.nr_open`).
 pub fn allow_files(count: u64) -> std::io::Result<()> {
