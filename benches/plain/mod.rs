@@ -8,6 +8,7 @@
 //! listens, and after its window `BYTES SECONDS`. Then it closes the connection,
 //! and the reset is what ends the sender.
 
+pub mod epoll;
 pub mod frames;
 pub mod msg_zerocopy;
 pub mod sendfile;
@@ -16,6 +17,7 @@ pub mod socket;
 pub mod splice;
 pub mod tcp_zerocopy_receive;
 pub mod uring;
+pub mod uring_loop;
 pub mod uring_zc;
 
 use anyhow::{Context, Result, bail};
@@ -55,6 +57,17 @@ const RECEIVERS: &[(&str, Receiver)] = &[
     ("uring", uring::receive),
 ];
 
+/// A program that exchanges messages over many connections: its server, and its client.
+type Pair = (
+    fn(&[TcpStream], epoll::Load) -> Result<()>,
+    fn(&[TcpStream], epoll::Load, &mut Window) -> Result<(u64, f64)>,
+);
+
+const SERVERS: &[(&str, Pair)] = &[
+    ("epoll", (epoll::serve, epoll::request)),
+    ("uring-loop", (uring_loop::serve, uring_loop::request)),
+];
+
 /// The argument with which a bench starts itself as one end.
 pub const PLAIN: &str = "plain";
 
@@ -67,7 +80,8 @@ pub fn played(arguments: &[String]) -> Option<Result<()>> {
 /// Plays one end: `send PATH CONGESTION ADDRESS` or
 /// `receive PATH CONGESTION ADDRESS WARM-UP WINDOW`, in seconds; of frames `generate DEVICE`
 /// or `take DEVICE PROCESS WARM-UP WINDOW`, which prints the device once it is there. `smoltcp in|out MTU
-/// CPU CPU WARM-UP WINDOW` is both ends.
+/// CPU CPU WARM-UP WINDOW` is both ends. `serve PROGRAM CONGESTION ADDRESS REQUEST RESPONSE CONNECTIONS` and
+/// `request` with the same and `WARM-UP WINDOW` exchange messages; the latter prints their number.
 fn run(arguments: &[String]) -> Result<()> {
     // SAFETY: alarm(2) takes no pointer. Nothing handles SIGALRM, so it ends
     // this process: an end whose other half died must not stay around.
@@ -113,8 +127,30 @@ fn run(arguments: &[String]) -> Result<()> {
             println!("{bytes} {seconds}");
             Ok(())
         }
+        ["serve", program, congestion, address, request, response, connections] => {
+            let load = load([request, response, connections])?;
+            let (serve, _) = find(SERVERS, program)?;
+            serve(&epoll::accepted(congestion, address.parse()?, load)?, load)
+        }
+        ["request", program, congestion, address, rest @ ..] => {
+            let [request, response, connections, warm_up, window] = rest else {
+                bail!("not a client: {rest:?}")
+            };
+            let load = load([request, response, connections])?;
+            let mut window = Window::new(warm_up.parse()?, window.parse()?);
+            let (_, request) = find(SERVERS, program)?;
+            let streams = epoll::connected(congestion, address.parse()?, load)?;
+            let (count, seconds) = request(&streams, load, &mut window)?;
+            println!("{count} {seconds}");
+            Ok(())
+        }
         other => bail!("not an end of a stream: {other:?}"),
     }
+}
+
+fn load(numbers: [&str; 3]) -> Result<epoll::Load> {
+    let [request, response, connections] = numbers.map(str::parse);
+    Ok(epoll::Load { request: request?, response: response?, connections: connections? })
 }
 
 fn find<T: Copy>(programs: &[(&str, T)], path: &str) -> Result<T> {

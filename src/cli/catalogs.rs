@@ -117,8 +117,16 @@ fn write_paths(entries: &[Entry], tls: &[Entry], out: &mut dyn Write) -> io::Res
             _ => entry.name == pair.rx,
         })
     };
-    for entry in entries.iter().filter(|entry| !paired(entry)) {
-        let role = entry.role.map(|role| role.to_string()).unwrap_or_default();
+    let is_loop = |entry: &Entry| {
+        path::find(path::CATALOG, entry.name).is_some_and(|path| path.event_loop.is_some())
+    };
+    // The halves of an event loop are the client's and the server's, and alike.
+    let listed = |entry: &&Entry| !(is_loop(entry) && entry.role == Some(Role::Receiver));
+    for entry in entries.iter().filter(|entry| !paired(entry)).filter(listed) {
+        let role = match entry.role {
+            Some(_) if is_loop(entry) => "client and server of --workload rr".to_owned(),
+            role => role.map(|role| role.to_string()).unwrap_or_default(),
+        };
         writeln!(out, "  {:<13} {role:<34} {}", entry.name, here(entry.support.reason(), 49))?;
     }
     writeln!(out, "\nEncryption (--stream)")?;

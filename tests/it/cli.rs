@@ -16,7 +16,7 @@ fn wrong_requests_are_explained_in_one_line() {
         (&["--path", "socket", "--baseline", "uring"], "not among the paths of this run"),
         (&["--stream", "message-size=0"], "outside 1 to 1G"),
         (&["--stream", "message-size=many"], "'many' is not a size (write 4096, 64K, 1M)"),
-        (&["--stream", "flows=0"], "0 is outside 1 to 256"),
+        (&["--stream", "flows=0"], "0 is outside 1 to 60000"),
         (&["--stream", "message-size=64KB"], "may mean powers of 1000 or of 1024"),
         (&["--power", "csv=x,clock=-3.5"], "write auto, -3.5s or 250ms"),
         (&["-P4", "--stream", "flows=2"], "--flows 4 contradicts --stream flows=2"),

@@ -46,6 +46,7 @@ mod restored;
 mod rr;
 mod sampler;
 mod sampling;
+mod servers;
 mod settings;
 mod sinks;
 mod slurm;

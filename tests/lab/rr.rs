@@ -109,6 +109,75 @@ fn the_throughput_of_exchanges_is_a_number_of_them() {
 }
 
 #[test]
+fn event_loops_exchange_with_each_other_and_with_threads() {
+    let mut ends = vec![
+        ["epoll", "epoll:threads=2"],
+        ["epoll:threads=4,trigger=edge", "poll"],
+        ["poll:threads=2", "epoll:trigger=oneshot,optimistic=off"],
+        ["plain", "epoll:trigger=edge"],
+        ["epoll", "plain"],
+    ];
+    if crate::uring::path_for("uring-loop", Role::Receiver, &[]).is_some() {
+        ends.extend([
+            ["uring-loop", "uring-loop:threads=2"],
+            ["plain", "uring-loop:buffers=1"],
+            ["uring-loop:threads=3", "epoll"],
+        ]);
+    }
+    for ends in ends {
+        for workload in [
+            "rr:request=100,response=30000",
+            "rr:request=7,response=13,outstanding=16",
+            "rr:rate=5000,outstanding=4,arrivals=poisson",
+        ] {
+            exchange(ends, workload);
+        }
+    }
+}
+
+/// A trial of six connections, in which nothing is lost and none is left out.
+fn exchange(ends: [&str; 2], workload: &str) {
+    let _shared = shared();
+    let trial = run_paths(ends, workload, "flows=6", 0.2).unwrap();
+    assert_eq!(trial.status, TrialStatus::Measured, "{ends:?} {workload}");
+    let [client, server] = trial.roles.as_slice() else { panic!("two roles") };
+    assert_eq!(client.total_bytes, server.total_bytes, "{ends:?} {workload}");
+    assert_eq!(trial.label, "copied");
+    assert_eq!(trial.latency.as_ref().unwrap().count(), trial.count, "{ends:?} {workload}");
+    for role in Role::ALL {
+        let of = |metric: &str| trial.reading(metric, &Scope::Role(role));
+        let fairness = of("connections.fairness").unwrap();
+        let sum: f64 = of("connections.least").unwrap() + of("connections.most").unwrap();
+        assert!((0.2..=1.0).contains(&fairness) && sum > 0.0, "{ends:?} {workload}: {fairness}");
+        let is_loop = ends[role as usize] != "plain";
+        assert_eq!(of("loop.connections"), is_loop.then_some(6.0), "{ends:?} {workload}");
+    }
+}
+
+#[test]
+fn idle_connections_exchange_nothing_and_take_part_in_nothing() {
+    let _shared = shared();
+    for workload in ["rr:idle=40", "rr:idle=40,rate=5000,outstanding=2"] {
+        let trial = run_paths(["epoll:threads=3", "poll"], workload, "flows=50", 0.2).unwrap();
+        assert_eq!(trial.status, TrialStatus::Measured, "{workload}");
+        let of = |metric: &str| trial.reading(metric, &Scope::Role(Role::Receiver)).unwrap();
+        assert_eq!(of("loop.connections"), 50.0);
+        // Of all 50 it would be 0.2 at most.
+        assert!(of("connections.fairness") > 0.2, "{workload}: {}", of("connections.fairness"));
+    }
+}
+
+#[test]
+fn refuses_loops_where_there_are_no_many_connections_and_more_than_there_are_ports() {
+    let fault = run_paths(["epoll"; 2], "stream", "", 0.1).unwrap_err().to_string();
+    assert!(fault.contains("'epoll' is an event loop") && fault.contains("workload rr"), "{fault}");
+    let fault = run_paths(["epoll"; 2], "rr", "protocol=udp", 0.1).unwrap_err().to_string();
+    assert!(fault.contains("'epoll' does not speak UDP"), "{fault}");
+    let fault = run_paths(["epoll"; 2], "rr", "flows=60000", 0.1).unwrap_err().to_string();
+    assert!(fault.contains("ip_local_port_range") || fault.contains("files open"), "{fault}");
+}
+
+#[test]
 fn an_overload_is_timed_from_when_requests_were_due_and_ends() {
     let _shared = shared();
     for arrivals in ["even", "poisson"] {

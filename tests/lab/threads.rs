@@ -70,6 +70,7 @@ macro_rules! made_up {
             uses_io_uring: false,
             tx: Some($crate::threads::made_up!($half($name), open_tx)),
             rx: Some($crate::threads::made_up!($half($name), open_rx)),
+            event_loop: None,
         }),*]
     };
     ($half:ident($name:literal), $open:ident) => {

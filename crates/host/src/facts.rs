@@ -1,7 +1,7 @@
 //! What a host is, read from `/proc` and `/sys` (proc(5), sysfs(5)). Nothing is
 //! tried here, and nothing can fail: what a host does not show is left out.
 
-use bytepath_record::{Facts, Privileges, joined};
+use bytepath_record::{Facts, MOST_FILES, Privileges, joined};
 use bytepath_sys::attribute::{self, names, text as read};
 use bytepath_sys::cgroup::{self, Limits};
 use bytepath_sys::{Roots, hwmon, pmu, powercap};
@@ -20,6 +20,8 @@ pub fn survey(roots: &Roots) -> Facts {
     let allowed = field(&status, "Cpus_allowed_list").map(attribute::list).unwrap_or_default();
     let is_online = |cpu: &u32| online.as_ref().is_none_or(|online| online.contains(cpu));
     let cpus: Vec<u32> = allowed.iter().copied().filter(is_online).collect();
+    let uid_map = read(&roots.proc.join("self/uid_map")).unwrap_or_default();
+    let privileges = privileges(&status, &uid_map);
     Facts {
         siblings: siblings(roots, online.as_ref().unwrap_or(&cpus)),
         machine: kernel("random/boot_id"),
@@ -41,15 +43,13 @@ pub fn survey(roots: &Roots) -> Facts {
         memory: memory(&read(&roots.proc.join("meminfo")).unwrap_or_default()),
         page_size: rustix::param::page_size() as u64,
         booted: None,
-        privileges: privileges(
-            &status,
-            &read(&roots.proc.join("self/uid_map")).unwrap_or_default(),
-        ),
         settings: adjustable(roots)
             .into_iter()
             .chain(built_in(roots))
             .chain(limits(roots))
+            .chain(files(roots, &privileges))
             .collect(),
+        privileges,
         attempts: Vec::new(),
     }
 }
@@ -63,6 +63,22 @@ fn limits(roots: &Roots) -> Vec<(String, String)> {
         ("cgroup.pids", pids.map(|count| count.to_string())),
     ];
     named.into_iter().filter_map(|(name, limit)| Some((name.to_owned(), limit?))).collect()
+}
+
+/// Files that a process like this one may have open. Who may raise any limit is bound by what the
+/// kernel allows each process (Documentation/admin-guide/sysctl/fs.rst, `nr_open`).
+fn files(roots: &Roots, privileges: &Privileges) -> Option<(String, String)> {
+    let may_raise = !privileges.user_namespace
+        && privileges.capabilities.iter().any(|name| name == "SYS_RESOURCE");
+    let most = match may_raise {
+        true => read(&roots.proc.join("sys/fs/nr_open")),
+        false => read(&roots.proc.join("self/limits")).and_then(|limits| {
+            // The soft limit, which this process raises, and the hard one (proc_pid_limits(5)).
+            let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+            line.split_whitespace().nth(1).map(str::to_owned)
+        }),
+    };
+    most.map(|most| (MOST_FILES.to_owned(), most))
 }
 
 /// Cores with more than one thread
@@ -92,6 +108,7 @@ const SYSCTLS: &[&str] = &[
     "net.core.optmem_max",
     "net.core.rmem_max",
     "net.core.wmem_max",
+    "net.ipv4.ip_local_port_range",
     "net.ipv4.tcp_available_congestion_control",
     "net.ipv4.tcp_congestion_control",
     "net.ipv4.tcp_limit_output_bytes",

@@ -48,13 +48,27 @@ impl Cell {
         Cell { id: CellId(id.into()), tx, rx, ..Cell::default() }
     }
 
-    /// Flows at a role's host, each with a thread: those of the contract, and at the end of a
-    /// tap its queues.
+    /// Flows at a role's host: those of the contract, and at the end of a tap its queues.
     pub fn flows(&self, role: Role) -> u32 {
         match (role, &self.link.tap) {
             (Role::Receiver, Some(tap)) => tap.queues,
             _ => self.stream.flows,
         }
+    }
+
+    /// Threads that move bytes at a role's host: one for each flow, or as many as drive the event
+    /// loop of its path.
+    pub fn threads(&self, role: Role) -> u32 {
+        let flows = self.flows(role);
+        let of_loop = self.half(role).options.number("threads");
+        of_loop.map_or(flows, |threads| flows.min(u32::try_from(threads).unwrap_or(u32::MAX)))
+    }
+
+    /// Bytes of the buffers of all threads, both ends together: a message at the sender and what
+    /// reads fill at the receiver.
+    pub fn buffers(&self) -> u64 {
+        let [sender, receiver] = Role::ALL.map(|role| u64::from(self.threads(role)));
+        sender * self.stream.message_size + receiver * self.stream.read_memory()
     }
 
     /// The half that a role plays.
@@ -130,7 +144,7 @@ pub struct Stream {
     /// The protocol of the two ends; records of earlier versions are of TCP.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub protocol: Protocol,
-    /// Number of connections, each with a thread of its own at both ends.
+    /// Number of connections. Each has a thread of its own at an end whose path is no event loop.
     pub flows: u32,
     /// Bytes of one application message; also the size of the sender's buffer,
     /// which is filled once and sent repeatedly.
@@ -177,11 +191,6 @@ impl Stream {
     /// Bytes that reads fill in turn, at least one read.
     pub fn read_memory(&self) -> u64 {
         self.read_memory.unwrap_or(0).max(self.read_size)
-    }
-
-    /// Bytes of the buffers of all flows, both ends together.
-    pub fn buffers(&self) -> u64 {
-        u64::from(self.flows) * (self.message_size + self.read_memory())
     }
 }
 

@@ -99,6 +99,9 @@ pub const LINK_NODE: &str = "link.node";
 /// variable: address and port of the client, then of the server.
 pub const SSH_CONNECTION: &str = "ssh.connection";
 
+/// Name of a fact among [`Facts::settings`]: files that a process may have open at most.
+pub const MOST_FILES: &str = "limit.files";
+
 /// What the process may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Privileges {

@@ -42,7 +42,8 @@ pub use cell::{
 pub use cell_name::{shared_levels, without_levels};
 pub use clocks::{Clocks, HostClock};
 pub use facts::{
-    Attempt, Facts, LINK_DEVICE, LINK_NODE, Outcome, Privileges, SSH_CONNECTION, Support,
+    Attempt, Facts, LINK_DEVICE, LINK_NODE, MOST_FILES, Outcome, Privileges, SSH_CONNECTION,
+    Support,
 };
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};

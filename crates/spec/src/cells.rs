@@ -4,7 +4,7 @@ use super::options::{
     TypedOption, did_you_mean, differing, find, resolve, split, suggest, unknown_option, usage,
 };
 use super::placement::PlacementSpec;
-use super::stream::STREAM_OPTIONS;
+use super::stream::{MEMORY_LIMIT, STREAM_OPTIONS};
 use super::{parse_link, parse_stream};
 use bytepath_record::{
     Activity, Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role, SoftirqCpu, joined,
@@ -134,7 +134,7 @@ pub(super) fn cell(
     levels.extend([link_difference, ask.cores.difference.clone()]);
     levels.extend(kernel.map(|kernel| format!("kernel={}", kernel.name)));
     levels.retain(|level| !level.is_empty());
-    Ok(Cell {
+    let cell = Cell {
         id: CellId([vec![name], levels].concat().join(" ")),
         workload,
         stream,
@@ -144,7 +144,33 @@ pub(super) fn cell(
         placement: ask.cores.placement,
         kernel: kernel.cloned(),
         ..Cell::default()
-    })
+    };
+    limit(&cell)?;
+    Ok(cell)
+}
+
+/// Threads that an end may have.
+const MOST_THREADS: u32 = 256;
+
+/// Refuses what no machine should be asked for.
+fn limit(cell: &Cell) -> Result<(), Fault> {
+    for role in Role::ALL {
+        let (threads, path) = (cell.threads(role), &cell.half(role).path);
+        if threads > MOST_THREADS {
+            let text =
+                format!("path '{path}' has a thread for each of the {role}'s {threads} flows");
+            return Err(usage(text).remedy(format!(
+                "choose at most {MOST_THREADS} flows, or an event loop, such as epoll+epoll"
+            )));
+        }
+    }
+    let memory = cell.buffers();
+    if memory > MEMORY_LIMIT {
+        let gib = memory >> 30;
+        return Err(usage(format!("the buffers of all flows would take {gib} GiB"))
+            .remedy("choose fewer flows, or smaller messages and reads"));
+    }
+    Ok(())
 }
 
 /// The link that a workload has.
@@ -306,6 +332,8 @@ mod tests {
     const DEPTH: &[OptionSpec] =
         &[OptionSpec::new("depth", OptionKind::Count(1, 64), "4").help("requests in flight")];
 
+    const THREADS: &[OptionSpec] = &[OptionSpec::new("threads", OptionKind::Count(1, 256), "1")];
+
     fn spec() -> PathSpec {
         PathSpec {
             workloads: vec![
@@ -316,6 +344,7 @@ mod tests {
                 PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]) },
                 PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(&[]) },
                 PathDeclaration { name: "splice", tx: Some(&[]), rx: None },
+                PathDeclaration { name: "epoll", tx: Some(THREADS), rx: Some(THREADS) },
             ],
             pairs: vec![
                 PairDeclaration { name: "socket", tx: "socket", rx: "socket" },
@@ -363,6 +392,18 @@ mod tests {
             ["socket flows=2 link=offload", "socket flows=2 link=offload (again)"]
         );
         assert_eq!(ids(&["uring:depth=4"], "flows=1", "wire").unwrap()[..1], ["uring"]);
+    }
+
+    #[test]
+    fn refuses_more_threads_or_memory_than_a_machine_has() {
+        let refused = |path: &str, stream: &str| ids(&[path], stream, "wire").unwrap_err();
+        let fault = refused("epoll+socket", "flows=300").to_string();
+        assert!(fault.contains("'socket' has a thread for each of the receiver's 300"), "{fault}");
+        assert!(fault.contains("at most 256 flows, or an event loop"), "{fault}");
+        ids(&["epoll+epoll:threads=4"], "flows=60000", "wire").unwrap();
+        assert!(refused("socket", "flows=256,message-size=1G").message.contains("GiB"));
+        assert!(refused("epoll+epoll:threads=9", "flows=9,read-size=1G").message.contains("GiB"));
+        ids(&["epoll+epoll:threads=9"], "flows=2,read-size=1G", "wire").unwrap();
     }
 
     #[test]

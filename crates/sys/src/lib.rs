@@ -68,6 +68,7 @@ pub mod perf;
 pub mod pipe;
 pub mod pktgen;
 pub mod pmu;
+pub mod poll_set;
 pub mod powercap;
 pub mod process;
 pub mod procfs;

@@ -114,6 +114,18 @@ pub fn stack_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Stack).current
 }
 
+/// Raises this process's limit on open files to at least this. EPERM: more than it may have, and not
+/// privileged (`CAP_SYS_RESOURCE`), or more than any process may (`fs.nr_open`).
+pub fn allow_files(count: u64) -> std::io::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= count) {
+        return Ok(());
+    }
+    let maximum = maximum.map(|maximum| maximum.max(count));
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum })?)
+}
+
 /// Raises this process's limit on open files to what it may have at most: counters of
 /// every CPU of a large machine are held open. A limit that cannot be raised stays.
 pub fn allow_many_files() {

@@ -1,6 +1,6 @@
-//! io_uring for one socket: rings that send from memory they own and receive
-//! into memory they own. io_uring(7), io_uring_setup(2), io_uring_enter(2),
-//! io_uring_register(2).
+//! io_uring for sockets, one ([`SendRing`], [`RecvRing`]) or many ([`ManyRing`]): rings that send
+//! from memory they own and receive into memory they own. io_uring(7), io_uring_setup(2),
+//! io_uring_enter(2), io_uring_register(2).
 //!
 //! # Why this is safe to call
 //!
@@ -23,6 +23,7 @@
 
 mod attempt;
 mod group;
+mod many;
 mod recv;
 mod send;
 mod workers;
@@ -32,6 +33,7 @@ pub use attempt::{
     Features, features, try_buffer_ring, try_read_multishot, try_recv_multishot, try_send_bundle,
     try_send_zc,
 };
+pub use many::{ManyEvent, ManyRing, ManyShape};
 pub use recv::{Arrival, RecvRing, RecvShape};
 pub use send::{SendEvent, SendRing};
 pub use workers::pin_workers;
@@ -41,7 +43,7 @@ use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, squeue};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// True where the call that gave this error should simply be made again: a
@@ -82,9 +84,8 @@ impl Completion {
     }
 }
 
-/// What sending and receiving rings have in common: the ring with one
-/// registered socket, the memory that operations refer to, and the count of
-/// operations that the kernel still works on.
+/// What all rings have in common: the ring with its registered sockets, the memory that
+/// operations refer to, and the count of operations that the kernel still works on.
 struct Core {
     // Dropped before `kept`: no new operation can begin on memory that is gone.
     ring: SocketRing<cqueue::Entry>,
@@ -98,9 +99,9 @@ struct Core {
 
 impl Core {
     /// A disabled ring for up to `entries` submissions at once, with the
-    /// socket registered as file 0.
-    fn new(socket: BorrowedFd, entries: u32, completions: u32) -> io::Result<Self> {
-        let ring = SocketRing::new(setup(entries, completions)?, socket)?;
+    /// sockets registered as files from 0 on.
+    fn new(sockets: &[BorrowedFd], entries: u32, completions: u32) -> io::Result<Self> {
+        let ring = SocketRing::new(setup(entries, completions)?, sockets)?;
         let gathered = VecDeque::with_capacity(ring.uring.params().cq_entries() as usize);
         let kept = Vec::with_capacity(2);
         Ok(Core { ring, kept, gathered, operations: 0, notifications: 0 })
@@ -141,6 +142,13 @@ impl Core {
         let waited = self.ring.wait(timeout);
         self.gather();
         waited
+    }
+
+    /// As [`Core::enter`], with limits to the wait; the end of its time is not an error.
+    fn enter_within(&mut self, wait: &Wait) -> io::Result<usize> {
+        let entered = self.ring.enter_within(wait);
+        let bytes = self.gather();
+        entered.map(|()| bytes)
     }
 
     /// Moves completions out of the kernel's queue; the bytes they report.
@@ -210,7 +218,28 @@ impl Drop for Core {
     }
 }
 
-/// A ring with one registered socket, file 0, whatever the size of its completions.
+/// What a ring waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// Completions to wait for.
+    pub want: u32,
+    /// Longest time; `None`: without a limit.
+    pub limit: Option<Duration>,
+    /// How long fewer than `want` are waited for to become so many; from then on one is
+    /// enough (`IORING_FEAT_MIN_TIMEOUT`, Linux 6.12). Zero: they are waited for as long as `limit`.
+    pub gather: Duration,
+}
+
+/// `struct io_uring_getevents_arg` (include/uapi/linux/io_uring.h).
+#[repr(C)]
+struct GetEvents {
+    sigmask: u64,
+    sigmask_size: u32,
+    min_wait_microseconds: u32,
+    timespec: u64,
+}
+
+/// A ring with registered sockets, files from 0 on, whatever the size of its completions.
 struct SocketRing<C: cqueue::EntryMarker> {
     uring: IoUring<squeue::Entry, C>,
     /// How it waits for completions.
@@ -218,8 +247,9 @@ struct SocketRing<C: cqueue::EntryMarker> {
 }
 
 impl<C: cqueue::EntryMarker> SocketRing<C> {
-    fn new(uring: IoUring<squeue::Entry, C>, socket: BorrowedFd) -> io::Result<Self> {
-        uring.submitter().register_files(&[socket.as_raw_fd()])?;
+    fn new(uring: IoUring<squeue::Entry, C>, sockets: &[BorrowedFd]) -> io::Result<Self> {
+        let files: Vec<RawFd> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
+        uring.submitter().register_files(&files)?;
         let wait_flags = match uring.params().is_feature_no_iowait() {
             true => EnterFlags::GETEVENTS | EnterFlags::NO_IOWAIT,
             false => EnterFlags::GETEVENTS,
@@ -261,6 +291,25 @@ impl<C: cqueue::EntryMarker> SocketRing<C> {
         let (submit, flags) = (self.uring.submission().len() as u32, self.wait_flags.bits());
         // SAFETY: no argument is passed, so there is no pointer to be valid.
         unsafe { self.uring.submitter().enter::<libc::sigset_t>(submit, want, flags, None) }
+    }
+
+    /// Submits what is queued, and waits. ETIME is not an error.
+    fn enter_within(&mut self, wait: &Wait) -> io::Result<()> {
+        let submit = self.uring.submission().len() as u32;
+        let limit = wait.limit.map(Timespec::from);
+        let args = GetEvents {
+            sigmask: 0,
+            sigmask_size: 0,
+            min_wait_microseconds: wait.gather.as_micros().try_into().unwrap_or(u32::MAX),
+            timespec: limit.as_ref().map_or(0, |time| std::ptr::from_ref(time) as u64),
+        };
+        let flags = (self.wait_flags | EnterFlags::EXT_ARG).bits();
+        // SAFETY: `args` is the structure that EXT_ARG announces, and it and the time it points to
+        // live until the call returns.
+        match unsafe { self.uring.submitter().enter(submit, wait.want, flags, Some(&args)) } {
+            Err(e) if e.raw_os_error() != Some(libc::ETIME) => Err(e),
+            _ => Ok(()),
+        }
     }
 
     /// Waits for one completion at most this long and submits nothing. ETIME is not an error.

@@ -172,6 +172,11 @@ impl Connection for Flow {
             return tcp::send(self.fd(), &[], 0).map(drop).map_err(failed);
         }
         tcp::shutdown(self.fd(), Shutdown::Write).map_err(failed)?;
+        self.await_end()
+    }
+
+    fn await_end(&self) -> Result<(), Fault> {
+        let failed = |e: io::Error| self.fault("the end of the stream", &e);
         // No event reports an acknowledgement, so it has to be polled; the
         // stream is over, and nothing is timed any more.
         let mut pause = Duration::from_micros(50);

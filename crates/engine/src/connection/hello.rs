@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 /// How long the peer may take to connect and to show its token.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How much longer it may take for each flow.
+const EACH: Duration = Duration::from_millis(1);
+
 /// The bytes.
 pub fn of(token: &Token, index: u32) -> Vec<u8> {
     let mut bytes = token.0.clone().into_bytes();
@@ -39,12 +42,14 @@ pub fn accept_all<T>(
     mut accept: impl FnMut(Instant) -> Result<Option<(u32, T)>, Fault>,
 ) -> Result<Vec<T>, Fault> {
     let mut taken: Vec<Option<T>> = (0..flows).map(|_| None).collect();
-    let deadline = Instant::now() + TIMEOUT;
-    while taken.iter().any(Option::is_none) {
+    let deadline = Instant::now() + TIMEOUT + EACH * flows;
+    let mut missing = flows;
+    while missing > 0 {
         if let Some((index, flow)) = accept(deadline)?
             && let Some(slot @ None) = taken.get_mut(index as usize)
         {
             *slot = Some(flow);
+            missing -= 1;
         }
     }
     Ok(taken.into_iter().flatten().collect())

@@ -3,12 +3,14 @@
 use super::{Connected, Flow, Listener, Terms, Transport, hello, ports, tls};
 use bytepath_record::wire::Token;
 use bytepath_record::{Fault, Protocol, Role, Stream};
-use bytepath_sys::tcp::{self, FlowOptions};
+use bytepath_sys::tcp::{self, FlowOptions, Shutdown};
 use bytepath_sys::{Roots, attribute};
-use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub const KERNEL_TCP: &Transport = &Transport {
@@ -28,11 +30,10 @@ fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
         .map_err(|e| socket_fault(&format!("listen at {address}"), contract, &e))?;
     let (tls, secret) = (contract.tls, terms.secret.cloned());
     let address = listener.local_addr().map_err(|e| Fault::system("cannot read the port", &e))?;
+    let acceptor = Acceptor::start(listener, contract.flows)?;
     Ok(Listener::new(address, move |token, flows| {
         let shown = hello::accept_all(flows, |deadline| {
-            hello::wait(listener.as_fd(), deadline)?;
-            let accepted = listener.accept();
-            let (socket, _) = accepted.map_err(|e| Fault::system("cannot accept the peer", &e))?;
+            let socket = acceptor.next(deadline)?;
             Ok(shown_index(&socket, token, deadline).map(|index| (index, socket)))
         })?;
         let encrypted = |(index, socket)| -> Connected {
@@ -53,6 +54,51 @@ fn connect(peer: SocketAddr, terms: &Terms, token: &Token, index: u32) -> Connec
         .map_err(|e| Fault::system("cannot send the token to the receiver", &e))?;
     let flow = Flow::tcp(socket, index);
     Ok(Arc::new(tls::over(flow, contract.tls, terms.secret, Role::Sender)?))
+}
+
+/// A thread that takes connections off the kernel's queue while the peer makes them: the queue
+/// holds no more than `net.core.somaxconn`.
+struct Acceptor {
+    listener: TcpListener,
+    accepted: Option<Receiver<io::Result<TcpStream>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Acceptor {
+    fn start(listener: TcpListener, flows: u32) -> Result<Acceptor, Fault> {
+        let own = listener.try_clone();
+        let own = own.map_err(|e| Fault::system("cannot duplicate the listening socket", &e))?;
+        let (queue, accepted) = sync_channel(flows as usize);
+        let accept = move || loop {
+            let socket = own.accept().map(|(socket, _)| socket);
+            let is_over = socket.is_err();
+            if queue.send(socket).is_err() || is_over {
+                return;
+            }
+        };
+        let thread = std::thread::Builder::new().name("accept".into()).spawn(accept);
+        let thread = thread.map_err(|e| Fault::not_started("a thread", &e))?;
+        Ok(Acceptor { listener, accepted: Some(accepted), thread: Some(thread) })
+    }
+
+    fn next(&self, deadline: Instant) -> Result<TcpStream, Fault> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self.accepted.as_ref().map(|accepted| accepted.recv_timeout(left)) {
+            Some(Ok(socket)) => socket.map_err(|e| Fault::system("cannot accept the peer", &e)),
+            _ => Err(Fault::peer_lost("the peer did not connect in time")),
+        }
+    }
+}
+
+impl Drop for Acceptor {
+    /// The port is free again once this has returned.
+    fn drop(&mut self) {
+        drop(self.accepted.take());
+        let _ = tcp::shutdown(self.listener.as_fd(), Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 fn flow_options(contract: &Stream) -> FlowOptions {

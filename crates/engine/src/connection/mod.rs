@@ -15,6 +15,7 @@ mod frames;
 pub mod hello;
 mod kernel_tcp;
 mod kernel_udp;
+pub mod limits;
 mod ports;
 pub mod reach;
 pub mod records;

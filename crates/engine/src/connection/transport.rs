@@ -96,6 +96,12 @@ pub trait Connection: Any + Send + Sync {
     /// there are acknowledgements.
     fn end_stream(&self) -> Result<(), Fault>;
 
+    /// Waits as [`Connection::end_stream`] does, after [`Connection::close`]: of many streams all are
+    /// ended before the first is waited for, since an acknowledgement may be delayed.
+    fn await_end(&self) -> Result<(), Fault> {
+        self.end_stream()
+    }
+
     /// Waits until the peer has acknowledged what was sent so far.
     fn wait_acknowledged(&self, timeout: Duration) -> Result<(), Fault>;
 

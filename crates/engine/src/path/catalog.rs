@@ -2,12 +2,13 @@
 
 use super::half::DataPath;
 use super::{
-    af_xdp, devmem, discard, msg_zerocopy, packet, packet_ring, pktgen, sendfile, socket, splice,
-    tap, tcp_zerocopy_receive, udp_gso, uring, uring_zc, userspace, vhost, xdp, zcrx,
+    af_xdp, devmem, discard, epoll, msg_zerocopy, packet, packet_ring, pktgen, poll, sendfile,
+    socket, splice, tap, tcp_zerocopy_receive, udp_gso, uring, uring_loop, uring_zc, userspace,
+    vhost, xdp, zcrx,
 };
 use crate::connection::Transport;
 use crate::workload::{self, Direction, Workload};
-use bytepath_record::{Cell, Fault, Role};
+use bytepath_record::{Cell, Fault, Half, Role};
 use serde::Serialize;
 
 /// Every data path, in the order in which tables show them.
@@ -32,6 +33,9 @@ pub static CATALOG: &[&DataPath] = &[
     &xdp::LIVE,
     &xdp::DROP,
     &udp_gso::PATH,
+    &epoll::PATH,
+    &uring_loop::PATH,
+    &poll::PATH,
 ];
 
 /// A named combination of a sender's and a receiver's half.
@@ -67,8 +71,8 @@ pub fn find<'a>(catalog: &[&'a DataPath], name: &str) -> Option<&'a DataPath> {
 }
 
 /// A cell as one of its ends plays it. Where a workload opens both halves at each end, and they
-/// are of different stacks so that no end can have both, each end takes the path of its own role
-/// for both directions.
+/// are of different stacks so that no end can have both, or one of them is an event loop, each end
+/// takes the path of its own role for both directions.
 pub fn of_end(paths: &[&DataPath], cell: &Cell, role: Role) -> Cell {
     let meets = |cell: &Cell| {
         let find = |role: Role| find(paths, &cell.half(role).path);
@@ -79,6 +83,10 @@ pub fn of_end(paths: &[&DataPath], cell: &Cell, role: Role) -> Cell {
     };
     let own = cell.half(role).clone();
     let apart = Cell { tx: own.clone(), rx: own, ..cell.clone() };
+    let is_loop = |half: &Half| find(paths, &half.path).is_some_and(|p| p.event_loop.is_some());
+    if is_loop(&cell.tx) || is_loop(&cell.rx) {
+        return apart;
+    }
     if !meets(cell) && meets(&apart) { apart } else { cell.clone() }
 }
 
@@ -116,6 +124,16 @@ pub fn transport(
     })
 }
 
+/// Refuses an event loop to a workload that has nothing to do with many connections at a time.
+pub fn suits_workload(workload: &Workload, path: &DataPath) -> Result<(), Fault> {
+    if path.event_loop.is_none() || workload.play_loop.is_some() {
+        return Ok(());
+    }
+    let (path, name) = (path.name, workload.name);
+    let text = format!("path '{path}' is an event loop, which the workload {name} does not use");
+    Err(Fault::usage(text).remedy("choose --workload rr, or a path with a thread per flow"))
+}
+
 /// Whether frames come to this half by a vhost worker, which can be placed.
 pub fn has_vhost_worker(half: &str) -> bool {
     half == vhost::PATH.name
@@ -124,7 +142,7 @@ pub fn has_vhost_worker(half: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::{Attempt, Facts, Half, Outcome, Protocol, Support};
+    use bytepath_record::{Attempt, Facts, Outcome, Protocol, Support};
 
     #[test]
     fn halves_need_their_attempt_to_work() {

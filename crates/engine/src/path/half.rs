@@ -1,11 +1,12 @@
 //! What a path is: up to two halves, each a description with the functions that check and open it.
 
 use crate::connection::{Connection, FRAMES, KERNEL_TCP, KERNEL_UDP, Transport};
-use crate::workload::{FramePlan, Group, HalfConfig, Rx, Tx};
+use crate::workload::{EventLoop, FramePlan, Group, HalfConfig, Rx, Tx};
 use bytepath_record::{
     Attempt, Cell, Facts, Fault, Half, OptionSpec, Options, Role, Setting, Support,
 };
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// A way for bytes between application memory and the wire: a sending half, a receiving
 /// half, or both.
@@ -23,6 +24,9 @@ pub struct DataPath {
     pub tx: Option<HalfPath<OpenTx>>,
     /// Its receiving half, if it has one.
     pub rx: Option<HalfPath<OpenRx>>,
+    /// Opens it for all connections of a thread, if it is an event loop: its halves are the client's
+    /// and the server's then, and each end takes its own for both directions.
+    pub event_loop: Option<OpenLoop>,
 }
 
 impl DataPath {
@@ -34,6 +38,7 @@ impl DataPath {
         uses_io_uring: false,
         tx: None,
         rx: None,
+        event_loop: None,
     };
 
     /// The half that a role is named after: the sender's sends.
@@ -83,6 +88,9 @@ pub struct HalfPath<Open = ()> {
 
 /// A half that is open, or why not.
 pub type Opened<Half> = Result<Box<Half>, Fault>;
+
+/// Opens an event loop for what an end sends and receives, over these connections.
+pub type OpenLoop = fn([&HalfConfig; 2], &[Arc<dyn Connection>]) -> Opened<dyn EventLoop>;
 
 pub type OpenTx = fn(&HalfConfig, &dyn Connection, &Group) -> Opened<dyn Tx>;
 pub type OpenRx = fn(&HalfConfig, &dyn Connection, &Group) -> Opened<dyn Rx>;

@@ -16,6 +16,8 @@ mod catalog;
 mod common;
 mod devmem;
 mod discard;
+mod epoll;
+mod event_loop;
 mod frames;
 mod half;
 mod msg_zerocopy;
@@ -23,6 +25,7 @@ mod nic;
 mod packet;
 mod packet_ring;
 mod pktgen;
+mod poll;
 mod ring;
 mod sendfile;
 mod socket;
@@ -32,6 +35,7 @@ mod tcp_zerocopy_receive;
 mod tls;
 mod udp_gso;
 mod uring;
+mod uring_loop;
 mod uring_zc;
 mod userspace;
 mod vhost;
@@ -40,9 +44,10 @@ mod zcrx;
 mod zerocopy_send;
 
 pub use catalog::{
-    CATALOG, FRAME_PAIRS, PAIRS, Pair, TAP_PAIRS, find, has_vhost_worker, of_end, transport,
+    CATALOG, FRAME_PAIRS, PAIRS, Pair, TAP_PAIRS, find, has_vhost_worker, of_end, suits_workload,
+    transport,
 };
-pub use half::{DataPath, HalfPath, OpenRx, OpenTx, Opened, Wire};
+pub use half::{DataPath, HalfPath, OpenLoop, OpenRx, OpenTx, Opened, Wire};
 pub use nic::{OwnQueues, header_split, splits_by_merging, spread_ports, steering, wanted};
 pub use tls::{encrypts, support as tls_support};
 pub use userspace::offloaded;

@@ -18,6 +18,7 @@ pub(super) const RECV_BUNDLE: &str = "io_uring.recv-bundle";
 pub(super) const SEND_BUNDLE: &str = "io_uring.send-bundle";
 pub(super) const SEND_ZC: &str = "io_uring.send-zc";
 pub(super) const NO_IOWAIT: &str = "io_uring.no-iowait";
+pub(super) const MIN_WAIT: &str = "io_uring.min-wait";
 
 /// The only system call these engines make while bytes flow.
 pub(super) const ENTER: Call = Call(0, "io_uring_enter");
@@ -117,6 +118,12 @@ pub(super) fn attempts() -> Vec<Attempt> {
         bundle(RECV_BUNDLE, features.bundle, || uring::try_recv_multishot(true)),
         bundle(SEND_BUNDLE, features.bundle, uring::try_send_bundle),
     ]
+}
+
+/// The attempt at a wait that gathers completions for some time.
+pub(super) fn min_wait_attempt() -> Attempt {
+    let there = uring::features().is_ok_and(|features| features.min_timeout);
+    super::looked_for(MIN_WAIT, there, "minimum waits came with Linux 6.12")
 }
 
 /// Kernels before the feature ignore the flag, so that an attempt proves nothing.

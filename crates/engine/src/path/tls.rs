@@ -65,6 +65,9 @@ const NEVER: &[(&str, &str)] = &[
     ("zcrx", "the NIC puts ciphertext into the area, and the kernel's TLS refuses zcrx"),
     ("devmem", "no CPU reads the memory of a device, so none can encrypt or decrypt it"),
     ("discard", "what is discarded unseen is not decrypted either"),
+    ("epoll", "the event loops make and read no records yet"),
+    ("poll", "the event loops make and read no records yet"),
+    ("uring-loop", "the event loops make and read no records yet"),
     ("userspace", "its connections are not sockets of the kernel's, and it has no TLS of its own"),
 ];
 

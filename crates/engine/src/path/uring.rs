@@ -27,6 +27,7 @@ pub(super) static PATH: DataPath = DataPath {
             .with_options(RX_OPTIONS)
             .over_kernel(),
     ),
+    event_loop: None,
 };
 
 const TX_OPTIONS: &[OptionSpec] = &[

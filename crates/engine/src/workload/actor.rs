@@ -1,5 +1,6 @@
 //! What a workload is, and an actor of it: one end of one flow.
 
+use super::event_loop::PlayLoop;
 use super::mover::{HalfConfig, Rx, Tx};
 use super::recorder::Recorder;
 use super::tally::FlowEnd;
@@ -38,6 +39,8 @@ pub struct Workload {
     /// Play the sender's and the receiver's actor of one flow, from the first byte until everything
     /// is accounted for. The loops allocate nothing and lock nothing.
     pub play: [fn(Actor) -> Result<FlowEnd, Fault>; 2],
+    /// The same of many connections by an event loop, if it suits one.
+    pub play_loop: Option<PlayLoop>,
     /// What must agree at the end: the records of both roles, and the hops of frames, all ends
     /// added up.
     pub settle: fn([&RoleRecord; 2], Option<&Hops>) -> Result<(), Fault>,

@@ -7,11 +7,14 @@
 //! the [`Gate`], by which the agent's control thread starts and ends the window. At the end there is
 //! one [`FlowEnd`]: the movers' account of the whole stream and the counts of the window.
 //!
+//! A thread that drives many connections plays their actors at once, by an [`EventLoop`].
+//!
 //! How the bytes move is up to the path, how the ends met to the connection, and where actors run to
 //! the testbed. The loops allocate nothing and take no lock.
 
 mod actor;
 mod catalog;
+mod event_loop;
 mod frames;
 mod gate;
 mod label;
@@ -21,11 +24,13 @@ mod packets;
 mod payload;
 mod recorder;
 mod rr;
+mod rr_loop;
 mod stream;
 mod tally;
 
 pub use actor::{Actor, Direction, Workload};
 pub use catalog::{CATALOG, of};
+pub use event_loop::{Crew, EventLoop, PlayLoop, Service, Shares};
 pub use frames::{FrameInspector, FramePlan};
 pub use gate::{Gate, Phase, Progress};
 pub use label::{after_witness, label, untested};

@@ -4,7 +4,8 @@
 
 use super::{FramePlan, Phase, Recorder};
 use bytepath_record::{
-    Cell, Fault, Hops, Ledger, Manner, Options, Protocol, Reading, Role, Scope, Tls, Touch, Unit,
+    Aggregation, Cell, Fault, Hops, Ledger, Manner, Options, Protocol, Reading, Role, Scope, Tls,
+    Touch, Unit,
 };
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -189,12 +190,20 @@ impl Account {
         }));
     }
 
-    /// Adds the account of the other half of the same flow.
+    /// Adds the account of the other half of the same flow, or of another flow. What both counted
+    /// of the same thing adds up.
     pub fn add(&mut self, other: Account) {
         self.ledger.add(&other.ledger);
         self.hops.add(&other.hops);
         self.notes.extend(other.notes);
-        self.readings.extend(other.readings);
+        for reading in other.readings {
+            let same =
+                |one: &&mut Reading| one.metric == reading.metric && one.scope == reading.scope;
+            match self.readings.iter_mut().find(same) {
+                Some(sum) if reading.aggregation == Aggregation::Sum => sum.value += reading.value,
+                _ => self.readings.push(reading),
+            }
+        }
     }
 }
 

@@ -24,6 +24,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     ends_by_itself: |cell| cell.workload.options.number("count").is_some(),
     check,
     play: [generate, take],
+    play_loop: None,
     settle,
 };
 

@@ -108,7 +108,7 @@ impl Recorder {
 
     /// Whether the window is open.
     #[inline(always)]
-    fn counting(&self) -> bool {
+    pub(super) fn counting(&self) -> bool {
         self.phase as u32 == Phase::Window as u32
     }
 

@@ -7,7 +7,9 @@
 //! requests it delays and not by one (no coordinated omission).
 
 use super::actor::same_bytes;
-use super::{Account, Actor, Direction, FlowEnd, HalfConfig, Phase, Recorder, Rx, Tx, Workload};
+use super::{
+    Account, Actor, Direction, FlowEnd, HalfConfig, Phase, Recorder, Rx, Shares, Tx, Workload,
+};
 use bytepath_record::unit::bytes;
 use bytepath_record::{Cell, Fault, OptionKind, OptionSpec, Protocol, Role, Stream, Work};
 use bytepath_sys::clock;
@@ -28,6 +30,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     ends_by_itself: |_| false,
     check,
     play: [play, play],
+    play_loop: Some(super::rr_loop::play),
     settle: |ends, _| same_bytes(Work::Exchanges, ends),
 };
 
@@ -42,10 +45,13 @@ const OPTIONS: &[OptionSpec] = &[
     ),
     OptionSpec::new("arrivals", OptionKind::Choice(&["even", "poisson"]), "even")
         .help("with a rate: equal gaps, or random ones as from independent users"),
+    OptionSpec::new("idle", OptionKind::Count(0, 59_999), "0").help(
+        "connections, the last of all, that exchange nothing; needs an event loop at the client",
+    ),
 ];
 
 /// How long the last answer may take to be acknowledged.
-const LAST_ANSWER: Duration = Duration::from_secs(5);
+pub(super) const LAST_ANSWER: Duration = Duration::from_secs(5);
 
 /// Bytes that wait at the other end unread before a sender blocks, where buffers are
 /// autotuned: a receive window and a send buffer of a connection that has just begun.
@@ -53,7 +59,7 @@ const UNREAD: [u64; 2] = [64 << 10, 32 << 10];
 
 /// Longest sleep until a request is due: an end that sleeps longer would notice the
 /// edges of the window late.
-const NAP: Duration = Duration::from_millis(10);
+pub(super) const NAP: Duration = Duration::from_millis(10);
 
 /// Largest datagram: what the length field of IPv4 leaves (RFC 791, RFC 768).
 const DATAGRAM: u64 = 65_507;
@@ -84,6 +90,7 @@ fn job(cell: &Cell, role: Role, direction: Direction) -> HalfConfig {
 /// way that both ends block in sending, neither would ever read.
 fn check(cell: &Cell) -> Result<(), Fault> {
     let plan = Plan::of(cell);
+    leaves_work(cell, &plan)?;
     if cell.stream.protocol == Protocol::Udp {
         fits_datagrams(cell, &plan)?;
     }
@@ -134,6 +141,25 @@ fn play(mut actor: Actor) -> Result<FlowEnd, Fault> {
     ends.finish()
 }
 
+/// Idle connections need a thread that has others.
+fn leaves_work(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
+    if plan.active == cell.stream.flows {
+        return Ok(());
+    }
+    let idle = cell.stream.flows.saturating_sub(plan.active);
+    if cell.tx.options.number("threads").is_none() {
+        let text = format!("path '{}' has a thread for each of {idle} idle flows", cell.tx.path);
+        return Err(Fault::usage(text).remedy("choose an event loop for the client, such as epoll"));
+    }
+    let threads = cell.threads(Role::Sender);
+    if plan.active < threads {
+        let text =
+            format!("{idle} idle of {} flows leave {threads} threads without", cell.stream.flows);
+        return Err(Fault::usage(text).remedy("choose more flows, or a smaller idle"));
+    }
+    Ok(())
+}
+
 /// What UDP cannot do is refused.
 fn fits_datagrams(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     let largest = plan.request.max(plan.response);
@@ -152,21 +178,26 @@ fn fits_datagrams(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
 
 /// What the options request.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
-    request: u64,
-    response: u64,
-    outstanding: u64,
+pub(super) struct Plan {
+    pub(super) request: u64,
+    pub(super) response: u64,
+    pub(super) outstanding: u64,
+    /// Connections that are not idle: the first of all.
+    pub(super) active: u32,
     /// Nanoseconds between two requests of one connection, or `None` in a closed loop.
-    gap: Option<f64>,
-    poisson: bool,
+    pub(super) gap: Option<f64>,
+    pub(super) poisson: bool,
 }
 
 impl Plan {
-    fn of(cell: &Cell) -> Plan {
+    pub(super) fn of(cell: &Cell) -> Plan {
         let options = &cell.workload.options;
         let number = |name| options.number(name).unwrap_or(1);
-        let rate = options.number("rate").map(|rate| rate as f64 / f64::from(cell.stream.flows));
+        let idle = options.number("idle").map_or(0, |idle| idle as u32);
+        let active = cell.stream.flows.saturating_sub(idle);
+        let rate = options.number("rate").map(|rate| rate as f64 / f64::from(active));
         Plan {
+            active,
             request: number("request"),
             response: number("response"),
             outstanding: number("outstanding"),
@@ -211,6 +242,7 @@ impl Halves {
         account.add(Account { ledger: received.ledger.came_in(), ..received });
         let bytes = self.sent.total() + self.received.total();
         let mut end = FlowEnd { account, bytes, ..self.exchanges.finish() };
+        end.shares = Shares::of([end.window.count]);
         end.join(self.sent.finish());
         end.join(self.received.finish());
         Ok(end)
@@ -299,7 +331,7 @@ fn closed_loop(ends: &mut Halves, plan: &Plan) -> Result<(), Fault> {
 
 /// How long before a request is due the client stops sleeping and looks at the clock:
 /// more than a sleep usually oversleeps.
-const AWAKE: u64 = 100_000;
+pub(super) const AWAKE: u64 = 100_000;
 
 /// Sends requests when they are due, as far as no more than `outstanding` are in flight.
 fn open_loop(
@@ -344,7 +376,7 @@ fn cannot_wait() -> Fault {
 }
 
 /// The gaps between requests.
-struct Arrivals {
+pub(super) struct Arrivals {
     mean: f64,
     random: Option<StdRng>,
     /// Part of a nanosecond that the gaps so far have left.
@@ -352,13 +384,13 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    fn new(mean: f64, poisson: bool, seed: u64) -> Self {
+    pub(super) fn new(mean: f64, poisson: bool, seed: u64) -> Self {
         Arrivals { mean, random: poisson.then(|| StdRng::seed_from_u64(seed)), rest: 0.0 }
     }
 
     /// Nanoseconds to the next request.
     #[inline(always)]
-    fn gap(&mut self) -> u64 {
+    pub(super) fn gap(&mut self) -> u64 {
         let gap = match &mut self.random {
             Some(random) => -(1.0 - random.random::<f64>()).ln() * self.mean,
             None => self.mean,
@@ -392,6 +424,24 @@ mod tests {
         let fault = check(1 << 20, 1 << 20, 8).unwrap_err();
         assert!(fault.message.contains("8 requests of 1M"), "{fault}");
         assert!(fault.remedy.unwrap().contains("outstanding=1,"));
+    }
+
+    #[test]
+    fn idle_connections_need_others_on_their_thread() {
+        let refused = |tx: &str, threads: Option<u64>, idle: u64| {
+            let mut cell = Cell::new("test", Half::plain(tx), Half::plain("socket"));
+            cell.stream.flows = 10;
+            let threads = threads.map(|n| ("threads".to_owned(), OptionValue::Number(n)));
+            cell.tx.options.0.extend(threads);
+            cell.workload.options.0.insert("idle".into(), OptionValue::Number(idle));
+            super::check(&cell).map_err(|fault| fault.to_string()).err()
+        };
+        assert_eq!(refused("socket", None, 0), None);
+        assert_eq!(refused("epoll", Some(2), 8), None);
+        assert!(refused("socket", None, 8).unwrap().contains("each of 8 idle flows (choose an ev"));
+        for idle in [9, 10, 11] {
+            assert!(refused("epoll", Some(2), idle).unwrap().contains("leave 2 threads without"));
+        }
     }
 
     #[test]

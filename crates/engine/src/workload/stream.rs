@@ -19,6 +19,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     ends_by_itself: |_| false,
     check,
     play: [send, receive],
+    play_loop: None,
     settle: |ends, _| same_bytes(Work::Bytes, ends),
 };
 

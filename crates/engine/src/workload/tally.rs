@@ -1,5 +1,6 @@
 //! What recorders count: windows, calls, sizes; and what they add up to.
 
+use super::event_loop::Shares;
 use super::mover::Account;
 use bytepath_record::{CallRow, FragmentCounts, Latency, SizeDistribution};
 use bytepath_sys::clock;
@@ -137,6 +138,8 @@ pub struct FlowEnd {
     pub fragments: FragmentCounts,
     /// Nanoseconds of each exchange within the window.
     pub latency: Option<Latency>,
+    /// How the exchanges of the window were shared among the connections.
+    pub shares: Shares,
 }
 
 impl FlowEnd {
@@ -167,6 +170,7 @@ impl FlowEnd {
         // All such histograms have the same bounds, so this cannot fail.
         let _ = self.sizes.add(&other.sizes);
         self.fragments.add(&other.fragments);
+        self.shares.add(other.shares);
         match (&mut self.latency, other.latency) {
             (Some(mine), Some(theirs)) => mine.add(&theirs),
             (none @ None, theirs) => *none = theirs,
@@ -209,6 +213,7 @@ impl Default for FlowEnd {
             sizes: histogram(SIZES),
             fragments: FragmentCounts::default(),
             latency: None,
+            shares: Shares::default(),
         }
     }
 }

@@ -12,6 +12,7 @@ mod functions;
 mod hops;
 mod latency;
 mod ledger;
+mod loops;
 mod placement;
 pub(crate) mod ranking;
 mod rates;
@@ -35,6 +36,7 @@ pub(crate) fn study(view: &View) -> Vec<Section> {
         hops::charts(view),
         rates::section(view),
         latency::section(view),
+        loops::section(view),
         hops::section(view),
         frames::section(view),
         frames::work(view),

@@ -235,7 +235,7 @@ pub fn check_lanes(cells: &[Cell], design: Design) -> Result<(), Fault> {
         let text = "slices keep all cells open at once, and some need their own host settings";
         return Err(usage(text).remedy("choose the design trials"));
     }
-    let memory = cells.iter().map(|cell| cell.stream.buffers()).fold(0, u64::saturating_add);
+    let memory = cells.iter().map(|cell| cell.buffers()).fold(0, u64::saturating_add);
     let what = if cells.len() > MOST_LANES {
         format!("slices keep all {} cells open at once, and the limit is {MOST_LANES}", cells.len())
     } else if memory > MEMORY_LIMIT {

@@ -240,7 +240,7 @@ fn cost(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
 /// Part of the window that a thread of an end ran, on average over its threads; that of the
 /// kernel's in their place, where these ran more.
 pub(crate) fn busy(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
-    let threads = f64::from(cell.flows(role));
+    let threads = f64::from(cell.threads(role));
     let run = trial.reading(ENGINE_RUN, &Scope::Role(role))?;
     let part = run / (trial.role(role)?.window * threads);
     let record = trial.role(role).map_or(&[][..], |record| &record.threads);

@@ -79,7 +79,7 @@ impl HopsRow {
                 Some(trial.rate()? * each).filter(|rate| rate.is_finite())
             })
         };
-        let threads = Role::ALL.map(|role| cell.flows(role));
+        let threads = Role::ALL.map(|role| cell.threads(role));
         let busy = Role::ALL.map(|role| over(&|trial, _| busy(cell, trial, role)));
         let options = &cell.workload.options;
         let is_counted = options.number("count").is_some();

@@ -242,8 +242,9 @@ fn stolen_anywhere(trial: &Trial, (wall, tick): (f64, f64), events: &mut Events)
 /// What a meter should have seen of a role and did not.
 fn lost(trial: &Trial, cell: &Cell, role: Role) -> Vec<String> {
     let mut events = Vec::new();
-    let flows = cell.flows(role) as usize;
-    // Every flow has a thread; workers of the kernel come on top.
+    // A thread for each flow, or those of an event loop, whose flows count as one; workers of the
+    // kernel come on top.
+    let flows = cell.threads(role) as usize;
     let threads = trial.role(role).map_or(0, |record| record.threads.len());
     if threads > 0 && threads < flows {
         events.push(format!("only {threads} of {flows} threads of the {role} were seen"));

@@ -1,9 +1,11 @@
-//! One engine: a thread that opens one end of one flow and plays its actor.
+//! One engine: a thread that opens one end of one flow, or of those of an event loop, and plays
+//! its actor.
 
 use bytepath_engine::connection::{Connection, read_witness};
 use bytepath_engine::path::DataPath;
 use bytepath_engine::workload::{
-    self, Actor, Detail, Direction, FlowEnd, Gate, Group, Progress, Recorder, Workload,
+    self, Actor, Crew, Detail, Direction, EventLoop, FlowEnd, Gate, Group, PlayLoop, Progress,
+    Recorder, Workload,
 };
 use bytepath_host::spawn_thread;
 use bytepath_record::wire::{OPENING, Request};
@@ -38,12 +40,25 @@ pub(super) struct Assignment {
     pub halves: Halves,
     pub role: Role,
     pub cell: Arc<Cell>,
-    pub connection: Arc<dyn Connection>,
+    /// One, or those of an event loop.
+    pub connections: Vec<Arc<dyn Connection>>,
     /// What the flows of the session share, by direction.
     pub groups: Arc<[Group; 2]>,
     pub gate: Arc<Gate>,
     pub progress: Arc<Progress>,
     pub events: Sender<Event>,
+}
+
+impl Assignment {
+    /// The number of the thread: that of its first flow.
+    fn number(&self) -> u32 {
+        self.connections.first().map_or(0, |connection| connection.index())
+    }
+
+    /// Whether this end's part of the witness page is this thread's.
+    fn has_witness(&self) -> bool {
+        self.halves.workload.has_witness(&self.cell) && self.number() == 0
+    }
 }
 
 /// The paths of both directions of a cell, and what is done with them.
@@ -61,7 +76,7 @@ impl Engine {
     pub(crate) fn open(assignment: Assignment) -> Result<Engine, Fault> {
         let (opened, wait_open) = channel();
         let (start, wait_start) = channel();
-        let name = format!("{}/{}", assignment.role, assignment.connection.index());
+        let name = format!("{}/{}", assignment.role, assignment.number());
         spawn_thread(&name, move || life(assignment, &opened, &wait_start))?;
         match wait_open.recv_timeout(OPENING) {
             Ok(opened) => opened.map(|tid| Engine { tid, start }),
@@ -86,7 +101,7 @@ impl Engine {
 type Opened = Result<u32, Fault>;
 
 fn life(assignment: Assignment, opened: &Sender<Opened>, start: &Receiver<Detail>) {
-    let (events, flow) = (assignment.events.clone(), assignment.connection.index());
+    let (events, flow) = (assignment.events.clone(), assignment.number());
     let result = catch_unwind(AssertUnwindSafe(|| play(assignment, opened, start)));
     let panicked = |text| Some(Err(Fault::failed(format!("the engine panicked: {text}"))));
     if let Some(result) = result.unwrap_or_else(|panic| panicked(panic_text(panic.as_ref()))) {
@@ -105,27 +120,30 @@ fn play(
     let open = Open::of(&assignment).map_err(|fault| drop(opened.send(Err(fault)))).ok()?;
     opened.send(Ok(thread::id())).ok()?;
     let detail = start.recv().ok()?;
-    let connection = assignment.connection.clone();
+    let connections = assignment.connections.clone();
     let result = open.play(assignment, detail);
-    // The peer waits for this end to close. The session holds the connection (to read
-    // its state), so letting go of ours would not be enough.
-    match result {
+    // The peer waits for this end to close. The session holds the connections (to read
+    // their state), so letting go of ours would not be enough.
+    connections.iter().for_each(|connection| match result {
         Ok(_) => connection.close(),
         Err(_) => connection.cut(),
-    }
+    });
     Some(result)
 }
 
-/// Both halves, as far as the workload needs them here.
-#[derive(Default)]
-struct Open {
-    tx: Option<Box<dyn workload::Tx>>,
-    rx: Option<Box<dyn workload::Rx>>,
+/// What a thread has open.
+enum Open {
+    /// Both halves of one flow, as far as the workload needs them here.
+    Flow {
+        tx: Option<Box<dyn workload::Tx>>,
+        rx: Option<Box<dyn workload::Rx>>,
+    },
+    Loop(Box<dyn EventLoop>, PlayLoop),
 }
 
 impl Open {
     fn of(assignment: &Assignment) -> Result<Open, Fault> {
-        let Assignment { halves, role, cell, connection, groups, .. } = assignment;
+        let Assignment { halves, role, cell, connections, .. } = assignment;
         let uses_io_uring = halves.tx.uses_io_uring || halves.rx.uses_io_uring;
         if let Some(cpu) = cell.placement.cpu(*role) {
             thread::pin(cpu).map_err(|e| Fault::system(format!("cannot pin to CPU {cpu}"), &e))?;
@@ -137,37 +155,60 @@ impl Open {
                 )
             })?;
         }
-        let (mut open, connection) = (Open::default(), connection.as_ref());
+        match (halves.tx.event_loop, halves.workload.play_loop) {
+            (Some(open), Some(play)) => {
+                let job = |direction| (halves.workload.job)(cell, *role, direction);
+                let jobs = [&job(Direction::Send), &job(Direction::Receive)];
+                let mut event_loop = open(jobs, connections)?;
+                if *role == Role::Sender && assignment.has_witness() {
+                    event_loop.witness()?;
+                }
+                Ok(Open::Loop(event_loop, play))
+            }
+            _ => Open::flow(assignment),
+        }
+    }
+
+    fn flow(assignment: &Assignment) -> Result<Open, Fault> {
+        let Assignment { halves, role, cell, connections, groups, .. } = assignment;
+        let (mut sending, mut receiving) = (None, None);
+        let connection = only(connections)?.as_ref();
         for &direction in (halves.workload.halves)(*role) {
             let job = (halves.workload.job)(cell, *role, direction);
             let group = &groups[direction as usize];
             match direction {
                 Direction::Send => {
                     let path = halves.tx.tx.ok_or_else(|| lacks(halves.tx, direction))?;
-                    open.tx = Some((path.open)(&job, connection, group)?);
+                    sending = Some((path.open)(&job, connection, group)?);
                 }
                 Direction::Receive => {
                     let path = halves.rx.rx.ok_or_else(|| lacks(halves.rx, direction))?;
-                    open.rx = Some((path.open)(&job, connection, group)?);
+                    receiving = Some((path.open)(&job, connection, group)?);
                 }
             }
         }
-        let witness = halves.workload.has_witness(cell) && connection.index() == 0;
-        if let (Role::Sender, true, Some(tx)) = (role, witness, &mut open.tx) {
+        if let (Role::Sender, true, Some(tx)) = (role, assignment.has_witness(), &mut sending) {
             tx.witness()?;
         }
-        Ok(open)
+        Ok(Open::Flow { tx: sending, rx: receiving })
     }
 
     fn play(self, assignment: Assignment, detail: Detail) -> EngineResult {
-        let Assignment { halves, role, cell, connection, gate, progress, .. } = assignment;
-        let expected = halves.workload.has_witness(&cell) && connection.index() == 0;
-        let expected = expected && role == Role::Receiver;
-        let witness = expected.then(|| read_witness(connection.as_ref())).transpose()?;
+        let expected = assignment.has_witness() && assignment.role == Role::Receiver;
+        let Assignment { halves, role, cell, connections, gate, progress, .. } = assignment;
+        let first = connections.first().filter(|_| expected);
+        let witness = first.map(|connection| read_witness(connection.as_ref())).transpose()?;
         let recorder = Recorder::new(role == Role::Sender, gate, progress, detail);
-        let Open { tx, rx } = self;
-        let actor = Actor { role, cell, connection, tx, rx, recorder };
-        let end = halves.workload.play[role as usize](actor)?;
+        let end = match self {
+            Open::Flow { tx, rx } => {
+                let connection = only(&connections)?.clone();
+                let actor = Actor { role, cell, connection, tx, rx, recorder };
+                halves.workload.play[role as usize](actor)?
+            }
+            Open::Loop(event_loop, play) => {
+                play(Crew { role, cell, connections, event_loop, recorder })?
+            }
+        };
         let (entered, moved) = (end.account.ledger.delivered, end.bytes);
         if entered != moved {
             return Err(Fault::failed(format!(
@@ -175,6 +216,15 @@ impl Open {
             )));
         }
         Ok(Box::new((end, witness)))
+    }
+}
+
+/// The connection of a thread that has one.
+fn only(connections: &[Arc<dyn Connection>]) -> Result<&Arc<dyn Connection>, Fault> {
+    match connections {
+        [connection] => Ok(connection),
+        others => Err(Fault::failed(format!("{} connections for one flow", others.len()))
+            .remedy("report this as a bug")),
     }
 }
 

@@ -3,9 +3,11 @@
 use super::encryption::Encryption;
 use super::engine::{Assignment, Engine, EngineResult, Event, Halves};
 use super::pauses::Pauses;
-use bytepath_engine::connection::{Connection, Listener, Terms, Transport};
+use bytepath_engine::connection::{Connection, Listener, Terms, Transport, limits};
 use bytepath_engine::path::{self, DataPath};
-use bytepath_engine::workload::{self, Account, Detail, Direction, Gate, Group, Phase, Progress};
+use bytepath_engine::workload::{
+    self, Account, Detail, Direction, Gate, Group, Phase, Progress, Shares,
+};
 use bytepath_meter::{
     self as meter, Capture, Chosen, Context, Meter, Prepared, Running, ThreadTag,
 };
@@ -14,7 +16,7 @@ use bytepath_record::{
     Cell, Fault, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit, grouped,
 };
 use bytepath_stats::{ENGINE_RUN, PAUSED};
-use bytepath_sys::{Roots, clock};
+use bytepath_sys::{Roots, clock, process};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -27,6 +29,9 @@ const NOTICE: Duration = Duration::from_millis(250);
 
 /// How long meters are taken to need before a window opens, until that was seen.
 const STARTING: Duration = Duration::from_millis(3);
+
+/// Connections whose state meters read: of more, the first.
+const MOST_WATCHED: usize = 256;
 
 /// A session in one of its states, from listening to finished.
 pub(super) struct Session {
@@ -124,6 +129,13 @@ impl Session {
             tx: find(Role::Sender)?,
             rx: find(Role::Receiver)?,
         };
+        path::suits_workload(halves.workload, halves.tx)?;
+        if let Some(files) = limits::files(cell.flows(role)) {
+            process::allow_files(files).map_err(|e| {
+                Fault::system(format!("cannot be allowed {files} open files"), &e)
+                    .remedy("raise 'ulimit -Hn' (RLIMIT_NOFILE), or choose fewer flows")
+            })?;
+        }
         let by_kernel = cell.stream.tls == Tls::Kernel;
         Ok(Session {
             encryption: by_kernel.then(Encryption::before).transpose()?,
@@ -173,15 +185,16 @@ impl Session {
             encryption.begun()?;
         }
         let groups: Arc<[Group; 2]> = Arc::default();
+        let threads = self.deal(&connections);
         // A transport whose flows end in a device has none to accept.
-        self.progress = Arc::new(connections.iter().map(|_| Arc::default()).collect());
-        self.ends = connections.iter().map(|_| None).collect();
-        for (index, connection) in connections.iter().enumerate() {
+        self.progress = Arc::new(threads.iter().map(|_| Arc::default()).collect());
+        self.ends = threads.iter().map(|_| None).collect();
+        for (index, connections) in threads.into_iter().enumerate() {
             self.engines.push(Engine::open(Assignment {
                 halves: self.halves,
                 role: self.role,
                 cell: self.cell.clone(),
-                connection: connection.clone(),
+                connections,
                 groups: groups.clone(),
                 gate: self.gate.clone(),
                 progress: self.progress[index].clone(),
@@ -189,10 +202,24 @@ impl Session {
             })?);
         }
         let sockets = connections.iter().filter_map(|connection| connection.socket());
+        let sockets = sockets.take(MOST_WATCHED);
         let sockets = sockets.map(|socket| socket.try_clone_to_owned()).collect::<Result<_, _>>();
         let sockets = sockets.map_err(|e| Fault::system("cannot duplicate a socket", &e))?;
         (self.connections, self.sockets) = (connections, Arc::new(sockets));
         Ok(())
+    }
+
+    /// The connections of each thread: one, or those of an event loop.
+    fn deal(&self, connections: &[Arc<dyn Connection>]) -> Vec<Vec<Arc<dyn Connection>>> {
+        let threads = match self.halves.tx.event_loop {
+            Some(_) => connections.len().min(self.cell.threads(self.role) as usize),
+            None => connections.len(),
+        };
+        let mut dealt = vec![Vec::new(); threads];
+        for (index, connection) in connections.iter().enumerate() {
+            dealt[index % threads].push(connection.clone());
+        }
+        dealt
     }
 
     /// Gets the meters ready and lets the bytes flow.
@@ -346,8 +373,13 @@ impl Session {
             all.add(end);
         }
         let (calls, sizes) = (all.rows(), all.size_distribution());
-        let workload::FlowEnd { account, bytes, window, fragments, latency, .. } = all;
-        let Account { mut ledger, hops, notes, mut readings } = account;
+        let workload::FlowEnd { account, bytes, window, fragments, latency, shares, .. } = all;
+        let Account { mut ledger, hops, mut notes, mut readings } = account;
+        readings.extend(fairness(self.role, &shares));
+        let (watched, connections) = (self.sockets.len(), self.connections.len());
+        if watched == MOST_WATCHED && watched < connections {
+            notes.push(format!("TCP_INFO is of {watched} of the {connections} connections"));
+        }
         readings.extend(self.account_for_encryption(&mut ledger)?);
         let run = Duration::from_nanos(window.run).as_secs_f64();
         let scope = Scope::Role(self.role);
@@ -402,6 +434,19 @@ impl Session {
             options: Value::Null,
         }
     }
+}
+
+/// How the work of the window was shared among a role's connections, if there are several.
+fn fairness(role: Role, shares: &Shares) -> Vec<Reading> {
+    let Some(index) = shares.fairness().filter(|_| shares.connections > 1) else {
+        return Vec::new();
+    };
+    let scope = || Scope::Role(role);
+    vec![
+        Reading::mean("connections.fairness", Unit::Ratio, index, scope()),
+        Reading::sum("connections.least", Unit::Count, shares.least as f64, scope()),
+        Reading::sum("connections.most", Unit::Count, shares.most as f64, scope()),
+    ]
 }
 
 fn cannot_start(meter: &Meter, fault: Fault) -> Fault {

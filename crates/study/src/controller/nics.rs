@@ -247,6 +247,7 @@ pub(super) fn halves(
     }
     let find = |role: Role| path::find(paths, &cell.half(role).path);
     if let (Some(tx), Some(rx)) = (find(Role::Sender), find(Role::Receiver)) {
+        path::suits_workload(workload, tx).and_then(|()| path::suits_workload(workload, rx))?;
         (path::transport(workload, cell, role, [tx, rx])?.check)(cell)?;
     }
     let open = (workload.halves)(role).iter().map(|&direction| {

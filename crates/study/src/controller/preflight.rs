@@ -4,10 +4,12 @@
 use super::guard::Guard;
 use super::nics::{Common, Nics, Shared, halves};
 use super::plan::Laboratory;
+use super::preparation::sysctls;
 use super::stream::connect;
 use super::trial::deploy;
 use super::{clocks, preparation, reach};
 use crate::survey_this_host;
+use bytepath_engine::connection::limits;
 use bytepath_engine::path::{self, DataPath, HalfPath};
 use bytepath_engine::workload::{self, HalfConfig};
 use bytepath_record::wire::{MeasureCeiling, Survey};
@@ -254,8 +256,9 @@ impl<'r, 'a> Feasibility<'r, 'a> {
             Some(Ok(hosts)) => hosts.facts.as_slice(),
             None => &[],
         };
+        let facts = with_sysctls(facts, guard, cell);
         for role in Role::ALL {
-            let refusal = probe(laboratory, cell, role, facts, self.force).refusal();
+            let refusal = probe(laboratory, cell, role, &facts, self.force).refusal();
             if refusal.is_some() {
                 return Ok(refusal);
             }
@@ -386,6 +389,16 @@ fn remembered<K: PartialEq>(
     Ok(obstacle)
 }
 
+/// The facts of the hosts with the kernel parameters that the study and a cell set there.
+fn with_sysctls(facts: &[Facts], guard: &Guard, cell: &Cell) -> Vec<Facts> {
+    let mut all = facts.to_vec();
+    for (role, facts) in Role::ALL.into_iter().zip(&mut all) {
+        let sysctls = sysctls(guard, cell, role);
+        facts.settings.extend(sysctls.map(|(name, value)| (name.to_string(), value.clone())));
+    }
+    all
+}
+
 /// Whether only the driver of a NIC knows if the paths of a cell can be opened: it takes programs
 /// and sockets of XDP, or not.
 fn opens_in_driver(laboratory: &Laboratory, cell: &Cell) -> Result<bool, Fault> {
@@ -457,7 +470,9 @@ fn probe(
 pub fn check(paths: &[&'static DataPath], cell: &Cell, role: Role, facts: &Facts) -> Support {
     let supports = |halves: Vec<(HalfPath, HalfConfig)>| {
         let all = halves.iter().map(|(half, job)| (half.check)(job, facts));
-        all.fold(Support::Yes, Support::and).and(path::encrypts(cell, facts))
+        all.fold(Support::Yes, Support::and)
+            .and(path::encrypts(cell, facts))
+            .and(limits::check(cell, role, facts))
     };
     halves(paths, cell, role).map_or_else(Support::from, supports)
 }

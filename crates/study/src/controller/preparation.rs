@@ -15,7 +15,9 @@ use bytepath_engine::path::{self, Wire};
 use bytepath_host as host;
 use bytepath_host::testbed::Site;
 use bytepath_record::wire::{Nic, SetSysctls};
-use bytepath_record::{Cell, Fault, Ports, Role, Setting, SettingRecord, WantedSetting};
+use bytepath_record::{
+    Cell, Fault, Ports, Role, Setting, SettingRecord, SysctlName, WantedSetting,
+};
 use bytepath_spec::{resolve, split, usage};
 use bytepath_sys::device;
 use std::net::IpAddr;
@@ -49,23 +51,31 @@ pub(super) fn set_sysctls(remotes: &mut Remotes, guard: &Guard, cell: &Cell) -> 
         return Ok(());
     }
     for role in Role::ALL {
-        let of_study = guard.records.iter().filter(|record| record.skipped.is_none());
-        let of_study = of_study.map(|record| (&record.setting, record.host));
-        let of_cell = cell.settings.iter().map(|wanted| (&wanted.setting, wanted.host));
-        let mut values = Vec::new();
-        for (setting, host) in of_study.chain(of_cell) {
-            if let Setting::Sysctl { name, value } = setting
-                && name.is_of_namespace()
-                && host.is_none_or(|host| host == role)
-            {
-                values.push((name.clone(), value.clone()));
-            }
-        }
+        let of_network = sysctls(guard, cell, role).filter(|(name, _)| name.is_of_namespace());
+        let values: Vec<_> =
+            of_network.map(|(name, value)| (name.clone(), value.clone())).collect();
         if !values.is_empty() {
             remotes.agents.call(role, SetSysctls { values })?;
         }
     }
     Ok(())
+}
+
+/// Kernel parameters that the study and a cell set on a role's host.
+pub(super) fn sysctls<'a>(
+    guard: &'a Guard,
+    cell: &'a Cell,
+    role: Role,
+) -> impl Iterator<Item = (&'a SysctlName, &'a String)> {
+    let of_study = guard.records.iter().filter(|record| record.skipped.is_none());
+    let of_study = of_study.map(|record| (&record.setting, record.host));
+    let of_cell = cell.settings.iter().map(|wanted| (&wanted.setting, wanted.host));
+    of_study.chain(of_cell).filter_map(move |(setting, host)| match setting {
+        Setting::Sysctl { name, value } if host.is_none_or(|host| host == role) => {
+            Some((name, value))
+        }
+        _ => None,
+    })
 }
 
 /// Prepares the nics of a deployment whose link is up. The caller has the guard restore

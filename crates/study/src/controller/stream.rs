@@ -63,9 +63,9 @@ pub(super) fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
         ports: remotes.connect_from,
         secret,
     };
-    let timeout = PROMPT + OPENING * cell.stream.flows;
-    remotes.agents.call_within(Role::Sender, connect, timeout)?;
-    remotes.agents.call_within(Role::Receiver, Accept {}, timeout)
+    let timeout = |role| PROMPT + OPENING * cell.threads(role);
+    remotes.agents.call_within(Role::Sender, connect, timeout(Role::Sender))?;
+    remotes.agents.call_within(Role::Receiver, Accept {}, timeout(Role::Receiver))
 }
 
 /// Lets the sender send.

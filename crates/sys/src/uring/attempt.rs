@@ -21,6 +21,8 @@ pub struct Features {
     pub no_iowait: bool,
     /// `IORING_OP_SEND_ZC` (Linux 6.0).
     pub send_zc: bool,
+    /// `IORING_FEAT_MIN_TIMEOUT` (Linux 6.12): a wait that gathers completions for some time.
+    pub min_timeout: bool,
 }
 
 /// Sets a ring up and asks it. ENOSYS: no io_uring in this kernel; EPERM:
@@ -35,6 +37,7 @@ pub fn features() -> io::Result<Features> {
         bundle: params.is_feature_recvsend_bundle(),
         no_iowait: params.is_feature_no_iowait(),
         send_zc: probe.is_supported(io_uring::opcode::SendZc::CODE),
+        min_timeout: params.is_feature_min_timeout(),
     })
 }
 

@@ -76,7 +76,7 @@ impl RecvRing {
         }
         // Room for a completion per buffer and the receive's own end, so that
         // the completion queue cannot overflow.
-        let mut core = Core::new(socket, 4, u32::from(shape.buffers) + 4)?;
+        let mut core = Core::new(&[socket], 4, u32::from(shape.buffers) + 4)?;
         let bytes = usize::from(shape.buffers) * shape.buffer_size as usize;
         let place = core.keep(Region::new(bytes, false)?);
         debug_assert_eq!(place, BUFFERS);

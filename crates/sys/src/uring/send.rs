@@ -79,7 +79,7 @@ impl SendRing {
         notifications: u32,
     ) -> io::Result<Self> {
         // Two completions for a zero-copy send, and a few for its cancelling.
-        let mut core = Core::new(socket, depth, 2 * depth + notifications + 4)?;
+        let mut core = Core::new(&[socket], depth, 2 * depth + notifications + 4)?;
         let len = memory.len();
         let place = core.keep(memory);
         debug_assert_eq!(place, MEMORY);

@@ -408,7 +408,7 @@ fn ring(socket: BorrowedFd, completions: u32) -> io::Result<SocketRing<cqueue::E
         .setup_cqsize(completions.max(ENTRIES))
         .setup_clamp()
         .build(ENTRIES)?;
-    SocketRing::new(uring, socket)
+    SocketRing::new(uring, &[socket])
 }
 
 /// Submissions at once: a ring has one operation.

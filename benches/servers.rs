@@ -1,0 +1,165 @@
+//! Servers with many connections: the event loops of bytepath at both ends against small programs
+//! that make the same calls (`plain/epoll.rs`, `plain/uring_loop.rs`), in the same namespaces, on the
+//! same link, CPUs and congestion control, in an order that rotates. Prints medians, and the ratio of
+//! each loop of ours to its program with its interval.
+//!
+//! `cargo bench --bench servers [-- CONNECTIONS ...]`; needs nsenter, taskset and root. Rounds and
+//! window by BENCH_PAIRS and BENCH_WINDOW (seconds), bytes of a request and of a response by
+//! BENCH_SIZE, paths by BENCH_PATH (with commas between).
+
+mod common;
+#[path = "common/namespace.rs"]
+mod namespace;
+#[path = "plain/mod.rs"]
+mod plain;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytepath::record::{Cell, Role, Schedule};
+use bytepath::stats::Effect;
+use bytepath::study::OpenTestbed;
+use namespace::inside;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+
+const PATHS: &str = "epoll,uring-loop";
+
+const CONGESTION: &str = "cubic";
+
+/// Seconds before a window.
+const WARM_UP: f64 = 0.4;
+
+fn main() -> Result<()> {
+    let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    if let Some(played) = plain::played(&asked) {
+        return played;
+    }
+    let all: Vec<u32> = match asked.as_slice() {
+        [] => vec![1, 16, 256, 4096],
+        some => some.iter().map(|text| text.parse()).collect::<Result<_, _>>()?,
+    };
+    let rounds = common::number("BENCH_PAIRS", 8.0)? as usize;
+    let window = common::number("BENCH_WINDOW", 1.0)?;
+    let size = common::number("BENCH_SIZE", 64.0)? as usize;
+    let paths = std::env::var("BENCH_PATH").unwrap_or_else(|_| PATHS.into());
+    println!("{size} B each way, closed loop, {rounds} rounds, {window} s windows");
+    println!(
+        "{:>11}  {:<12} {:>12} {:>12}  ratio, 95 % interval",
+        "connections", "loop", "bytepath/s", "program/s"
+    );
+    for connections in all {
+        let paths: Vec<&str> = paths.split(',').collect();
+        compare(&paths, connections, size, rounds, window)
+            .with_context(|| format!("{connections} connections"))?;
+    }
+    Ok(())
+}
+
+fn compare(
+    paths: &[&str],
+    connections: u32,
+    size: usize,
+    rounds: usize,
+    window: f64,
+) -> Result<()> {
+    let stop = AtomicBool::new(false);
+    let laboratory = common::laboratory(&stop);
+    let names: Vec<String> = paths.iter().map(|path| format!("{path}+{path}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let workload = format!("rr:request={size},response={size}");
+    let stream = format!("congestion={CONGESTION},flows={connections}");
+    let (cells, _) = common::cells_of(&names, &workload, &stream, "wire")?;
+    let cells: Vec<&Cell> = cells.iter().filter(|cell| !cell.null).collect();
+    let schedule = Schedule::trials(1, WARM_UP, window);
+    let mut stand = OpenTestbed::raise(&laboratory, cells.first().context("no cell")?)?;
+    // Of each loop ours, then the program's.
+    let mut rates = vec![Vec::new(); 2 * cells.len()];
+    for round in 0..rounds {
+        for turn in 0..rates.len() {
+            let which = (round + turn) % rates.len();
+            let (cell, path) = (cells[which / 2], paths[which / 2]);
+            let rate = if which % 2 == 0 {
+                let trial = stand.run(cell, &[], &schedule, None)?;
+                trial.rate().context("the trial has no rate")?
+            } else {
+                program(&stand, cell, path, [size, connections as usize], window)?
+            };
+            rates[which].push(rate);
+        }
+    }
+    for (path, pair) in paths.iter().zip(rates.chunks(2)) {
+        let [ours, theirs] = pair else { bail!("a loop without its program") };
+        let pairs: Vec<(f64, f64)> =
+            theirs.iter().zip(ours).map(|(theirs, ours)| (*theirs, *ours)).collect();
+        let effect = Effect::of(&pairs, 0.95).context("too few rounds")?;
+        let within = effect.interval.as_ref().context("too few rounds")?;
+        println!(
+            "{connections:>11}  {path:<12} {:>12.0} {:>12.0}  {:.3} [{:.3}, {:.3}]",
+            median(ours),
+            median(theirs),
+            effect.ratio,
+            within.low,
+            within.high
+        );
+    }
+    Ok(())
+}
+
+fn median(rates: &[f64]) -> f64 {
+    let mut sorted = rates.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+/// Transactions a second of the small program's client.
+fn program(
+    stand: &OpenTestbed,
+    cell: &Cell,
+    path: &str,
+    [size, connections]: [usize; 2],
+    window: f64,
+) -> Result<f64> {
+    let address = stand.address(Role::Receiver);
+    let load = [size.to_string(), size.to_string(), connections.to_string()];
+    let mut server = end(stand, cell, Role::Receiver)?;
+    server
+        .args(["serve", path, CONGESTION, &format!("{address}:0")])
+        .args(&load)
+        .stdout(Stdio::piped());
+    let mut server = Process(server.spawn().context("cannot start the server")?);
+    let mut said = BufReader::new(server.0.stdout.take().context("no output")?);
+    let port = next_line(&mut said).context("the server's port")?;
+    let mut client = end(stand, cell, Role::Sender)?;
+    client.args(["request", path, CONGESTION, &format!("{address}:{port}")]).args(&load);
+    client.args([WARM_UP, window].map(|seconds| seconds.to_string())).stdout(Stdio::piped());
+    let mut client = Process(client.spawn().context("cannot start the client")?);
+    let mut said = BufReader::new(client.0.stdout.take().context("no output")?);
+    let result = next_line(&mut said).context("the client's result")?;
+    let (count, seconds) = result.split_once(' ').context("two numbers")?;
+    ensure!(client.0.wait()?.success(), "the client failed");
+    ensure!(server.0.wait()?.success(), "the server failed");
+    Ok(count.parse::<f64>()? / seconds.parse::<f64>()?)
+}
+
+/// This program again, as one end of the small program.
+fn end(stand: &OpenTestbed, cell: &Cell, role: Role) -> Result<Command> {
+    let mut command = inside(stand, cell, role);
+    command.arg(std::env::current_exe()?).arg(plain::PLAIN);
+    Ok(command)
+}
+
+fn next_line(output: &mut BufReader<ChildStdout>) -> Result<String> {
+    let mut line = String::new();
+    ensure!(output.read_line(&mut line)? > 0, "it ended without a word");
+    Ok(line.trim().to_owned())
+}
+
+/// A process that does not outlive its parent.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

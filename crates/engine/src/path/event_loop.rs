@@ -1,0 +1,367 @@
+//! What the event loops have in common: their options, their figures, and the loop of those that
+//! are told which sockets are ready ([`ReadyLoop`]) and then call send(2) and recv(2).
+
+use super::Opened;
+use super::common::{self, Sum, refuse_if};
+use crate::connection::{Connection, Flow, WitnessPage};
+use crate::workload::{Account, Call, EventLoop, Group, HalfConfig, Recorder, Service, Toucher};
+use bytepath_record::{
+    Facts, Fault, Manner, OptionKind, OptionSpec, Role, Scope, Support, Touch, Unit,
+};
+use bytepath_sys::memory::Region;
+use bytepath_sys::tcp;
+use std::any::Any;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Threads of an end, by which `Cell::threads` knows an event loop.
+pub(super) const THREADS: OptionSpec = OptionSpec::new("threads", OptionKind::Count(1, 256), "1")
+    .help("threads that share the connections of an end, each with a loop of its own");
+
+pub(super) const OPTIMISTIC: OptionSpec =
+    OptionSpec::new("optimistic", OptionKind::Choice(&["off", "write", "on"]), "write").help(
+        "what is tried before readiness was reported: nothing, sending, or receiving again, too",
+    );
+
+/// What every loop can be asked for.
+pub(super) fn check(job: &HalfConfig, _: &Facts) -> Support {
+    refuse_if(
+        job.touch == Touch::Verify,
+        "an event loop does not know where in its stream each connection is",
+        "choose touch=none or touch=read",
+    )
+}
+
+/// In place of a half: workloads that an event loop suits open the loop for all connections.
+pub(super) fn open_half<T: ?Sized>(_: &HalfConfig, _: &dyn Connection, _: &Group) -> Opened<T> {
+    let fault = Fault::failed("an event loop was to be opened for one flow alone");
+    Err(fault.remedy("report this as a bug"))
+}
+
+/// The kernel's sockets of connections, which from here on their process's death resets.
+pub(super) fn sockets(connections: &[Arc<dyn Connection>]) -> Result<Vec<Arc<Flow>>, Fault> {
+    let socket = |connection: &Arc<dyn Connection>| {
+        let any: Arc<dyn Any + Send + Sync> = connection.clone();
+        let flow = any.downcast::<Flow>().map_err(|_| {
+            Fault::failed("an event loop over something else than sockets")
+                .remedy("report this as a bug")
+        })?;
+        flow.reset_on_death()?;
+        Ok(flow)
+    };
+    connections.iter().map(socket).collect()
+}
+
+/// What goes out over one connection.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Output {
+    /// Bytes that are still to go out.
+    pub(super) left: u64,
+    /// Where in the message the next of them is.
+    pub(super) at: usize,
+    /// Whether a send is under way, or waits for room.
+    pub(super) busy: bool,
+    /// Whether the peer has ended its stream.
+    pub(super) ended: bool,
+}
+
+impl Output {
+    /// The part of the message that comes next.
+    #[inline]
+    pub(super) fn part(&self, message: usize) -> std::ops::Range<usize> {
+        self.at..self.at + self.left.min((message - self.at) as u64) as usize
+    }
+
+    /// So much of it is gone.
+    #[inline]
+    pub(super) fn sent(&mut self, bytes: usize, message: usize) {
+        self.left -= bytes as u64;
+        self.at = (self.at + bytes) % message;
+    }
+}
+
+/// What a loop counts over its whole life.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub(super) sent: Sum,
+    pub(super) received: Sum,
+    /// Waits that ended with events, and those events.
+    pub(super) waits: u64,
+    pub(super) events: u64,
+    /// Sends that found no room, or receives that found no buffer.
+    pub(super) full: u64,
+    pub(super) short: u64,
+}
+
+impl Counts {
+    /// The account of a loop that copies, with `memory` bytes of its own for so many connections.
+    pub(super) fn account(
+        &self,
+        role: Role,
+        [sent, received]: [&str; 2],
+        [connections, memory]: [usize; 2],
+    ) -> Account {
+        let of = |sum: Sum, source| Account::of(Manner::Copied, sum.bytes, sum.events, source);
+        let (mut account, input) = (of(self.sent, sent), of(self.received, received));
+        account.add(Account { ledger: input.ledger.came_in(), ..input });
+        let scope = Scope::Role(role);
+        let counts = [
+            ("connections", connections as u64),
+            ("waits", self.waits),
+            ("events", self.events),
+            ("full", self.full),
+            ("short", self.short),
+        ];
+        account.count("loop", &scope, Unit::Count, counts);
+        account.count("loop", &scope, Unit::Bytes, [("memory", memory as u64)]);
+        account
+    }
+}
+
+/// What reports which sockets are ready.
+pub(super) trait Readiness {
+    /// Waits, at most this long if there is a limit: how many are ready.
+    fn wait(&mut self, limit: Option<Duration>, recorder: &mut Recorder) -> io::Result<usize>;
+
+    /// One of those that the last wait found, and for what: it is dealt with until
+    /// [`Readiness::rearm`].
+    fn event(&mut self, number: usize) -> Ready;
+
+    /// From here on reports room to send, too, or no longer. `tried` if a send has found none,
+    /// so that room can only come later.
+    fn want_room(&mut self, on: &Watched, wanted: bool, tried: bool) -> io::Result<()>;
+
+    /// The event of a socket was dealt with.
+    fn rearm(&mut self, on: &Watched, room: bool) -> io::Result<()> {
+        let _ = (on, room);
+        Ok(())
+    }
+
+    /// Reports nothing more of a socket, whose stream has ended.
+    fn forget(&mut self, on: &Watched) -> io::Result<()>;
+
+    /// Whether it reports bytes only when they come, and not as long as they are there.
+    fn reports_once(&self) -> bool;
+
+    /// Bytes of its memory.
+    fn memory(&self) -> usize;
+}
+
+/// A socket with its place.
+pub(super) struct Watched<'a> {
+    pub(super) flow: &'a Flow,
+    pub(super) place: usize,
+    /// Whether anything can still come in.
+    pub(super) input: bool,
+}
+
+/// A socket that is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ready {
+    pub(super) place: usize,
+    pub(super) input: bool,
+    pub(super) room: bool,
+    /// The peer has ended its stream, or there is an error: what is left is read to its end.
+    pub(super) last: bool,
+}
+
+/// An event loop that waits until sockets are ready.
+pub(super) struct ReadyLoop<R> {
+    role: Role,
+    flows: Vec<Arc<Flow>>,
+    outputs: Box<[Output]>,
+    readiness: R,
+    message: Region,
+    buffer: Region,
+    toucher: Toucher,
+    /// Whether sending, and whether receiving is tried before it is known to be possible.
+    tries: [bool; 2],
+    counts: Counts,
+}
+
+const RECV: Call = Call(0, "recv");
+const SEND: Call = Call(1, "send");
+
+impl<R: Readiness> ReadyLoop<R> {
+    /// What goes out and comes in over these, with `readiness` of the same sockets in their order.
+    pub(super) fn open(
+        [send, receive]: [&HalfConfig; 2],
+        flows: Vec<Arc<Flow>>,
+        readiness: R,
+    ) -> Result<Self, Fault> {
+        let tried = send.options.word(OPTIMISTIC.name);
+        Ok(ReadyLoop {
+            role: send.role,
+            outputs: vec![Output::default(); flows.len()].into(),
+            flows,
+            readiness,
+            message: common::message(send.message_size, false)?,
+            buffer: common::buffer("the read buffer", receive.read_size, false)?,
+            toucher: Toucher::new(receive.touch, receive.message_size),
+            tries: [tried != "off", tried == "on"],
+            counts: Counts::default(),
+        })
+    }
+
+    /// Sends what there is room for.
+    #[inline]
+    fn flush(&mut self, place: usize, recorder: &mut Recorder) -> Result<(), Fault> {
+        let (flow, output) = (&self.flows[place], &mut self.outputs[place]);
+        while output.left > 0 {
+            let part = &self.message[output.part(self.message.len())];
+            let sent = recorder.timed(SEND, || tcp::send(flow.fd(), part, libc::MSG_DONTWAIT));
+            match sent {
+                Ok(bytes) => {
+                    recorder.moved(bytes);
+                    self.counts.sent.enter(bytes);
+                    output.sent(bytes, self.message.len());
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.counts.full += 1;
+                    return self.await_room(place, true, true);
+                }
+                Err(e) => return Err(flow.fault("send", &e)),
+            }
+        }
+        if output.busy { self.await_room(place, false, true) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn await_room(&mut self, place: usize, wanted: bool, tried: bool) -> Result<(), Fault> {
+        let output = &mut self.outputs[place];
+        if output.busy == wanted {
+            return Ok(());
+        }
+        output.busy = wanted;
+        let on = Watched { flow: &self.flows[place], place, input: !output.ended };
+        let asked = self.readiness.want_room(&on, wanted, tried);
+        asked.map_err(|e| on.flow.fault("waiting for room", &e))
+    }
+
+    /// Receives what is there. `whole`: all of it, since it is not reported again.
+    fn receive(
+        &mut self,
+        place: usize,
+        whole: bool,
+        service: &mut dyn Service,
+        recorder: &mut Recorder,
+    ) -> Result<(), Fault> {
+        loop {
+            let (fd, buffer) = (self.flows[place].fd(), &mut self.buffer);
+            match recorder.timed(RECV, || tcp::recv(fd, buffer, libc::MSG_DONTWAIT)) {
+                Ok(0) => return self.end(place),
+                Ok(bytes) => {
+                    self.toucher.deliver(&self.buffer[..bytes], bytes, recorder)?;
+                    self.counts.received.enter(bytes);
+                    let answer = service.received(place, bytes as u64);
+                    if answer > 0 {
+                        self.send(place, answer, recorder)?;
+                    }
+                    // A stream of which less came than there was room for has no more (epoll(7)).
+                    let more = bytes == self.buffer.len() && self.readiness.reports_once();
+                    if !(more || whole || self.tries[1]) {
+                        return Ok(());
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => return Err(self.flows[place].fault("recv", &e)),
+            }
+        }
+    }
+
+    /// The peer has ended its stream; what it has asked for still goes out.
+    #[cold]
+    fn end(&mut self, place: usize) -> Result<(), Fault> {
+        let flow = &self.flows[place];
+        flow.confirm_end()?;
+        let output = &mut self.outputs[place];
+        output.ended = true;
+        if output.left == 0 {
+            return Ok(());
+        }
+        let on = Watched { flow, place, input: false };
+        let asked = self.readiness.want_room(&on, true, true);
+        asked.map_err(|e| flow.fault("waiting for room", &e))
+    }
+
+    fn serve(
+        &mut self,
+        ready: Ready,
+        service: &mut dyn Service,
+        recorder: &mut Recorder,
+    ) -> Result<(), Fault> {
+        let place = ready.place;
+        let Output { busy, ended, .. } = self.outputs[place];
+        if busy && (ready.room || (ended && ready.last)) {
+            self.flush(place, recorder)?;
+        }
+        if !ended && (ready.input || ready.last) {
+            self.receive(place, ready.last && self.readiness.reports_once(), service, recorder)?;
+        }
+        let Output { left, busy, ended, .. } = self.outputs[place];
+        let on = Watched { flow: &self.flows[place], place, input: !ended };
+        if ended && left == 0 {
+            let forgotten = self.readiness.forget(&on);
+            forgotten.map_err(|e| on.flow.fault("the end of its events", &e))?;
+            return service.ended(place);
+        }
+        let rearmed = self.readiness.rearm(&on, busy);
+        rearmed.map_err(|e| on.flow.fault("watching it again", &e))
+    }
+}
+
+impl<R: Readiness> EventLoop for ReadyLoop<R> {
+    fn witness(&mut self) -> Result<(), Fault> {
+        let Some(flow) = self.flows.first() else { return Ok(()) };
+        let mut page = common::witness_page()?;
+        let send = |at: usize| tcp::send(flow.fd(), &page[at..], 0);
+        common::send_page(flow, "send of the witness page", send)?;
+        WitnessPage::settle(&**flow, |after| page.copy_from_slice(after))
+    }
+
+    #[inline]
+    fn send(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+        let output = &mut self.outputs[place];
+        output.left += bytes;
+        match (output.busy, self.tries[0]) {
+            (true, _) => Ok(()),
+            (false, true) => self.flush(place, recorder),
+            (false, false) => self.await_room(place, true, false),
+        }
+    }
+
+    fn turn(
+        &mut self,
+        service: &mut dyn Service,
+        recorder: &mut Recorder,
+        limit: Option<Duration>,
+    ) -> Result<(), Fault> {
+        let ready = match self.readiness.wait(limit, recorder) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => 0,
+            ready => ready.map_err(|e| Fault::system("waiting for events", &e))?,
+        };
+        if ready > 0 {
+            self.counts.waits += 1;
+            self.counts.events += ready as u64;
+        }
+        for number in 0..ready {
+            let event = self.readiness.event(number);
+            self.serve(event, service, recorder)?;
+        }
+        Ok(())
+    }
+
+    fn account(&mut self) -> Result<Account, Fault> {
+        let each = size_of::<Output>() + size_of::<Arc<Flow>>() + size_of::<Flow>();
+        let shared = self.message.len() + self.buffer.len() + self.readiness.memory();
+        let memory = self.flows.len() * each + shared;
+        let sources = ["send(2): copied from user memory", "recv(2): copied to user memory"];
+        Ok(self.counts.account(self.role, sources, [self.flows.len(), memory]))
+    }
+}
+
+#[cfg(test)]
+mod tests;

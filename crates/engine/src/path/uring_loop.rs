@@ -1,0 +1,234 @@
+//! `uring-loop`: an event loop by io_uring. Each connection has a multishot receive, which takes its
+//! buffers from those that all share, and a send at a time; one io_uring_enter submits what a turn has
+//! queued and waits for what comes next. io_uring_prep_recv_multishot(3).
+
+use super::event_loop::{self, Counts, Output, THREADS};
+use super::ring::{self, ENTER};
+use super::{DataPath, HalfPath, Opened};
+use crate::connection::{Connection, Flow, WITNESS_LEN};
+use crate::workload::{Account, EventLoop, HalfConfig, Recorder, Service, Toucher};
+use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Role, Support};
+use bytepath_sys::uring::{ManyEvent, ManyRing, ManyShape, SendRing, Wait};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) static PATH: DataPath = DataPath {
+    name: "uring-loop",
+    summary: "an event loop: many connections a thread, by io_uring's multishot receives and sends",
+    attempt: |_| vec![ring::min_wait_attempt()],
+    uses_io_uring: true,
+    tx: Some(HalfPath::tx(check, event_loop::open_half).with_options(OPTIONS)),
+    rx: Some(HalfPath::rx(check, event_loop::open_half).with_options(OPTIONS)),
+    event_loop: Some(open),
+};
+
+const OPTIONS: &[OptionSpec] = &[
+    THREADS,
+    OptionSpec::new("buffers", OptionKind::Count(0, 32768), "0").help(
+        "buffers that a thread's connections share; 0: one for each, 64 to 4096 and at most 64M",
+    ),
+    OptionSpec::new("buffer-size", OptionKind::AutoSize(64, 64 << 20), "auto")
+        .help("bytes of a buffer; auto: a message, 4K to 1M"),
+    OptionSpec::new("wait", OptionKind::Count(1, 4096), "1")
+        .help("completions to wait for, as long as min-wait"),
+    OptionSpec::new("min-wait", OptionKind::Count(0, 1_000_000), "0")
+        .help("microseconds for which fewer than 'wait' completions are not enough (Linux 6.12)"),
+    ring::IOWAIT,
+];
+
+fn check(job: &HalfConfig, facts: &Facts) -> Support {
+    let (wait, min_wait) = (job.options.number("wait"), job.options.number("min-wait"));
+    let waits_forever = wait.is_some_and(|wait| wait > 1) && min_wait == Some(0);
+    let gathers = match min_wait {
+        None | Some(0) => Support::Yes,
+        Some(_) => {
+            facts.require(ring::MIN_WAIT, "boot Linux 6.12 or later, or leave min-wait at 0")
+        }
+    };
+    super::refuse_if(
+        waits_forever,
+        "several completions may never come: each connection waits for an answer to its last message",
+        "choose a min-wait, or wait=1",
+    )
+    .and(super::fits(ring::message_size(job)))
+    .and(super::fits(shape(job, job.flows as usize)))
+    .and(event_loop::check(job, facts))
+    .and(ring::support(job, facts))
+    .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
+    .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
+    .and(gathers)
+}
+
+fn open(
+    [send, receive]: [&HalfConfig; 2],
+    connections: &[Arc<dyn Connection>],
+) -> Opened<dyn EventLoop> {
+    let flows = event_loop::sockets(connections)?;
+    let sockets: Vec<BorrowedFd> = flows.iter().map(|flow| flow.fd()).collect();
+    let message = super::message(send.message_size, false)?;
+    let shape = shape(receive, flows.len())?;
+    let mut ring = ManyRing::new(&sockets, message, shape).map_err(|e| {
+        let text = format!("cannot set up an io_uring for {} connections", sockets.len());
+        ring::fault(text, &e)
+    })?;
+    ring.count_iowait(ring::counts_iowait(send));
+    let number = |name| send.options.number(name).unwrap_or(0);
+    Ok(Box::new(RingLoop {
+        role: send.role,
+        outputs: vec![Output::default(); flows.len()].into(),
+        flows,
+        ring,
+        message: send.message_size as usize,
+        toucher: Toucher::new(receive.touch, receive.message_size),
+        wait: Wait {
+            want: number("wait").max(1) as u32,
+            limit: None,
+            gather: Duration::from_micros(number("min-wait")),
+        },
+        counts: Counts::default(),
+    }))
+}
+
+/// Bounds of what is chosen where nothing is requested.
+const BUFFERS: [u64; 2] = [64, 4096];
+const BUFFER_SIZE: [u64; 2] = [4096, 1 << 20];
+const POOL: u64 = 64 << 20;
+
+/// Most memory that buffers may take.
+const MOST: u64 = 4 << 30;
+
+/// The buffers that a thread's connections share.
+fn shape(job: &HalfConfig, connections: usize) -> Result<ManyShape, Fault> {
+    let size = job.options.number("buffer-size");
+    let size = size.unwrap_or(job.message_size.clamp(BUFFER_SIZE[0], BUFFER_SIZE[1]));
+    let buffers = match job.options.number("buffers").unwrap_or(0) {
+        0 => (connections as u64).clamp(BUFFERS[0], BUFFERS[1]).min((POOL / size).max(2)),
+        n => n,
+    };
+    if buffers * size > MOST {
+        return Err(Fault::usage(format!("{buffers} buffers of {size} bytes are too many"))
+            .remedy("choose fewer or smaller ones: at most 4G in total"));
+    }
+    Ok(ManyShape { buffers: buffers as u16, buffer_size: size as u32 })
+}
+
+/// Most events of a turn: a new phase is noticed after it.
+const MOST_EVENTS: usize = 256;
+
+struct RingLoop {
+    role: Role,
+    flows: Vec<Arc<Flow>>,
+    outputs: Box<[Output]>,
+    ring: ManyRing,
+    /// Bytes of the message.
+    message: usize,
+    toucher: Toucher,
+    wait: Wait,
+    counts: Counts,
+}
+
+impl RingLoop {
+    /// Queues what comes next over a connection.
+    #[inline]
+    fn queue(&mut self, place: usize) -> Result<(), Fault> {
+        let output = &mut self.outputs[place];
+        output.busy = output.left > 0;
+        if !output.busy {
+            return Ok(());
+        }
+        let queued = self.ring.send(place, output.part(self.message));
+        queued.map_err(|e| self.flows[place].fault("cannot queue a send", &e))
+    }
+
+    /// What a peer that has ended its stream has asked for still goes out.
+    fn end_if_done(&mut self, place: usize, service: &mut dyn Service) -> Result<(), Fault> {
+        let Output { left, ended, .. } = self.outputs[place];
+        if ended && left == 0 { service.ended(place) } else { Ok(()) }
+    }
+
+    /// Takes events that are there; what is queued meanwhile is submitted once all of them are taken.
+    fn take(&mut self, service: &mut dyn Service, recorder: &mut Recorder) -> Result<(), Fault> {
+        for _ in 0..MOST_EVENTS {
+            let Some(event) = self.ring.event() else { break };
+            self.counts.events += 1;
+            match event {
+                ManyEvent::Received { socket, bytes } => {
+                    let len = bytes.len();
+                    self.toucher.deliver(bytes, len, recorder)?;
+                    self.counts.received.enter(len);
+                    let answer = service.received(socket, len as u64);
+                    if answer > 0 {
+                        self.send(socket, answer, recorder)?;
+                    }
+                }
+                ManyEvent::Sent { socket, bytes } => {
+                    recorder.moved(bytes as usize);
+                    self.counts.sent.enter(bytes as usize);
+                    self.outputs[socket].sent(bytes as usize, self.message);
+                    self.queue(socket)?;
+                    self.end_if_done(socket, service)?;
+                }
+                ManyEvent::Ended { socket } => {
+                    self.flows[socket].confirm_end()?;
+                    self.outputs[socket].ended = true;
+                    self.end_if_done(socket, service)?;
+                }
+                ManyEvent::Short { .. } => self.counts.short += 1,
+                ManyEvent::Failed { socket, error } => {
+                    return Err(self.flows[socket].fault("io_uring", &error));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl EventLoop for RingLoop {
+    fn witness(&mut self) -> Result<(), Fault> {
+        let Some(flow) = self.flows.first() else { return Ok(()) };
+        ring::witness(
+            flow,
+            |page| {
+                SendRing::new(flow.fd(), page, 1, 0)
+                    .map_err(|e| ring::fault("cannot set up a sending io_uring", &e))
+            },
+            |ring| ring.send(0..WITNESS_LEN, 0, false),
+        )
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))
+    }
+
+    #[inline]
+    fn send(&mut self, place: usize, bytes: u64, _: &mut Recorder) -> Result<(), Fault> {
+        let output = &mut self.outputs[place];
+        output.left += bytes;
+        if output.busy { Ok(()) } else { self.queue(place) }
+    }
+
+    fn turn(
+        &mut self,
+        service: &mut dyn Service,
+        recorder: &mut Recorder,
+        limit: Option<Duration>,
+    ) -> Result<(), Fault> {
+        if !self.ring.pending() {
+            let (ring, wait) = (&mut self.ring, Wait { limit, ..self.wait });
+            ring::entered(recorder.timed(ENTER, || ring.enter(&wait)))?;
+            self.counts.waits += u64::from(ring.pending());
+        }
+        self.take(service, recorder).inspect_err(|_| self.ring.cancel())
+    }
+
+    fn account(&mut self) -> Result<Account, Fault> {
+        let each = size_of::<Output>() + size_of::<Arc<Flow>>() + size_of::<Flow>();
+        let memory = self.flows.len() * each + self.ring.memory();
+        let sources = [
+            "IORING_OP_SEND copies into socket buffers",
+            "IORING_OP_RECV copies into provided buffers",
+        ];
+        Ok(self.counts.account(self.role, sources, [self.flows.len(), memory]))
+    }
+}

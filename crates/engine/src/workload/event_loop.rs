@@ -1,0 +1,124 @@
+//! Event loops: a thread that drives many connections. The loop owns the readiness of the sockets and
+//! moves the bytes; what a request is, and what follows it, is the workload's ([`Service`]).
+
+use super::mover::Account;
+use super::recorder::Recorder;
+use super::tally::FlowEnd;
+use crate::connection::Connection;
+use bytepath_record::{Cell, Fault, Role};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A mover of many connections, which are named by their place among those it was opened with. Once
+/// it is open it allocates nothing. It stays on the thread that has opened it.
+pub trait EventLoop {
+    /// As [`super::Tx::witness`], over the first connection.
+    fn witness(&mut self) -> Result<(), Fault>;
+
+    /// Called once on the mover's thread, before the first turn.
+    fn begin(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Has this many more bytes go out over a connection: messages, each from its start. Those that
+    /// find no room go out in later turns.
+    fn send(&mut self, connection: usize, bytes: u64, recorder: &mut Recorder)
+    -> Result<(), Fault>;
+
+    /// One turn: waits until there is something to do, at most this long if there is a limit, does it
+    /// and hands what came in to the service. May return without having moved anything.
+    fn turn(
+        &mut self,
+        service: &mut dyn Service,
+        recorder: &mut Recorder,
+        limit: Option<Duration>,
+    ) -> Result<(), Fault>;
+
+    /// The account of all connections, both directions.
+    fn account(&mut self) -> Result<Account, Fault>;
+}
+
+/// What a workload does with the connections of an event loop.
+pub trait Service {
+    /// So many bytes have come in over a connection. Returns how many are to go out over it now.
+    fn received(&mut self, connection: usize, bytes: u64) -> u64;
+
+    /// The peer has ended its stream, and what was to go out to it is gone.
+    fn ended(&mut self, connection: usize) -> Result<(), Fault>;
+}
+
+/// One end of the connections of one thread, open.
+pub struct Crew {
+    pub role: Role,
+    pub cell: Arc<Cell>,
+    pub connections: Vec<Arc<dyn Connection>>,
+    pub event_loop: Box<dyn EventLoop>,
+    pub recorder: Recorder,
+}
+
+/// Plays one end of the connections of one thread, as [`super::Workload::play`] does of one flow.
+pub type PlayLoop = fn(Crew) -> Result<FlowEnd, Fault>;
+
+/// How the work of a window was shared among connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shares {
+    pub connections: u64,
+    /// The least and the most that a connection had.
+    pub least: u64,
+    pub most: u64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Shares {
+    /// Of connections with this much work each.
+    pub fn of(work: impl IntoIterator<Item = u64>) -> Shares {
+        work.into_iter().fold(Shares::default(), |mut all, one| {
+            let share = one as f64;
+            all.add(Shares {
+                connections: 1,
+                least: one,
+                most: one,
+                sum: share,
+                squares: share * share,
+            });
+            all
+        })
+    }
+
+    /// Adds other connections.
+    pub fn add(&mut self, other: Shares) {
+        if other.connections == 0 {
+            return;
+        }
+        self.least = if self.connections == 0 { other.least } else { self.least.min(other.least) };
+        self.most = self.most.max(other.most);
+        self.connections += other.connections;
+        self.sum += other.sum;
+        self.squares += other.squares;
+    }
+
+    /// Jain's index: 1 where all had the same, 1 / n where one of n had everything (R. Jain et al.,
+    /// DEC-TR-301, 1984). `None` where none had anything.
+    pub fn fairness(&self) -> Option<f64> {
+        (self.squares > 0.0).then(|| self.sum * self.sum / (self.connections as f64 * self.squares))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fairness_of_equal_and_of_unequal_shares() {
+        assert_eq!(Shares::of([7; 100]).fairness(), Some(1.0));
+        assert_eq!(Shares::of([8, 0, 0, 0]).fairness(), Some(0.25));
+        assert_eq!(Shares::of([0, 0]).fairness(), None);
+        assert_eq!(Shares::of([]).fairness(), None);
+        let (mut two, all) = (Shares::of([1, 5]), Shares::of([1, 5, 3]));
+        two.add(Shares::of([3]));
+        two.add(Shares::of([]));
+        assert_eq!(two, all);
+        assert_eq!((all.connections, all.least, all.most), (3, 1, 5));
+    }
+}

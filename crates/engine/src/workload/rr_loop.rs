@@ -1,0 +1,356 @@
+//! `rr` over the connections of an event loop: the same exchanges as [`super::rr`], of which a thread
+//! has those of all its connections under way at once.
+//!
+//! Open loop (`rate`): requests are due at the thread's part of the rate, and each goes to the
+//! connection that has waited for one longest. Where all have as many in flight as they may, it
+//! waits for the next response, and is timed from when it was due.
+
+use super::event_loop::{Crew, Service, Shares};
+use super::rr::{AWAKE, Arrivals, LAST_ANSWER, NAP, Plan};
+use super::{Account, EventLoop, FlowEnd, Phase, Recorder};
+use bytepath_record::{Fault, Role, Scope, Unit};
+use bytepath_sys::clock;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
+    let Crew { role, cell, connections, event_loop, recorder } = crew;
+    let plan = Plan::of(&cell);
+    connections.iter().try_for_each(|connection| connection.send_at_once())?;
+    let mut thread = Thread { event_loop, moved: recorder.companion() };
+    thread.event_loop.begin()?;
+    let exchanges = if role == Role::Sender { recorder.with_latency() } else { recorder };
+    // Each thread has some of the first.
+    let active = connections.iter().filter(|one| one.index() < plan.active).count();
+    let ends = Ends::new([connections.len(), active], &plan, exchanges);
+    let ends = match (role, plan.gap) {
+        (Role::Receiver, _) => serve(&mut thread, ends)?,
+        (Role::Sender, None) => closed_loop(&mut thread, ends)?,
+        (Role::Sender, Some(gap)) => {
+            // The first connection has the number of the thread, and threads take turns.
+            let number = connections.first().map_or(0, |connection| connection.index());
+            let after = gap * f64::from(number) / f64::from(plan.active);
+            let gap = gap / active as f64;
+            let arrivals = Arrivals::new(gap, plan.poisson, u64::from(number));
+            open_loop(&mut thread, ends, clock::monotonic() + after as u64, arrivals)?
+        }
+    };
+    // Both ends wait until the other has their end: a packet that is sent again to a socket that is
+    // gone would be answered by a reset.
+    connections.iter().for_each(|connection| connection.close());
+    for connection in &connections {
+        match role {
+            Role::Sender => connection.await_end()?,
+            Role::Receiver => connection.wait_acknowledged(LAST_ANSWER)?,
+        }
+    }
+    let mut account = thread.event_loop.account()?;
+    account.add(ends.memory(role));
+    let bytes = thread.moved.total();
+    let shares = Shares::of(ends.all[..active].iter().map(|end| end.exchanges));
+    let mut end = FlowEnd { account, bytes, shares, ..ends.exchanges.finish() };
+    end.join(thread.moved.finish());
+    Ok(end)
+}
+
+/// A loop, and what it has moved.
+struct Thread {
+    event_loop: Box<dyn EventLoop>,
+    moved: Recorder,
+}
+
+impl Thread {
+    /// The phase, seen by both recorders.
+    fn phase(&mut self, exchanges: &mut Recorder) -> Phase {
+        self.moved.phase();
+        exchanges.phase()
+    }
+
+    fn turn(&mut self, service: &mut dyn Service, limit: Option<Duration>) -> Result<(), Fault> {
+        self.event_loop.turn(service, &mut self.moved, limit)
+    }
+
+    fn send(&mut self, connection: usize, bytes: u64) -> Result<(), Fault> {
+        self.event_loop.send(connection, bytes, &mut self.moved)
+    }
+}
+
+/// This end of all connections of a thread.
+struct Ends {
+    all: Box<[End]>,
+    /// How many of them exchange anything: the first.
+    active: usize,
+    exchanges: Recorder,
+    request: u64,
+    response: u64,
+    outstanding: usize,
+    /// When each request in flight was sent, or was due: `outstanding` for each connection.
+    since: Box<[u64]>,
+}
+
+/// This end of one connection.
+#[derive(Clone, Copy, Default)]
+struct End {
+    /// Bytes of the message that is coming in.
+    came: u64,
+    /// Exchanges of the window.
+    exchanges: u64,
+    /// Which of its places in [`Ends::since`] the next request takes, and the next response frees.
+    sent: u32,
+    answered: u32,
+}
+
+impl Ends {
+    fn new([connections, active]: [usize; 2], plan: &Plan, exchanges: Recorder) -> Ends {
+        let outstanding = plan.outstanding as usize;
+        Ends {
+            all: vec![End::default(); connections].into(),
+            active,
+            exchanges,
+            request: plan.request,
+            response: plan.response,
+            outstanding,
+            since: vec![0; connections * outstanding].into(),
+        }
+    }
+
+    /// What the workload's part of the connections takes, beside the loop's.
+    fn memory(&self, role: Role) -> Account {
+        let mut account = Account::default();
+        let bytes = size_of_val(&self.all[..]) + size_of_val(&self.since[..]);
+        account.count("loop", &Scope::Role(role), Unit::Bytes, [("memory", bytes as u64)]);
+        account
+    }
+
+    /// Enters bytes that came in over a connection in messages of this size: how many are whole.
+    #[inline]
+    fn messages(&mut self, connection: usize, bytes: u64, size: u64) -> u64 {
+        let end = &mut self.all[connection];
+        end.came += bytes;
+        let whole = end.came / size;
+        end.came %= size;
+        whole
+    }
+
+    /// Enters exchanges that are complete.
+    #[inline]
+    fn complete(&mut self, connection: usize, exchanges: u64) {
+        self.exchanges.moved(exchanges as usize);
+        if self.exchanges.counting() {
+            self.all[connection].exchanges += exchanges;
+        }
+    }
+
+    /// A request goes out over a connection, sent or due at this moment.
+    #[inline]
+    fn sent(&mut self, connection: usize, since: u64) {
+        let at = &mut self.all[connection].sent;
+        self.since[connection * self.outstanding + *at as usize] = since;
+        *at = (*at + 1) % self.outstanding as u32;
+    }
+
+    /// A response has come in.
+    #[inline]
+    fn answered(&mut self, connection: usize, now: u64) {
+        let at = &mut self.all[connection].answered;
+        let since = self.since[connection * self.outstanding + *at as usize];
+        *at = (*at + 1) % self.outstanding as u32;
+        self.exchanges.latency(now.saturating_sub(since));
+    }
+}
+
+/// Answers every request until all clients have ended their streams.
+fn serve(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
+    let mut server = Server { left: ends.all.len(), ends };
+    while server.left > 0 {
+        thread.phase(&mut server.ends.exchanges);
+        thread.turn(&mut server, None)?;
+    }
+    Ok(server.ends)
+}
+
+struct Server {
+    ends: Ends,
+    /// Connections whose client goes on.
+    left: usize,
+}
+
+impl Service for Server {
+    #[inline]
+    fn received(&mut self, connection: usize, bytes: u64) -> u64 {
+        let requests = self.ends.messages(connection, bytes, self.ends.request);
+        self.ends.complete(connection, requests);
+        requests * self.ends.response
+    }
+
+    fn ended(&mut self, _: usize) -> Result<(), Fault> {
+        self.left -= 1;
+        Ok(())
+    }
+}
+
+/// Keeps as many requests in flight on each connection until the gate is at stop.
+fn closed_loop(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
+    let mut client = Client::new(ends, true);
+    while let Some(connection) = client.free.pop_front() {
+        // A gate that is held lets go of the sender here.
+        thread.phase(&mut client.ends.exchanges);
+        let bytes = client.request(connection as usize, clock::monotonic());
+        thread.send(connection as usize, bytes)?;
+    }
+    while thread.phase(&mut client.ends.exchanges) != Phase::Stop {
+        thread.turn(&mut client, None)?;
+    }
+    drain(thread, client)
+}
+
+/// Sends requests when they are due, as far as no more than `outstanding` are in flight on each
+/// connection.
+fn open_loop(
+    thread: &mut Thread,
+    ends: Ends,
+    mut due: u64,
+    mut arrivals: Arrivals,
+) -> Result<Ends, Fault> {
+    let mut client = Client::new(ends, false);
+    while thread.phase(&mut client.ends.exchanges) != Phase::Stop {
+        let left = due.saturating_sub(clock::monotonic());
+        if left == 0
+            && let Some(connection) = client.free.pop_front()
+        {
+            let bytes = client.request(connection as usize, due);
+            thread.send(connection as usize, bytes)?;
+            due += arrivals.gap();
+            continue;
+        }
+        // What is overdue waits for a response, anything else for its time.
+        let sleep = if left == 0 { NAP } else { Duration::from_nanos(left.saturating_sub(AWAKE)) };
+        thread.turn(&mut client, Some(sleep.min(NAP)))?;
+    }
+    drain(thread, client)
+}
+
+/// Waits for the responses that are still to come.
+fn drain(thread: &mut Thread, mut client: Client) -> Result<Ends, Fault> {
+    client.repeats = false;
+    while client.in_flight > 0 {
+        thread.phase(&mut client.ends.exchanges);
+        thread.turn(&mut client, None)?;
+    }
+    Ok(client.ends)
+}
+
+struct Client {
+    ends: Ends,
+    /// Whether each response is followed by the next request.
+    repeats: bool,
+    in_flight: u64,
+    /// Connections that may have another request in flight, once for each.
+    free: VecDeque<u32>,
+}
+
+impl Client {
+    fn new(ends: Ends, repeats: bool) -> Client {
+        let (active, outstanding) = (ends.active as u32, ends.outstanding);
+        let free = (0..outstanding).flat_map(|_| 0..active).collect();
+        Client { ends, repeats, in_flight: 0, free }
+    }
+
+    /// Enters a request, sent or due at this moment; returns its bytes.
+    #[inline]
+    fn request(&mut self, connection: usize, since: u64) -> u64 {
+        self.ends.sent(connection, since);
+        self.in_flight += 1;
+        self.ends.request
+    }
+}
+
+impl Service for Client {
+    #[inline]
+    fn received(&mut self, connection: usize, bytes: u64) -> u64 {
+        let responses = self.ends.messages(connection, bytes, self.ends.response);
+        if responses == 0 {
+            return 0;
+        }
+        let now = clock::monotonic();
+        self.ends.complete(connection, responses);
+        self.in_flight -= responses;
+        let mut send = 0;
+        for _ in 0..responses {
+            self.ends.answered(connection, now);
+            match self.repeats {
+                true => send += self.request(connection, now),
+                false => self.free.push_back(connection as u32),
+            }
+        }
+        send
+    }
+
+    fn ended(&mut self, connection: usize) -> Result<(), Fault> {
+        let text = format!("the server closed connection {connection} before it had answered");
+        Err(Fault::peer_lost(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{Cell, Half, OptionValue};
+    use std::sync::Arc;
+
+    fn ends(connections: usize, outstanding: u64) -> Ends {
+        let mut cell = Cell::new("test", Half::plain("epoll"), Half::plain("epoll"));
+        let options = [("request", 10), ("response", 30), ("outstanding", outstanding)];
+        let options = options.map(|(name, n)| (name.to_owned(), OptionValue::Number(n)));
+        cell.workload.options.0.extend(options);
+        let recorder = Recorder::new(false, Arc::default(), Arc::default(), Default::default());
+        Ends::new([connections; 2], &Plan::of(&cell), recorder.with_latency())
+    }
+
+    #[test]
+    fn server_answers_whole_requests() {
+        let mut server = Server { ends: ends(2, 1), left: 2 };
+        let pieces = [(0, 4, 0), (1, 10, 30), (0, 5, 0), (0, 1, 30), (0, 25, 60), (0, 5, 30)];
+        for (connection, bytes, answer) in pieces {
+            assert_eq!(server.received(connection, bytes), answer, "{bytes} over {connection}");
+        }
+        assert_eq!(server.ends.exchanges.total(), 5);
+        server.ended(1).unwrap();
+        assert_eq!(server.left, 1);
+    }
+
+    #[test]
+    fn client_follows_each_response_with_a_request() {
+        let mut client = Client::new(ends(2, 2), true);
+        while let Some(connection) = client.free.pop_front() {
+            assert_eq!(client.request(connection as usize, 0), 10);
+        }
+        assert_eq!(client.in_flight, 4);
+        for (bytes, requests) in [(29, 0), (31, 2), (60, 2), (0, 0)] {
+            assert_eq!(client.received(1, bytes), 10 * requests, "{bytes}");
+        }
+        assert_eq!((client.in_flight, client.ends.exchanges.total()), (4, 4));
+        client.repeats = false;
+        assert_eq!(client.received(0, 60), 0);
+        assert_eq!((client.in_flight, client.free.len()), (2, 2));
+        assert!(client.ended(0).unwrap_err().message.contains("connection 0"));
+    }
+
+    /// Times are those of the request that a response belongs to, in order.
+    #[test]
+    fn each_request_keeps_its_time() {
+        let mut ends = ends(3, 2);
+        ends.exchanges.gate().set(Phase::Window);
+        ends.exchanges.phase();
+        for since in [100, 200] {
+            ends.sent(2, since);
+        }
+        ends.answered(2, 1_000_100);
+        ends.sent(2, 300);
+        ends.answered(2, 3_000_200);
+        ends.answered(2, 5_000_300);
+        let latency = ends.exchanges.finish().latency.unwrap();
+        assert_eq!(latency.count(), 3);
+        assert!((latency.max().unwrap() / 5e-3 - 1.0).abs() < 0.01, "{latency:?}");
+    }
+}

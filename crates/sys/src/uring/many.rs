@@ -1,0 +1,363 @@
+//! Many stream sockets by one ring: a multishot receive on each, all from one group of provided
+//! buffers, and a send at a time on each. io_uring_prep_recv_multishot(3), io_uring_prep_send(3).
+
+use super::group::{BufferGroup, GROUP};
+use super::{Completion, Core, Wait, is_transient};
+use crate::memory::Region;
+use io_uring::{cqueue, opcode, squeue, types};
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::slice;
+
+/// The buffers of a ring for many sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ManyShape {
+    /// Number of provided buffers, 1 to 32768.
+    pub buffers: u16,
+    /// Bytes of each, 1 to 1 GiB.
+    pub buffer_size: u32,
+}
+
+/// What came of an operation on one of the sockets, which is named by its place among them.
+#[derive(Debug)]
+pub enum ManyEvent<'a> {
+    /// The next bytes of its stream. They go back to the kernel at the next call.
+    Received { socket: usize, bytes: &'a [u8] },
+    /// Its receive direction is shut: by the peer, or by ourselves.
+    Ended { socket: usize },
+    /// So many bytes of the part given to [`ManyRing::send`] are queued at the socket.
+    Sent { socket: usize, bytes: u32 },
+    /// No buffer was free (ENOBUFS). The receive is started again.
+    Short { socket: usize },
+    /// A receive or a send has failed.
+    Failed { socket: usize, error: io::Error },
+}
+
+/// A ring that receives from many stream sockets into buffers that they share, and sends parts of
+/// one message to them.
+pub struct ManyRing {
+    core: Core,
+    group: BufferGroup,
+    shape: ManyShape,
+    sockets: usize,
+    /// Bytes of the message.
+    len: usize,
+    /// The buffer whose bytes the caller was given last.
+    lent: Option<u16>,
+}
+
+/// Places of the memory in `Core::kept`.
+const BUFFERS: usize = 0;
+const MESSAGE: usize = 1;
+
+/// Mark in the user data of sends; the rest is the socket's place.
+const SEND: u64 = 1 << 61;
+
+/// Most submissions at once: the rest of a batch is submitted by a call of its own.
+const MOST_ENTRIES: u32 = 4096;
+
+/// Completions there is room for: of a larger number the kernel keeps the rest in memory of its
+/// own (`IORING_FEAT_NODROP`).
+const MOST_COMPLETIONS: u32 = 1 << 16;
+
+impl ManyRing {
+    /// A ring for these sockets which sends from `message`, with all memory taken and touched.
+    /// EINVAL: the shape is out of range, or the kernel has no such buffer ring. EMFILE: more
+    /// sockets than may be registered (`RLIMIT_NOFILE`).
+    pub fn new(sockets: &[BorrowedFd], message: Region, shape: ManyShape) -> io::Result<Self> {
+        let sized =
+            (1..=1 << 15).contains(&shape.buffers) && (1..=1 << 30).contains(&shape.buffer_size);
+        if !sized || sockets.is_empty() || message.is_empty() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let operations = u32::try_from(sockets.len()).unwrap_or(u32::MAX).saturating_mul(2);
+        let completions = operations.saturating_add(shape.buffers.into()).min(MOST_COMPLETIONS);
+        let mut core = Core::new(sockets, operations.min(MOST_ENTRIES), completions)?;
+        let bytes = usize::from(shape.buffers) * shape.buffer_size as usize;
+        let place = core.keep(Region::new(bytes, false)?);
+        debug_assert_eq!(place, BUFFERS);
+        let len = message.len();
+        let place = core.keep(message);
+        debug_assert_eq!(place, MESSAGE);
+        let group = BufferGroup::new(&mut core, shape.buffers, false)?;
+        let mut ring = ManyRing { core, group, shape, sockets: sockets.len(), len, lent: None };
+        for id in 0..shape.buffers {
+            ring.give_back(id);
+        }
+        Ok(ring)
+    }
+
+    /// Whether the kernel is to count waits as iowait; otherwise it is left out where the kernel
+    /// can (Linux 6.15).
+    pub fn count_iowait(&mut self, wanted: bool) {
+        self.core.ring.count_iowait(wanted);
+    }
+
+    /// Binds the ring to the calling thread, and queues a receive on each socket; see the
+    /// module's documentation.
+    pub fn activate(&mut self) -> io::Result<()> {
+        self.core.ring.activate()?;
+        (0..self.sockets).try_for_each(|socket| self.receive(socket))
+    }
+
+    /// Bytes of memory that the ring owns and shares with the kernel, its queues included.
+    pub fn memory(&self) -> usize {
+        let kept: usize = self.core.kept.iter().map(|region| region.len()).sum();
+        let params = self.core.ring.uring.params();
+        let queues = params.sq_entries() as usize * size_of::<squeue::Entry>()
+            + params.cq_entries() as usize * size_of::<cqueue::Entry>();
+        let gathered = self.core.gathered.capacity() * size_of::<Completion>();
+        kept + queues + gathered
+    }
+
+    /// Queues the send of a part of the message, whose bytes go out whole or not at all. A socket
+    /// has one at a time, or their order is not known. EINVAL: the part is not within the message,
+    /// or there is no such socket.
+    pub fn send(&mut self, socket: usize, part: Range<usize>) -> io::Result<()> {
+        let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+        if socket >= self.sockets || part.start > part.end || part.end > self.len {
+            return Err(invalid());
+        }
+        let len = u32::try_from(part.len()).map_err(|_| invalid())?;
+        let address = self.core.kept[MESSAGE].as_ptr().wrapping_add(part.start);
+        let entry = opcode::Send::new(types::Fixed(socket as u32), address, len)
+            .flags(libc::MSG_WAITALL | libc::MSG_NOSIGNAL)
+            .build()
+            .user_data(socket as u64 | SEND);
+        // SAFETY: the part lies within the region, which the core keeps, and is only read.
+        unsafe { self.push(&entry) }
+    }
+
+    /// Submits what is queued, and waits (io_uring_enter(2)). The value is the bytes that came in
+    /// and went out; [`ManyRing::event`] hands the events out.
+    pub fn enter(&mut self, wait: &Wait) -> io::Result<usize> {
+        self.take_back();
+        match wait {
+            Wait { want, limit: None, gather } if gather.is_zero() => self.core.enter(*want),
+            limited => self.core.enter_within(limited),
+        }
+    }
+
+    /// Whether something that came in has not been handed out.
+    #[inline]
+    pub fn pending(&self) -> bool {
+        !self.core.gathered.is_empty()
+    }
+
+    /// The next event; none when `enter` has to be called again.
+    #[inline]
+    pub fn event(&mut self) -> Option<ManyEvent<'_>> {
+        self.take_back();
+        let completion = self.core.take()?;
+        let socket = (completion.data & !SEND) as usize;
+        if completion.data & SEND != 0 {
+            return Some(match completion.bytes() {
+                Ok(bytes) => ManyEvent::Sent { socket, bytes },
+                Err(error) => ManyEvent::Failed { socket, error },
+            });
+        }
+        let again = |ring: &mut Self| match completion.more() {
+            true => Ok(()),
+            false => ring.receive(socket),
+        };
+        match completion.bytes() {
+            Ok(0) => Some(ManyEvent::Ended { socket }),
+            Ok(bytes) => {
+                if let Err(error) = again(self) {
+                    return Some(ManyEvent::Failed { socket, error });
+                }
+                match self.filled(&completion, bytes) {
+                    Ok(bytes) => Some(ManyEvent::Received { socket, bytes }),
+                    Err(error) => Some(ManyEvent::Failed { socket, error }),
+                }
+            }
+            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => match again(self) {
+                Ok(()) => Some(ManyEvent::Short { socket }),
+                Err(error) => Some(ManyEvent::Failed { socket, error }),
+            },
+            Err(error) => Some(ManyEvent::Failed { socket, error }),
+        }
+    }
+
+    /// The bytes of a completion, which the kernel has put into a buffer of the group.
+    fn filled(&mut self, completion: &Completion, bytes: u32) -> io::Result<&[u8]> {
+        let id = cqueue::buffer_select(completion.flags);
+        let Some(id) = id.filter(|id| *id < self.shape.buffers && bytes <= self.shape.buffer_size)
+        else {
+            let text = format!("the kernel reports {bytes} bytes in buffer {id:?}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        };
+        self.lent = Some(id);
+        let at = usize::from(id) * self.shape.buffer_size as usize;
+        // SAFETY: the buffer lies within the region. The kernel has filled these bytes and writes
+        // to them again only after `give_back`, which needs the exclusive borrow that this
+        // reference holds.
+        Ok(unsafe {
+            slice::from_raw_parts(self.core.kept[BUFFERS].as_ptr().add(at), bytes as usize)
+        })
+    }
+
+    fn receive(&mut self, socket: usize) -> io::Result<()> {
+        let entry = opcode::RecvMulti::new(types::Fixed(socket as u32), GROUP).build();
+        // SAFETY: the operation writes only to buffers of the group, which `give_back` put there.
+        unsafe { self.push(&entry.user_data(socket as u64)) }
+    }
+
+    /// Queues an operation; where the queue is full, after what is in it was submitted.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Core::push`].
+    unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        // SAFETY: by the caller's promise.
+        match unsafe { self.core.push(entry) } {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}
+            other => return other,
+        }
+        match self.core.enter(0) {
+            Err(e) if !is_transient(&e) => return Err(e),
+            _ => {}
+        }
+        // SAFETY: as above.
+        unsafe { self.core.push(entry) }
+    }
+
+    fn take_back(&mut self) {
+        if let Some(id) = self.lent.take() {
+            self.give_back(id);
+        }
+    }
+
+    fn give_back(&mut self, id: u16) {
+        let size = self.shape.buffer_size;
+        let at = usize::from(id) * size as usize;
+        let address = self.core.kept[BUFFERS].as_ptr() as u64 + at as u64;
+        // SAFETY: the buffer lies within the region, and the caller of `event` no longer borrows
+        // it.
+        unsafe { self.group.provide(&self.core, address, size, id) };
+    }
+
+    /// Ends all operations; to be called by the ring's thread before it gives up streams that
+    /// have not ended.
+    pub fn cancel(&mut self) {
+        self.core.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uring::features;
+    use bytepath_testing::skip;
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    const SHAPE: ManyShape = ManyShape { buffers: 2, buffer_size: 4096 };
+
+    /// A ring for so many sockets, and their peers. `None`, with the reason printed, where this
+    /// host has no io_uring with multishot receives.
+    fn ring(
+        sockets: usize,
+        shape: ManyShape,
+    ) -> Option<(ManyRing, Vec<UnixStream>, Vec<UnixStream>)> {
+        if let Err(e) = crate::uring::try_recv_multishot(false) {
+            skip!("a multishot receive: {e}");
+            return None;
+        }
+        let pairs: Vec<_> = (0..sockets).map(|_| UnixStream::pair().unwrap()).collect();
+        let (here, there): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        let mut message = Region::new(3000, false).unwrap();
+        message.fill(7);
+        let fds: Vec<BorrowedFd> = here.iter().map(UnixStream::as_fd).collect();
+        let mut ring = ManyRing::new(&fds, message, shape).unwrap();
+        ring.activate().unwrap();
+        Some((ring, here, there))
+    }
+
+    /// What has come in by socket, until `done` is content with it.
+    fn collect(ring: &mut ManyRing, sockets: usize, done: impl Fn(&[Vec<u8>]) -> bool) -> usize {
+        let (mut all, mut short) = (vec![Vec::new(); sockets], 0);
+        while !done(&all) {
+            ring.enter(&Wait { want: 1, ..Wait::default() }).unwrap();
+            while let Some(event) = ring.event() {
+                match event {
+                    ManyEvent::Received { socket, bytes } => all[socket].extend_from_slice(bytes),
+                    ManyEvent::Short { .. } => short += 1,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        short
+    }
+
+    #[test]
+    fn refuses_what_is_not_of_the_ring() {
+        let Some((mut ring, ..)) = ring(2, SHAPE) else { return };
+        let invalid = |result: io::Result<()>| {
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        };
+        invalid(ring.send(2, 0..1));
+        invalid(ring.send(0, 0..3001));
+        #[allow(clippy::reversed_empty_ranges)]
+        invalid(ring.send(0, 2..1));
+    }
+
+    #[test]
+    fn every_socket_gets_its_own_bytes() {
+        let Some((mut ring, _here, mut there)) = ring(5, SHAPE) else { return };
+        for (socket, peer) in there.iter_mut().enumerate() {
+            peer.write_all(&[socket as u8; 100]).unwrap();
+        }
+        collect(&mut ring, 5, |all| {
+            let whole = |(socket, bytes): (usize, &Vec<u8>)| *bytes == [socket as u8; 100];
+            all.iter().enumerate().all(whole)
+        });
+        ring.send(3, 10..2010).unwrap();
+        ring.enter(&Wait { want: 1, ..Wait::default() }).unwrap();
+        assert!(matches!(ring.event(), Some(ManyEvent::Sent { socket: 3, bytes: 2000 })));
+        let mut got = [0; 2000];
+        there[3].read_exact(&mut got).unwrap();
+        assert_eq!(got, [7; 2000]);
+    }
+
+    #[test]
+    fn short_buffers_delay_and_lose_nothing() {
+        let Some((mut ring, _here, mut there)) = ring(8, ManyShape { buffers: 1, buffer_size: 64 })
+        else {
+            return;
+        };
+        for peer in &mut there {
+            peer.write_all(&[1; 1000]).unwrap();
+        }
+        let short = collect(&mut ring, 8, |all| all.iter().all(|bytes| bytes.len() == 1000));
+        assert!(short > 0, "eight sockets and one buffer");
+    }
+
+    #[test]
+    fn an_end_and_the_end_of_a_wait_are_no_errors() {
+        let Some((mut ring, _here, mut there)) = ring(2, SHAPE) else { return };
+        let limit = Some(Duration::from_millis(1));
+        ring.enter(&Wait { want: 1, limit, ..Wait::default() }).unwrap();
+        assert!(ring.event().is_none());
+        drop(there.remove(1));
+        ring.enter(&Wait { want: 1, ..Wait::default() }).unwrap();
+        assert!(matches!(ring.event(), Some(ManyEvent::Ended { socket: 1 })));
+        assert!(features().is_ok());
+    }
+
+    #[test]
+    fn fewer_events_than_wanted_end_a_wait_that_gathers() {
+        let Some((mut ring, _here, mut there)) = ring(2, SHAPE) else { return };
+        if !features().is_ok_and(|features| features.min_timeout) {
+            skip!("this kernel's io_uring has no minimum wait");
+            return;
+        }
+        there[0].write_all(&[1]).unwrap();
+        let gather = Duration::from_millis(2);
+        ring.enter(&Wait { want: 2, limit: None, gather }).unwrap();
+        assert!(matches!(ring.event(), Some(ManyEvent::Received { socket: 0, .. })));
+    }
+}
