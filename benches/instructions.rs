@@ -338,7 +338,6 @@ static PATHS: &[&DataPath] = &[&DataPath {
     name: "socket",
     summary: "send and recv, and a loop of known length after each send",
     attempt: |_| Vec::new(),
-    uses_io_uring: false,
     tx: Some(HalfPath {
         options: &[OptionSpec::new("loop", OptionKind::Count(0, 1 << 40), "0")
             .help("turns after the first, of two instructions each")],
@@ -346,6 +345,7 @@ static PATHS: &[&DataPath] = &[&DataPath {
         ..SEND
     }),
     rx: path::CATALOG[0].rx,
+    ..DataPath::EMPTY
 }];
 
 static SEND: HalfPath<OpenTx> = match path::CATALOG[0].tx {

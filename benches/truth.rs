@@ -356,7 +356,7 @@ const fn pausing(name: &'static str, open: OpenTx) -> DataPath {
     let attempt = |_: Option<&str>| Vec::new();
     let summary = "socket, with pauses of the sender";
     let tx = Some(HalfPath { open, ..SEND });
-    DataPath { name, summary, attempt, uses_io_uring: false, tx, rx: None }
+    DataPath { name, summary, attempt, tx, ..DataPath::EMPTY }
 }
 
 /// The part of its time for which a path of [`PATHS`] pauses.
