@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct AdviseArgs {
-    /// File that `bytepath observe --json --out FILE` wrote
+    /// File that `bytepath observe -o FILE.json` wrote
     #[arg(value_name = "OBSERVATION")]
     observation: PathBuf,
     /// Folder of a study of the same host
@@ -23,8 +23,8 @@ pub(super) struct AdviseArgs {
 
 const EXAMPLES: &str = "\
 Example:
-  bytepath run --out study
-  bytepath observe --json --out run.json -- iperf3 -c 10.0.0.2 -t 10
+  bytepath run --study study
+  bytepath observe -o run.json iperf3 -c 10.0.0.2 -t 10
   bytepath advise run.json study
 
 Nothing is extrapolated: without a cell of the study that has the program's calls, bytes
@@ -47,7 +47,7 @@ fn read(file: &Path) -> Result<Observation, Fault> {
         files::read(file, MOST).map_err(|e| Fault::storage(format!("cannot read {name}: {e}")))?;
     let observation: Observation = serde_json::from_slice(&bytes).map_err(|e| {
         Fault::storage(format!("{name} is not an observation: {e}"))
-            .remedy("make one with `bytepath observe --json --out FILE -- CMD`")
+            .remedy("make one with `bytepath observe -o FILE.json CMD`")
     })?;
     if observation.schema > SCHEMA_VERSION {
         let what = format!("{name} has schema {}, newer than {SCHEMA_VERSION}", observation.schema);

@@ -73,6 +73,7 @@ struct Measured<'a> {
 
 /// Measures copy engines.
 pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
+    arguments.output.format()?;
     let engines = engines(&arguments.engines)?;
     let mut cells: Vec<(CopyCell, Vec<CopyTrial>)> = Vec::new();
     let mut plan: Vec<(usize, Load)> = Vec::new();

@@ -85,6 +85,7 @@ fn testbeds(named: Option<TestbedChoice>) -> Result<Vec<Item>, Fault> {
 }
 
 pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
+    arguments.output.format()?;
     let hosts = arguments.deployment.resolve()?;
     // An error in the file is reported before anything is set up.
     let read = |file| {

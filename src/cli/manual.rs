@@ -142,7 +142,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[
 const FILES: &[(&str, &str)] = &[
     (
         "bytepath-studies/DATE-TIME/",
-        "A study, in the folder where run was started, unless --out names another: \
+        "A study, in the folder where run was started, unless --study names another: \
          experiment.toml (the resolved experiment), hosts.json (facts of the hosts), trials.jsonl (one \
          trial per line), profiles/. The command schema prints the JSON Schema of each.",
     ),

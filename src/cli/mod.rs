@@ -130,7 +130,7 @@ Examples:
   bytepath run --link offload:mtu=9000 --cores one
   bytepath compare BEFORE AFTER --fail-if \"*.rate slower 2%\"
   bytepath history bytepath-studies socket.rate
-  bytepath fleet submit FILE --shards 9 --out DIR  on 18 nodes of a cluster, with Slurm
+  bytepath fleet submit FILE DIR --shards 9        on 18 nodes of a cluster, with Slurm
   bytepath run experiments/battle-quick.toml       an experiment file
   bytepath resume                                  the newest study, after Ctrl-C or a crash
   bytepath size --rate 200G --rtt 0.1ms --mtu 4148 required buffer sizes

@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,6 +65,30 @@ pub(super) fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
 /// Writes a result to a file, whole or not at all.
 pub(super) fn write_file(file: &Path, content: &[u8]) -> Result<(), Fault> {
     replace(file, content).map_err(|e| file_fault("write", file, &e))
+}
+
+/// Writes a result to a file, if one was named, or else to standard output.
+pub(super) fn deliver(
+    file: Option<&Path>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Fault> {
+    let Some(file) = file else { return print(write) };
+    let mut content = Vec::new();
+    write(&mut content).map_err(|e| file_fault("write", file, &e))?;
+    write_file(file, &content)
+}
+
+/// Refuses a format that no one reads on a terminal, if this stream is one and no file was named.
+pub(super) fn refuse_on_terminal(
+    stream: impl IsTerminal,
+    file: Option<&Path>,
+    (format, extension): (&str, &str),
+) -> Result<(), Fault> {
+    if file.is_some() || !stream.is_terminal() {
+        return Ok(());
+    }
+    Err(usage(format!("refusing to write {format} to a terminal"))
+        .remedy(format!("name a file with -o FILE.{extension}")))
 }
 
 /// A file that could not be read or written.
@@ -227,7 +251,7 @@ fn led(lead: &str, colour: AnsiColor, text: &str) {
 fn names_on_one_line(text: String) -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     words.filter(|word| word.contains('\n')).fold(text, |text, word| {
-        // `--out=NAME`, `--kernel NAME=SOURCE`
+        // `--study=NAME`, `--kernel NAME=SOURCE`
         let value = word.split_once('=').map_or(word.as_str(), |(_, value)| value);
         text.replace(&word, &one_line(&word)).replace(value, &one_line(value))
     })

@@ -71,8 +71,8 @@ fn short_names_do_what_the_long_ones_do() {
         assert_eq!(code, 0, "{stderr}");
         serde_json::from_str::<serde_json::Value>(&text).unwrap()
     };
-    let short = ["-P", "4", "-l", "64K", "-t", "2m", "-n", "3", "-o", "folder", "-q"];
-    let long = ["--time", "120s", "--blocks", "3", "--out", "folder"];
+    let short = ["-P", "4", "-l", "64K", "-t", "2m", "-n", "3", "--study", "folder", "-q"];
+    let long = ["--time", "120s", "--blocks", "3", "--study", "folder"];
     let found = plan(&short);
     assert_eq!(found, plan(&[&["--stream", "flows=4,message-size=64K"], &long[..]].concat()));
     assert_eq!(found, plan(&[&["--flows=4", "--message-size=65536"], &long[..]].concat()));
@@ -80,6 +80,23 @@ fn short_names_do_what_the_long_ones_do() {
     assert_eq!((&stream["flows"], &stream["message_size"]), (&4.into(), &65536.into()));
     assert_eq!(found["folder"], "folder");
     assert_eq!(plan(&["-P", "4", "--workload", "rr"])["cells"][0]["stream"]["flows"], 4);
+}
+
+/// `-o` is the report everywhere. What was the folder of a study once names the option that is now.
+#[test]
+fn a_report_has_a_suffix_and_a_folder_has_an_option() {
+    for (words, code, remedy) in [
+        (&["run", "--path", "socket", "--out", "folder"][..], 2, "with --study folder"),
+        (&["run", "--path", "socket", "-o", "report.doc"], 2, "suffixes .txt"),
+        (&["resume", "nothing", "-o", "folder"], 2, "with --study folder"),
+        (&["doctor", "-o", "report.html"], 2, "suffixes .txt, .json"),
+        (&["size", "--rate", "1G", "--rtt", "1ms", "-o", "x.html"], 2, "suffixes .txt, .json"),
+    ] {
+        let (exit, printed, stderr) = bytepath(words);
+        assert_eq!((exit, printed.as_str()), (code, ""), "{words:?}: {stderr}");
+        assert!(stderr.contains(remedy), "{words:?}: {stderr}");
+    }
+    assert!(!std::path::Path::new("folder").exists());
 }
 
 #[test]

@@ -29,6 +29,29 @@ fn refused(arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
+/// The format follows from the name of the file, which has what would have been printed.
+#[test]
+fn a_difference_goes_to_a_file_whose_suffix_gives_the_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = |name: &str, more: &[&str]| {
+        let file = folder.path().join(name);
+        let out = ["baseline.txt", "affinity.txt", "-o", file.to_str().unwrap()];
+        assert!(printed(&[&out[..], more].concat()).is_empty());
+        fs::read_to_string(file).unwrap()
+    };
+    for (name, format) in [("d.txt", "text"), ("d.tsv", "tsv"), ("d.json", "json")] {
+        let expected = printed(&["baseline.txt", "affinity.txt", "--format", format]);
+        assert_eq!(written(name, &[]), expected);
+        assert_eq!(written("any", &["--format", format]), expected);
+    }
+    assert!(written("d.html", &[]).starts_with("<!DOCTYPE html>"));
+    assert!(written("d.svg", &[]).contains("<svg"));
+    let side_by_side = written("places", &["--side-by-side"]);
+    assert_eq!(side_by_side, printed(&["baseline.txt", "affinity.txt", "--side-by-side"]));
+    let (code, said) = refused(&["baseline.txt", "affinity.txt", "-o", "x.doc"]);
+    assert!(code == 2 && said.contains(".txt, .tsv, .html, .json, .svg"), "{said}");
+}
+
 fn savings() -> String {
     fs::read_to_string(PathBuf::from(PAIR).join("savings.txt")).unwrap()
 }

@@ -76,7 +76,7 @@ fn a_fleet_is_submitted_shown_submitted_again_and_collected() {
     fs::write(&experiment, "blocks = 3\nseed = 5\n[factors]\npath = 'socket'\n").unwrap();
     let (experiment, folder) = (experiment.to_str().unwrap(), cluster.path("fleet"));
     let fleet = folder.to_str().unwrap();
-    let submit = ["fleet", "submit", experiment, "--out", fleet, "--shards", "3"];
+    let submit = ["fleet", "submit", experiment, fleet, "--shards", "3"];
     let more = ["--partition", "p", "--sbatch=--time=30", "--addresses", "n1=10.1.1.1"];
     let (code, text, errors) = cluster.bytepath(&[&submit[..], &more].concat());
     assert_eq!(code, 0, "{errors}");
@@ -116,7 +116,7 @@ fn a_fleet_is_submitted_shown_submitted_again_and_collected() {
     let (code, text, errors) = cluster.bytepath(&submit);
     assert!(code == 0 && text.starts_with("job 7: 2 shards"), "{text}{errors}");
     assert!(cluster.words().contains(&"--array=1,2".to_owned()), "{:?}", cluster.words());
-    let other = [&submit[..6], &["4"]].concat();
+    let other = [&submit[..5], &["4"]].concat();
     let (code, _, errors) = cluster.bytepath(&other);
     assert!(code == 2 && errors.contains("already holds a different fleet"), "{errors}");
 
@@ -144,7 +144,7 @@ fn a_shard_continues_on_its_own_nodes_and_begins_again_on_others() {
     fs::write(&experiment, "[factors]\npath = 'socket'\n").unwrap();
     let (experiment, folder) = (experiment.to_str().unwrap(), cluster.path("fleet"));
     let fleet = folder.to_str().unwrap();
-    let submit = ["fleet", "submit", experiment, "--out", fleet, "--shards", "1"];
+    let submit = ["fleet", "submit", experiment, fleet, "--shards", "1"];
     assert_eq!(cluster.bytepath(&submit).0, 0);
     let shard = || {
         let mut command = cluster.command();
@@ -182,7 +182,7 @@ fn what_cannot_become_a_fleet_is_refused_before_anything_is_submitted() {
     let (name, out) = (experiment.to_str().unwrap(), cluster.path("out"));
     let submit = |text: &str, more: &[&str]| {
         fs::write(&experiment, text).unwrap();
-        let words = ["fleet", "submit", name, "--out", out.to_str().unwrap(), "--shards", "2"];
+        let words = ["fleet", "submit", name, out.to_str().unwrap(), "--shards", "2"];
         let (code, _, errors) = cluster.bytepath(&[&words[..], more].concat());
         assert!(!cluster.path("sbatch.words").exists());
         (code, errors)

@@ -236,7 +236,7 @@ fn study(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
         "none",
         "--seed",
         "7",
-        "--out",
+        "--study",
         &folder,
     ];
     bytepath(&[&common[..], more].concat())

@@ -435,14 +435,27 @@ fn the_command_refuses_with_a_reason() {
 fn a_terminal_is_spared_binary() {
     let file = data().join("chains.script");
     let (program, file) = (env!("CARGO_BIN_EXE_bytepath"), file.display());
-    let line = format!("'{program}' profile '{file}' --to pprof");
-    match Command::new("script").args(["-qec", &line, "/dev/null"]).output() {
-        Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert_eq!(output.status.code(), Some(2), "{said}");
-            assert!(said.contains("to a terminal") && said.contains("--out FILE.pb.gz"));
-        }
-        Err(_) => skip!("no script(1)"),
+    for (words, suffix) in [
+        (format!("profile '{file}' --to pprof"), "pb.gz"),
+        (format!("profile '{file}' --to svg"), "svg"),
+        (format!("diff '{file}' '{file}' --format html"), "html"),
+        (format!("diff '{file}' '{file}' --explain html"), "html"),
+        (format!("diff '{file}' '{file}' --format svg"), "svg"),
+        ("observe --format html true".to_owned(), "html"),
+        ("show nothing --format html".to_owned(), "html"),
+        ("show nothing --format parquet".to_owned(), "parquet"),
+        ("run --path socket --format html".to_owned(), "html"),
+        ("resume nothing --format parquet".to_owned(), "parquet"),
+    ] {
+        let line = format!("'{program}' {words}");
+        let Ok(output) = Command::new("script").args(["-qec", &line, "/dev/null"]).output() else {
+            skip!("no script(1)");
+            return;
+        };
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{words}: {said}");
+        let remedy = format!("-o FILE.{suffix}");
+        assert!(said.contains("to a terminal") && said.contains(&remedy), "{words}: {said}");
     }
 }
 
