@@ -31,7 +31,7 @@ pub(super) struct ShowArgs {
 /// How a report is printed.
 #[derive(Debug, Default, Args)]
 pub(super) struct ReportArgs {
-    /// Format: text, netdev, html, json, csv or parquet [default: text]
+    /// Format, as in html, json, csv or summary-csv [default: by -o, else text]
     #[arg(long, value_name = "NAME", value_parser = format)]
     format: Option<&'static str>,
     /// Print JSON (same as --format json)

@@ -2,6 +2,7 @@
 //! their answers come to. `tests/lab/slurm.rs` asks the real ones.
 
 use crate::made_up;
+use crate::schema::assert_fits;
 use crate::shared::said;
 
 use assert_cmd::Command;
@@ -102,6 +103,8 @@ fn a_fleet_is_submitted_shown_submitted_again_and_collected() {
     assert_eq!(code, 125, "{text}{errors}");
     let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
     assert_eq!(lines[1][..4], ["0", "complete", "-", "35/35"], "{text}");
+    let (_, json, _) = cluster.bytepath(&["fleet", "status", fleet, "--json"]);
+    assert_fits("fleet", &serde_json::from_str(&json).unwrap());
     assert_eq!(lines[2][..4], ["1", "running", "n[0-1]", "14/35"], "{text}");
     assert_eq!(lines[3], ["2", "pending", "-", "0/6", "-", "Resources"], "{text}");
     let (code, _, errors) = cluster.bytepath(&submit);

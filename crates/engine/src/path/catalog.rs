@@ -8,6 +8,7 @@ use super::{
 use crate::connection::Transport;
 use crate::workload::{self, Direction, Workload};
 use bytepath_record::{Cell, Fault, Role};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Every data path, in the order in which tables show them.
@@ -35,7 +36,7 @@ pub static CATALOG: &[&DataPath] = &[
 ];
 
 /// A named combination of a sender's and a receiver's half.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Pair {
     /// Name, as the user types it.
     pub name: &'static str,
