@@ -74,13 +74,13 @@ pub(super) struct DiffArgs {
     /// File of rules that map functions to subsystems; they take precedence over the built-in ones
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// Format: text, tsv, html, json or svg [default: by the suffix of -o, else text]
+    /// Format: text, tsv, html, json or svg [default: by -o, else text]
     #[arg(long, hide_possible_values = true, value_name = "NAME")]
     format: Option<FormatName>,
     /// Print JSON (same as --format json)
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Write to this file, in the format of its suffix unless --format or --explain names one
+    /// Write to this file, in the format of its suffix
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Width of the text in columns [default: the terminal's, else 100]
@@ -143,10 +143,7 @@ impl DiffArgs {
     }
 
     /// Prints the result, or writes it to its file.
-    fn deliver(
-        &self,
-        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<(), Fault> {
+    fn deliver(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Fault> {
         deliver(self.out.as_deref(), write)
     }
 
@@ -168,7 +165,7 @@ Examples:
   bytepath diff mail.txt@1 mail.txt@2                    two tables of perf in one mail
   bytepath diff a.txt b.txt --work 100000000             perf stat: counters, and per packet
 
-saved = without - with: what going from BEFORE to AFTER saves.
+change = after - before; in tsv and JSON, saved = without - with is the same with its sign turned.
 docs/guide/profiles.md describes the formats, how functions are matched, and the rules.
 ";
 
@@ -336,8 +333,9 @@ fn counters(arguments: &DiffArgs, sides: [&Counts; 2]) -> Result<(), Fault> {
             arguments.deliver_json(&Document::new("bytepath-counters", &comparison()))
         }
         FormatName::Tsv => arguments.deliver(|out| report::counters_tsv(&comparison(), out)),
-        FormatName::Text => arguments
-            .deliver(|out| report::counters(&comparison()).write(&arguments.style(), out)),
+        FormatName::Text => {
+            arguments.deliver(|out| report::counters(&comparison()).write(&arguments.style(), out))
+        }
     }
 }
 
