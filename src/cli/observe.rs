@@ -198,6 +198,9 @@ const COLD: f64 = 3.0;
 /// Functions of the profile that are shown.
 const FUNCTIONS: usize = 15;
 
+/// Samples from which there is a table of functions.
+const FEWEST: u64 = 100;
+
 /// A terminal sends Ctrl-C to the program too, so it is enough to survive
 /// it. What `kill` sends to us alone is passed on. What is ignored stays ignored,
 /// which the program inherits.
@@ -239,7 +242,7 @@ fn write(
         report::observation(observation, style.details).write(&style, &mut text).map_err(fault)?;
         if let Some(profile) = &observed.profile {
             text.extend_from_slice(b"\nProfile of the program\n");
-            summary::write(profile, FUNCTIONS, &style, &mut text).map_err(fault)?;
+            summary::write(profile, (FUNCTIONS, FEWEST), &style, &mut text).map_err(fault)?;
         }
         if let Some(advice) = report::advice_or_hint(advice, observation) {
             text.push(b'\n');

@@ -3,11 +3,11 @@
 use super::help::list;
 use super::newest::named_or_newest;
 use super::output::{
-    deliver, file_fault, json, refuse_on_terminal, replace, say, style, unknown_suffix,
+    deliver, file_fault, json, refuse_on_terminal, replace, say, style, unknown_suffix, warn,
 };
 use super::output_args::Document;
 use bytepath_profile::export::{self, Exporter};
-use bytepath_profile::import::{self, Content, ReadOptions, Times};
+use bytepath_profile::import::{self, Content, ReadOptions, Times, UNNAMED};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::{Profile, Weight, summarise};
 use bytepath_record::Fault;
@@ -62,7 +62,7 @@ pub(super) fn profile(arguments: &ProfileArgs) -> Result<(), Fault> {
     let top = arguments.top.unwrap_or(TOP);
     deliver(out, |to| match format {
         Some(format) => format.write(&profile, to),
-        None => summary::write(&profile, top, &style(false), to),
+        None => summary::write(&profile, (top, 0), &style(false), to),
     })
 }
 
@@ -111,9 +111,9 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
     let numbered = name.rsplit_once('@').filter(|_| !Path::new(name).exists());
     let numbered = numbered.and_then(|(file, number)| Some((file, number.parse().ok()?)));
     let (file, table) = numbered.map_or((name, None), |(file, number)| (file, Some(number)));
-    let request = ReadOptions { format, table, times };
+    let request = ReadOptions { format, table, times, symbols: true };
     if file == "-" {
-        return import::open("standard input", request, &mut std::io::stdin().lock());
+        return import::open("standard input", request, &mut std::io::stdin().lock()).map(remarked);
     }
     let unread = |e: &dyn std::fmt::Display| Fault::storage(format!("cannot read {file}: {e}"));
     let opened = files::open_stream(Path::new(file)).map_err(|e| unread(&e))?;
@@ -121,7 +121,15 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
         return Err(usage(format!("{file} is a folder"))
             .remedy(format!("name a cell of the study: {file}#CELL")));
     }
-    import::open(name, request, &mut BufReader::with_capacity(256 << 10, opened))
+    import::open(name, request, &mut BufReader::with_capacity(256 << 10, opened)).map(remarked)
+}
+
+/// Says first why functions have no names, if they have none.
+fn remarked(content: Content) -> Content {
+    if let Content::Profile(profile) = &content {
+        profile.header.notes.iter().filter(|note| note.starts_with(UNNAMED)).for_each(warn);
+    }
+    content
 }
 
 /// What to write instead of printing, if anything.

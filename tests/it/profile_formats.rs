@@ -234,7 +234,9 @@ fn inferno_folds_the_same() {
     let sorted = |text: Vec<u8>| {
         let text = String::from_utf8(text).unwrap();
         let stack = |line: &str| line.split_once(';').unwrap().1.to_owned();
-        let mut lines: Vec<String> = text.lines().map(stack).collect();
+        // Ours begin with what weights count.
+        let lines = text.lines().filter(|line| !line.starts_with("# "));
+        let mut lines: Vec<String> = lines.map(stack).collect();
         lines.sort();
         lines
     };
@@ -386,6 +388,54 @@ fn the_command_shows_owners() {
         assert!(page.contains(part), "{part} is missing:\n{page}");
     }
     assert!(!page.contains('\u{1b}'), "{page:?}");
+}
+
+/// What another host has recorded has no names here: that, and what to type, is said first.
+#[test]
+fn addresses_of_another_host_are_named_as_such() {
+    let file = data().join("chains.perf.data");
+    for arguments in [vec!["profile"], vec!["diff", "-o", "/dev/null", "--format", "text"]] {
+        let sides = if arguments[0] == "diff" { 2 } else { 1 };
+        let mut command = bytepath();
+        command.args(&arguments).args(std::iter::repeat_n(&file, sides));
+        let (code, _, stderr) = said(&mut command);
+        assert_eq!(code, 0, "{stderr}");
+        let lines: Vec<&str> = stderr.lines().collect();
+        assert_eq!(lines.len(), sides, "{stderr}");
+        for line in lines {
+            assert!(line.starts_with("bytepath: functions without a name: "), "{stderr}");
+            assert!(
+                line.contains("the kernel (build id ") && line.contains("this host's is"),
+                "{line}"
+            );
+            assert!(
+                line.contains("perf script -i ") && line.contains("chains.perf.data"),
+                "{line}"
+            );
+        }
+    }
+}
+
+/// Folded stacks of time are of time again, and as many samples.
+#[test]
+fn folded_stacks_keep_their_unit() {
+    let folder = tempfile::tempdir().unwrap();
+    let folded = folder.path().join("chains.folded");
+    let write = |input: &std::path::Path| {
+        let (code, _, stderr) = said(bytepath().arg("profile").arg(input).arg("-o").arg(&folded));
+        assert_eq!(code, 0, "{stderr}");
+    };
+    write(&data().join("chains.script"));
+    let text = std::fs::read_to_string(&folded).unwrap();
+    assert!(text.starts_with("# weight=nanoseconds period="), "{text}");
+    let known = read("chains.script");
+    let again = import::read("again", &mut text.as_bytes()).unwrap();
+    assert_eq!(again.header.weight, known.header.weight);
+    assert_eq!(again.header.event, known.header.event);
+    assert!((again.total() / known.total() - 1.0).abs() < 1e-9);
+    assert_eq!(again.count(), known.count());
+    let (_, printed, _) = said(bytepath().arg("diff").arg(&folded).arg(&folded));
+    assert!(printed.starts_with("CPU-s by function"), "{printed}");
 }
 
 #[test]
