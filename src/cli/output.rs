@@ -226,9 +226,23 @@ pub(super) fn warn(line: impl Display) {
     led("bytepath:", AnsiColor::Yellow, &line.to_string());
 }
 
+/// What the standard library says of a text that is no number, and what it means.
+const LIBRARY_WORDS: [(&str, &str); 8] = [
+    ("invalid digit found in string", "it is not a whole number"),
+    ("cannot parse integer from empty string", "it is empty, and a whole number is needed"),
+    ("number too large to fit in target type", "it is too large"),
+    ("number too small to fit in target type", "it is too small"),
+    ("number would be zero for non-zero type", "it may not be zero"),
+    ("invalid float literal", "it is not a number"),
+    ("cannot parse float from empty string", "it is empty, and a number is needed"),
+    ("invalid IP address syntax", "it is not an IP address"),
+];
+
 /// Prints clap's error, which begins with this word.
 pub(super) fn clap_error(text: &str) {
     const LEAD: &str = "error:";
+    let plain = |text: String, (library, plain): (&str, &str)| text.replace(library, plain);
+    let text = &LIBRARY_WORDS.into_iter().fold(text.to_owned(), plain);
     match text.strip_prefix(LEAD) {
         Some(text) => led(LEAD, AnsiColor::Red, text.trim_start()),
         None => say(text),

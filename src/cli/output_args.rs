@@ -1,7 +1,9 @@
 //! The options of every command that prints a result: as text, JSON and perhaps a page, to
 //! standard output or into a file.
 
-use super::output::{PAGE_WIDTH, deliver, json, refuse_on_terminal, style, unknown_suffix, write_plain};
+use super::output::{
+    PAGE_WIDTH, deliver, json, refuse_on_terminal, style, unknown_suffix, write_plain,
+};
 use bytepath_record::Fault;
 use bytepath_report::Style;
 use bytepath_spec::usage;

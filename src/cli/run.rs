@@ -241,7 +241,8 @@ fn words(list: &str) -> Vec<String> {
     list.split(',').map(|word| word.trim().to_owned()).collect()
 }
 
-fn default_folder() -> PathBuf {
+/// A folder of its own for a study: the time at which it begins.
+pub(super) fn default_folder() -> PathBuf {
     let format = time::macros::format_description!("[year][month][day]-[hour][minute][second]");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     // Not every time that a clock may have is a date.

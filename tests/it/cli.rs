@@ -1,7 +1,7 @@
 //! The built binary, as a user meets it: help, wrong requests, exit codes.
 //! Nothing here raises a testbed.
 
-use crate::shared::bytepath;
+use crate::shared::{bytepath, commands};
 use assert_cmd::Command;
 
 /// Every wrong request: one line with cause and remedy, exit code 2.
@@ -111,6 +111,8 @@ fn help_has_examples_exit_codes_and_every_option() {
     let (_, short, _) = bytepath(&["run", "-h"]);
     assert!(short.contains("--window") && short.contains("--help"), "{short}");
     assert!(short.lines().count() < 40 && !short.contains("message-size="), "{short}");
+    let headings = ["\nWhat to run:\n", "\nWhere:\n", "\nHow long, and what counts:\n"];
+    assert!(headings.iter().all(|heading| short.contains(heading)), "{short}");
     for preset in bytepath::spec::PRESETS {
         assert!(help.contains(preset.summary.split(',').next().unwrap()), "{help}");
     }
@@ -119,11 +121,8 @@ fn help_has_examples_exit_codes_and_every_option() {
 /// What `-h` shows of an option is one line, and examples are left to `--help`.
 #[test]
 fn short_help_has_one_line_for_each_option() {
-    let (_, top, _) = bytepath(&["--help"]);
-    let commands = top.split_once("Commands:").unwrap().1.split_once("Options:").unwrap().0;
-    let commands = commands.lines().filter_map(|line| line.split_whitespace().next());
-    let fleet = ["fleet submit", "fleet status", "fleet collect"];
-    for command in commands.filter(|name| *name != "help").chain(fleet) {
+    let fleet = ["fleet submit", "fleet status", "fleet collect"].map(str::to_owned);
+    for command in commands().into_iter().chain(fleet) {
         let words: Vec<&str> = command.split(' ').collect();
         let (code, short, _) = bytepath(&[&words[..], &["-h"]].concat());
         let (_, long, _) = bytepath(&[&words[..], &["--help"]].concat());
@@ -176,6 +175,33 @@ fn colours_are_for_terminals_unless_requested() {
     // A name can still not steer a terminal.
     let (_, _, stderr) = bytepath(&["--color", "always", "show", "/a\x1b[2Jb"]);
     assert!(stderr.contains("/a\\u{1b}[2Jb"), "{stderr:?}");
+}
+
+/// No error has the words of Rust's standard library.
+#[test]
+fn errors_have_plain_words() {
+    for words in [
+        &["profile", "x", "--top", "many"][..],
+        &["profile", "x", "--top", ""],
+        &["run", "-n", "ten"],
+        &["run", "-n", "99999999999999999999"],
+        &["run", "--seed", "x"],
+        &["diff", "a", "b", "--threshold", "x"],
+        &["diff", "a", "b", "--width", "-1"],
+        &["size", "--rate", "1G", "--rtt", "1ms", "--mtu", "1.5"],
+        &["observe", "--pid", "iperf3"],
+        &["observe", "nosuchprogram"],
+        &["observe", "-p", "4194303"],
+        &["copy", "-n", "few"],
+        &["fleet", "submit", "x", "y", "--shards", "x"],
+        &["show", "/nowhere"],
+    ] {
+        let (code, printed, stderr) = bytepath(words);
+        assert!(code != 0 && printed.is_empty(), "{words:?}: {code} {printed}");
+        for library in ["digit", "found in string", "entity", "target type", "literal"] {
+            assert!(!stderr.contains(library), "{words:?}: {stderr}");
+        }
+    }
 }
 
 #[test]

@@ -124,7 +124,8 @@ fn unavailable_cells_are_rows_with_a_reason() {
         "[factors]\npath = ['socket', 'zcrx']\nhw-gro = [false, true]\ncongestion = ['reno', 'nonsense']\ncores = ['none', '0,4095']\n",
     );
     let out = folder.path().join("study");
-    let (code, _, stderr) = bytepath(&[&["run", text(&file), "--study", text(&out)], TINY].concat());
+    let (code, _, stderr) =
+        bytepath(&[&["run", text(&file), "--study", text(&out)], TINY].concat());
     assert_eq!(code, 0, "{stderr}");
     let study = load(&out).unwrap();
     assert_eq!(study.trials.len(), 17);

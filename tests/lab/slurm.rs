@@ -46,8 +46,7 @@ fn inside_a_fleet_runs() {
     let (experiment, fleet) = (experiment.to_str().unwrap(), dir.path().join("fleet"));
     let folder = fleet.to_str().unwrap();
 
-    let words =
-        ["fleet", "submit", experiment, folder, "--shards", "2", "--partition", "main"];
+    let words = ["fleet", "submit", experiment, folder, "--shards", "2", "--partition", "main"];
     let submitted = bytepath(&words);
     assert!(submitted.status.success(), "{}", text(&submitted));
     let printed = text(&submitted);
