@@ -112,8 +112,12 @@ fn blocks_of_counters_have_titles_that_differ() {
     assert_eq!(names.len(), titles.len(), "{titles:#?}");
     assert!(mail.lines().all(|line| line.len() <= 72), "{mail}");
     for number in 1..=6 {
-        let one =
-            ReadOptions { format: Some("perf-stat"), table: Some(number), times: Times::LeftOut };
+        let one = ReadOptions {
+            format: Some("perf-stat"),
+            table: Some(number),
+            times: Times::LeftOut,
+            symbols: false,
+        };
         open("mail", one, &mut mail.as_bytes()).unwrap();
     }
 }

@@ -442,7 +442,7 @@ fn what_cannot_run_is_known_before_it_is_run() {
         cores = ['0,0', '0,4000', 'none,vhost=0']
     ";
     std::fs::write(&file, experiment).unwrap();
-    let (code, _, errors) = bytepath(&["run", text(&file), "--out", text(&out), "--quiet"]);
+    let (code, _, errors) = bytepath(&["run", text(&file), "--study", text(&out), "--quiet"]);
     assert_eq!(code, 0, "{errors}");
     let study = load(&out).unwrap();
     let refused = study.trials.iter().filter_map(|trial| match &trial.status {
@@ -474,7 +474,7 @@ fn what_cannot_run_is_known_before_it_is_run() {
     // What is requested by name must run.
     let named = ["run", "--path", "socket", "--link", "wire:hw-gro=on", "--blocks", "1", "--quiet"];
     let (code, _, errors) =
-        bytepath(&[&named[..], &["--out", text(&dir.path().join("no"))]].concat());
+        bytepath(&[&named[..], &["--study", text(&dir.path().join("no"))]].concat());
     assert!(code != 0 && errors.contains("no hardware GRO"), "{errors}");
     let (dry, plan, said) = bytepath(&[&named[..], &["--dry-run"]].concat());
     assert_eq!((dry, said), (code, errors));
@@ -496,7 +496,7 @@ fn inside_a_namespace_without_settings() {
     mount_read_only("/proc/sys/vm");
     mount_read_only("/sys/kernel/mm");
     let arguments = [&["run", "--path", "socket", "--settings", "battle-of-zcs"], TINY].concat();
-    let (code, _, errors) = bytepath(&[&arguments[..], &["--out", text(&out)]].concat());
+    let (code, _, errors) = bytepath(&[&arguments[..], &["--study", text(&out)]].concat());
     assert_eq!(code, 0, "{errors}");
     let study = load(&out).unwrap();
     // A busy machine may reject what ran.
@@ -526,7 +526,7 @@ fn what_a_probe_refuses_is_tried_on_request() {
     let run = |name: &str, flags: &[&str]| {
         let out = dir.path().join(name);
         let arguments =
-            ["run", "--path", "socket", "--path", "devmem", "--quiet", "--out", text(&out)];
+            ["run", "--path", "socket", "--path", "devmem", "--quiet", "--study", text(&out)];
         let (code, _, errors) = bytepath(&[&arguments[..], TINY, flags].concat());
         (code, errors, load(&out).ok())
     };

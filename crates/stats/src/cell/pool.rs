@@ -148,7 +148,7 @@ fn enter(evidence: &mut Vec<Evidence>, new: &Evidence) {
 }
 
 /// A system call over several trials.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PooledCall {
     /// All calls together. `stddev_percent` is the standard deviation of the trials' means in
     /// percent of their mean, zero for a single trial: calls of one connection depend on each

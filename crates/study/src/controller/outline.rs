@@ -50,7 +50,7 @@ pub struct Outline<'a> {
 }
 
 /// A cell that cannot run, and why.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct Unable<'a> {
     pub cell: &'a CellId,
     pub fault: Fault,
