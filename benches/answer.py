@@ -45,7 +45,7 @@ def study(arguments):
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(folder)
-        os.execv(BYTEPATH, [BYTEPATH, "run", "--out", "study", *arguments])
+        os.execv(BYTEPATH, [BYTEPATH, "run", "--study", "study", *arguments])
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     shown, times = b"", [None, None]
     while True:

@@ -46,6 +46,7 @@ fn main() -> Result<()> {
         println!("SKIP: BENCH_OTHER names no other bytepath to compare with");
         return Ok(());
     };
+    let other = other.canonicalize().context("BENCH_OTHER names no file")?;
     let own = PathBuf::from(env!("CARGO_BIN_EXE_bytepath"));
     let rounds = number("BENCH_ROUNDS", 10.0)? as u32;
     let window = number("BENCH_WINDOW", 1.0)?;
@@ -105,21 +106,22 @@ fn interval(logs: &Moments) -> Result<(f64, f64)> {
     Ok(((logs.mean() - half).exp(), (logs.mean() + half).exp()))
 }
 
-/// Bytes a second of one trial of a build, whatever version its records have.
+/// Bytes a second of one trial of a build, whatever version its records have. The study is where
+/// every version puts it if no folder is named.
 fn rate(program: &Path, path: &str, place: &Place, window: f64) -> Result<f64> {
     let folder = tempfile::tempdir()?;
-    let study = folder.path().join("study");
     let run = Command::new(program)
+        .current_dir(folder.path())
         .args(["run", "--path", path, "--blocks", "1", "--design", "trials"])
         .args(place.arguments)
         .args(["--warm-up", "300ms", "--window", &format!("{}ms", (window * 1000.0) as u64)])
-        .args(["--meters", "none", "--profile", "none", "--out"])
-        .arg(&study)
+        .args(["--meters", "none", "--profile", "none"])
         .output()
         .with_context(|| format!("{} did not run", program.display()))?;
-    let text = std::fs::read_to_string(study.join("trials.jsonl")).with_context(|| {
-        format!("{}: {}", program.display(), String::from_utf8_lossy(&run.stderr))
-    })?;
+    let failed = || format!("{}: {}", program.display(), String::from_utf8_lossy(&run.stderr));
+    let studies = std::fs::read_dir(folder.path().join("bytepath-studies"));
+    let study = studies.with_context(failed)?.next().with_context(failed)??.path();
+    let text = std::fs::read_to_string(study.join("trials.jsonl")).with_context(failed)?;
     let trial: Value = serde_json::from_str(text.lines().next().context("no trial")?)?;
     let count = trial.get("count").or(trial.get("window_bytes")).and_then(Value::as_f64);
     match (count, trial["window"].as_f64()) {

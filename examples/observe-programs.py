@@ -366,7 +366,7 @@ def ssh(folder):
 
 def io_uring(folder):
     words = [BYTEPATH, "run", "--path", "uring", "--blocks", "1", "--window", "200ms", "--profile",
-             "none", "--quiet", "--out", f"{folder}/study"]
+             "none", "--quiet", "--study", f"{folder}/study"]
     observation, _, errors = run(folder, words)
     named = [text for text in observation["warnings"] if "io_uring" in text]
     return "a warning that names it", bool(named), bool(named) or errors

@@ -8,6 +8,7 @@ use bytepath_meter as meter;
 use bytepath_record::{Fault, OptionSpec, Role, Support, Tls};
 use bytepath_spec::find;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -23,8 +24,8 @@ pub(super) struct CatalogArgs {
 }
 
 /// What `paths --json` prints.
-#[derive(Serialize)]
-struct Paths<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Paths<'a> {
     /// Halves.
     paths: &'a [Entry],
     /// What `--path` takes, and the halves that it names.
@@ -34,8 +35,8 @@ struct Paths<'a> {
 }
 
 /// One half of a path, or a meter, and whether it works here.
-#[derive(Serialize)]
-struct Entry {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Entry {
     name: &'static str,
     summary: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]

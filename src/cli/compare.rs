@@ -16,6 +16,7 @@ use bytepath_stats::{
 };
 use bytepath_study::load;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -73,8 +74,8 @@ Limits (--fail-if):
   or if the report makes no claim (see docs/reference/statistics.md).";
 
 /// What `--json` prints.
-#[derive(Default, Serialize)]
-struct Comparison<'a> {
+#[derive(Default, Serialize, JsonSchema)]
+pub(super) struct Comparison<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     analysis: Option<&'a Analysis>,
     #[serde(skip_serializing_if = "Option::is_none")]

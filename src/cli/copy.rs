@@ -13,6 +13,7 @@ use clap::Args;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -64,8 +65,8 @@ struct Engine {
 }
 
 /// What is printed as JSON.
-#[derive(Serialize)]
-struct Measured<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Measured<'a> {
     break_even: &'a [BreakEven],
     cells: &'a [CopyRow],
     notes: &'a [String],
@@ -73,6 +74,7 @@ struct Measured<'a> {
 
 /// Measures copy engines.
 pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
+    arguments.output.format()?;
     let engines = engines(&arguments.engines)?;
     let mut cells: Vec<(CopyCell, Vec<CopyTrial>)> = Vec::new();
     let mut plan: Vec<(usize, Load)> = Vec::new();

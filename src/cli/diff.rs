@@ -1,7 +1,9 @@
 //! `bytepath diff`: the difference between two profiles.
 
 use super::help::{Choice, choices, one_of, values};
-use super::output::{print, print_json, style, write_file};
+use super::output::{
+    PAGE_WIDTH, deliver, json, refuse_on_terminal, style, unknown_suffix, write_file,
+};
 use super::output_args::Document;
 use super::profile::{cell_of_study, open, source};
 use bytepath_host::spawn_scoped;
@@ -18,6 +20,7 @@ use bytepath_spec::usage;
 use bytepath_stats as stats;
 use bytepath_study::{ProfiledCell, ends, profiled_cell, read_text};
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -71,12 +74,15 @@ pub(super) struct DiffArgs {
     /// File of rules that map functions to subsystems; they take precedence over the built-in ones
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// Format: text, tsv, html or json
-    #[arg(long, hide_possible_values = true, value_name = "NAME", default_value = "text")]
-    format: FormatName,
+    /// Format: text, tsv, html, json or svg [default: by -o, else text]
+    #[arg(long, hide_possible_values = true, value_name = "NAME")]
+    format: Option<FormatName>,
     /// Print JSON (same as --format json)
     #[arg(long, conflicts_with = "format")]
     json: bool,
+    /// Write to this file, in the format of its suffix
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
     /// Width of the text in columns [default: the terminal's, else 100]
     #[arg(long, value_name = "N")]
     width: Option<usize>,
@@ -85,7 +91,7 @@ pub(super) struct DiffArgs {
     /// In steps from one cost per GiB (with --per packet, per packet) to the other.
     #[arg(long, hide_possible_values = true, value_name = "NAME", conflicts_with_all = ["format", "json", "by", "total", "svg", "svg_before"])]
     explain: Option<ExplainName>,
-    /// Write a differential flame graph with the widths of AFTER
+    /// Write a differential flame graph, too, with the widths of AFTER
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Write one with the widths of BEFORE, which shows what vanished
@@ -95,12 +101,55 @@ pub(super) struct DiffArgs {
 
 impl DiffArgs {
     fn style(&self) -> Style {
-        let style = style(false);
+        let style = match self.out {
+            Some(_) => Style { width: PAGE_WIDTH, ..Style::default() },
+            None => style(false),
+        };
         Style { width: self.width.unwrap_or(style.width), ..style }
     }
 
-    fn format(&self) -> FormatName {
-        if self.json { FormatName::Json } else { self.format }
+    /// The format: as named, or by the suffix of the file, or text. A fault if the suffix is that
+    /// of no format, or a terminal is no place for it.
+    fn format(&self) -> Result<FormatName, Fault> {
+        use FormatName::{Html, Json, Svg, Text, Tsv};
+        const SUFFIXES: [(&str, FormatName); 5] =
+            [("txt", Text), ("tsv", Tsv), ("html", Html), ("json", Json), ("svg", Svg)];
+        let named = if self.json { Some(Json) } else { self.format };
+        let format = match (named, &self.out) {
+            (Some(format), _) => format,
+            (None, None) => Text,
+            (None, Some(_)) if self.explain.is_some() || self.side_by_side => Text,
+            (None, Some(file)) => {
+                let suffix = file.extension().and_then(|suffix| suffix.to_str());
+                let found = SUFFIXES.into_iter().find(|(known, _)| suffix == Some(known));
+                let unknown = || {
+                    let suffixes = SUFFIXES.iter().map(|(suffix, _)| *suffix);
+                    unknown_suffix(file.display(), suffixes, "--format")
+                };
+                found.ok_or_else(unknown)?.1
+            }
+        };
+        let page = matches!(self.explain, Some(ExplainName::Html)).then_some(Html);
+        match page.unwrap_or(format) {
+            Html => self.refuse_on_terminal("html"),
+            Svg => self.refuse_on_terminal("svg"),
+            Text | Tsv | Json => Ok(()),
+        }?;
+        Ok(format)
+    }
+
+    fn refuse_on_terminal(&self, format: &str) -> Result<(), Fault> {
+        refuse_on_terminal(io::stdout(), self.out.as_deref(), (format, format))
+    }
+
+    /// Prints the result, or writes it to its file.
+    fn deliver(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Fault> {
+        deliver(self.out.as_deref(), write)
+    }
+
+    fn deliver_json(&self, document: &impl Serialize) -> Result<(), Fault> {
+        let text = json(document)?;
+        self.deliver(|out| out.write_all(text.as_bytes()))
     }
 }
 
@@ -109,13 +158,14 @@ Examples:
   bytepath diff before.txt after.txt                     two profiles of any tool
   bytepath diff a1.pb.gz,a2.pb.gz b1.pb.gz,b2.pb.gz      repeated trials of two
   bytepath diff STUDY#socket STUDY#splice                two cells of a study
-  perf script | bytepath diff before.txt - --per sample --svg change.svg
+  bytepath diff before.txt after.txt -o change.svg       a differential flame graph
+  perf script | bytepath diff before.txt - --per sample -o change.html
   bytepath diff a b --total --by role --top 50
   bytepath diff STUDY#devmem STUDY#zcrx --side-by-side   two rankings in two columns
   bytepath diff mail.txt@1 mail.txt@2                    two tables of perf in one mail
   bytepath diff a.txt b.txt --work 100000000             perf stat: counters, and per packet
 
-saved = without - with: what going from BEFORE to AFTER saves.
+change = after - before; in tsv and JSON, saved = without - with is the same with its sign turned.
 docs/guide/profiles.md describes the formats, how functions are matched, and the rules.
 ";
 
@@ -159,6 +209,8 @@ enum FormatName {
     Html,
     /// Everything, for programs
     Json,
+    /// A differential flame graph with the widths of AFTER
+    Svg,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -175,6 +227,7 @@ enum ExplainName {
 
 /// Compares two profiles.
 pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
+    arguments.format()?;
     let rules = rules(arguments.rules.as_deref())?;
     if arguments.without == "-" && arguments.with == "-" {
         let what = "only one side can be standard input";
@@ -221,14 +274,14 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
             [(&arguments.svg, Widths::With), (&arguments.svg_before, Widths::Without)]
         {
             if let Some(file) = file {
-                write_svg(&flames, &title(&difference), widths, file)?;
+                write_file(file, &svg(&flames, &difference, widths)?)?;
             }
         }
     }
     if arguments.side_by_side {
         let places = diff::places(&difference.rows, arguments.top.unwrap_or(TOP));
         let document = report::side_by_side(&difference, &places);
-        return print(|out| document.write(&arguments.style(), out));
+        return arguments.deliver(|out| document.write(&arguments.style(), out));
     }
     print_difference(arguments, difference, [&without, &with], &rules)
 }
@@ -240,22 +293,27 @@ fn print_difference(
     [without, with]: [&Side; 2],
     rules: &Rules,
 ) -> Result<(), Fault> {
-    let format = arguments.format();
+    let format = arguments.format()?;
+    if format == FormatName::Svg {
+        let flames = flames(without.profiles(), with.profiles(), &difference, rules);
+        let svg = svg(&flames, &difference, Widths::With)?;
+        return arguments.deliver(|out| out.write_all(&svg));
+    }
     let top = arguments.top.or((format == FormatName::Text).then_some(TOP));
     difference.keep(top, arguments.threshold / 100.0);
     match format {
         FormatName::Text => {
-            print(|out| report::difference(&difference).write(&arguments.style(), out))
+            arguments.deliver(|out| report::difference(&difference).write(&arguments.style(), out))
         }
-        FormatName::Tsv => print(|out| tsv(&difference, out)),
+        FormatName::Tsv => arguments.deliver(|out| tsv(&difference, out)),
         FormatName::Html => {
             let flames = flames(without.profiles(), with.profiles(), &difference, rules);
             let names = names([&arguments.without, &arguments.with]);
             let mut charts = flames.charts([&names[0], &names[1]], BOXES).to_vec();
             charts.retain(|chart| !chart.boxes.is_empty());
-            print(|out| report::difference_page(&difference, &charts, out))
+            arguments.deliver(|out| report::difference_page(&difference, &charts, out))
         }
-        FormatName::Json => print_json(&Document::new("bytepath-diff", &difference)),
+        _ => arguments.deliver_json(&Document::new("bytepath-diff", &difference)),
     }
 }
 
@@ -266,13 +324,17 @@ fn counters(arguments: &DiffArgs, sides: [&Counts; 2]) -> Result<(), Fault> {
         return Err(usage(what).remedy("leave out --explain and --svg"));
     }
     let comparison = || counts::compare(sides, arguments.work);
-    match arguments.format() {
-        FormatName::Html => Err(usage("counters have no functions to draw on a page")
-            .remedy("choose --format text, tsv or json")),
-        FormatName::Json => print_json(&Document::new("bytepath-counters", &comparison())),
-        FormatName::Tsv => print(|out| report::counters_tsv(&comparison(), out)),
+    match arguments.format()? {
+        FormatName::Html | FormatName::Svg => {
+            Err(usage("counters have no functions to draw")
+                .remedy("choose --format text, tsv or json"))
+        }
+        FormatName::Json => {
+            arguments.deliver_json(&Document::new("bytepath-counters", &comparison()))
+        }
+        FormatName::Tsv => arguments.deliver(|out| report::counters_tsv(&comparison(), out)),
         FormatName::Text => {
-            print(|out| report::counters(&comparison()).write(&arguments.style(), out))
+            arguments.deliver(|out| report::counters(&comparison()).write(&arguments.style(), out))
         }
     }
 }
@@ -316,13 +378,19 @@ fn explain(
     let why = why.as_ref();
     match form {
         ExplainName::Text => {
-            print(|out| report::explanation(&explanation, why, true).write(&arguments.style(), out))
+            let text = report::explanation(&explanation, why, true);
+            arguments.deliver(|out| text.write(&arguments.style(), out))
         }
         ExplainName::Netdev => {
-            print(|out| report::explanation(&explanation, why, false).write_mail(out))
+            let mail = report::explanation(&explanation, why, false);
+            arguments.deliver(|out| mail.write_mail(out))
         }
-        ExplainName::Html => print(|out| report::explanation_page(&explanation, why, out)),
-        ExplainName::Json => print_json(&Document::new("bytepath-explanation", &explanation)),
+        ExplainName::Html => {
+            arguments.deliver(|out| report::explanation_page(&explanation, why, out))
+        }
+        ExplainName::Json => {
+            arguments.deliver_json(&Document::new("bytepath-explanation", &explanation))
+        }
     }
 }
 
@@ -454,17 +522,18 @@ fn rules(file: Option<&Path>) -> Result<Rules, Fault> {
     Rules::built_in().with(&file.display().to_string(), &read_text(file)?)
 }
 
-fn write_svg(flames: &Flames, title: &str, widths: Widths, file: &Path) -> Result<(), Fault> {
+/// A differential flame graph.
+fn svg(flames: &Flames, difference: &Diff, widths: Widths) -> Result<Vec<u8>, Fault> {
     let mut svg = Vec::new();
-    flames.svg(title, widths, &mut svg).map_err(|e| match e.kind() {
+    let drawn = flames.svg(&title(difference), widths, &mut svg);
+    drawn.map(|()| svg).map_err(|e| match e.kind() {
         ErrorKind::InvalidData => {
             let side = if widths == Widths::With { "AFTER" } else { "BEFORE" };
             usage(format!("{side} has no sample to draw"))
                 .remedy("draw the other direction, or neither")
         }
         _ => Fault::system("cannot draw the flame graph", &e),
-    })?;
-    write_file(file, &svg)
+    })
 }
 
 /// One row a function. The first four columns are those of a hand-made list:

@@ -12,6 +12,7 @@ use bytepath_report as report;
 use bytepath_spec::{TestbedChoice, usage};
 use bytepath_study::{ExperimentFile, examine_host, from_file};
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,8 +49,8 @@ Exits with 3 if something blocks: a cell of the experiment that cannot run
 or, without --experiment, anything marked 'blocks'.";
 
 /// What is printed.
-#[derive(Serialize)]
-struct Examination {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Examination {
     testbeds: Vec<Item>,
     paths: Vec<Item>,
     streams: Vec<Item>,
@@ -60,8 +61,8 @@ struct Examination {
     cells: Option<Vec<Item>>,
 }
 
-#[derive(Serialize)]
-struct Item {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Item {
     name: String,
     #[serde(flatten)]
     support: Support,
@@ -85,6 +86,7 @@ fn testbeds(named: Option<TestbedChoice>) -> Result<Vec<Item>, Fault> {
 }
 
 pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
+    arguments.output.format()?;
     let hosts = arguments.deployment.resolve()?;
     // An error in the file is reported before anything is set up.
     let read = |file| {

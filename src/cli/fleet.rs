@@ -43,8 +43,8 @@ struct SubmitArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Folder for the fleet, on a file system that all nodes share
-    #[arg(short, long, value_name = "DIR")]
-    out: PathBuf,
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
     /// Shards, each on two nodes and with a seed of its own
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SHARDS)))]
     shards: u32,
@@ -80,8 +80,8 @@ struct CollectArgs {
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// Folder for the merged study [default: DIR/study]
-    #[arg(short, long, value_name = "STUDY")]
-    out: Option<PathBuf>,
+    #[arg(long, value_name = "DIR")]
+    study: Option<PathBuf>,
     /// Merge the complete shards even if others are not
     #[arg(long)]
     partial: bool,
@@ -109,17 +109,16 @@ pub(super) fn fleet(arguments: FleetArgs) -> Result<ExitCode, Fault> {
 }
 
 fn submit(arguments: SubmitArgs) -> Result<ExitCode, Fault> {
-    let SubmitArgs { file, out, shards, partition, sbatch, addresses, trust } = arguments;
-    let folder = out.clone();
+    let SubmitArgs { file, folder, shards, partition, sbatch, addresses, trust } = arguments;
+    let quoted = quoted(&folder);
     let order =
         Order { file, folder, shards, partition, options: sbatch, addresses, trusted: trust };
     let Submitted { job, shards, trials } = fleet::submit(&order)?;
-    let out = quoted(&out);
     print_text(|to| {
         let word = if shards == 1 { "shard" } else { "shards" };
         writeln!(to, "job {job}: {shards} {word} of {trials} trials, each on two nodes")?;
-        writeln!(to, "follow them:  bytepath fleet status {out} --follow")?;
-        writeln!(to, "merge them:   bytepath fleet collect {out}")
+        writeln!(to, "follow them:  bytepath fleet status {quoted} --follow")?;
+        writeln!(to, "merge them:   bytepath fleet collect {quoted}")
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -178,8 +177,8 @@ fn status(arguments: &StatusArgs) -> Result<ExitCode, Fault> {
 
 /// Merges the shards that are complete.
 fn collect(arguments: CollectArgs) -> Result<ExitCode, Fault> {
-    let CollectArgs { folder, out, partial, different_hosts } = arguments;
-    let out = out.unwrap_or_else(|| folder.join("study"));
+    let CollectArgs { folder, study, partial, different_hosts } = arguments;
+    let out = study.unwrap_or_else(|| folder.join("study"));
     let (merged, missing) = fleet::collect(&folder, &out, partial, different_hosts)?;
     missing.iter().for_each(|missing| warn(format!("left out: {missing}")));
     print_text(|to| {

@@ -2,8 +2,8 @@
 
 use super::output::{PAGE_WIDTH, size};
 use bytepath_report::wrap;
-use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Command, ValueEnum};
 
 /// Columns of help: the terminal's, at most 100.
 pub(super) fn width() -> usize {
@@ -20,6 +20,40 @@ pub(super) fn list<T: AsRef<str>, W: AsRef<str>>(
     rows: impl IntoIterator<Item = (T, W)>,
 ) -> String {
     in_columns(heading, rows, width())
+}
+
+/// The command with a heading above each of these groups of options.
+pub(super) fn headed(command: Command, groups: &'static [(&str, &[&str])]) -> Command {
+    let options = groups.iter().flat_map(|(heading, ids)| ids.iter().map(move |id| (heading, id)));
+    options.fold(command, |command, (heading, id)| {
+        command.mut_arg(id, |argument| argument.help_heading(*heading))
+    })
+}
+
+/// The command with its own commands in groups, each below a heading.
+pub(super) fn grouped(command: Command, groups: &[(&str, &[&str])]) -> Command {
+    let header = *command.get_styles().get_header();
+    let about = |name: &str| match command.find_subcommand(name) {
+        Some(command) => command.get_about().map(ToString::to_string).unwrap_or_default(),
+        // clap's own, which it adds last.
+        None => "Print the help of a command".to_owned(),
+    };
+    let names = groups.iter().flat_map(|(_, names)| *names).map(|name| name.len());
+    let indent = names.max().unwrap_or_default() + 4;
+    let mut template = "{about-with-newline}\n{usage-heading} {usage}\n\n".to_owned();
+    for (heading, names) in groups {
+        template.push_str(&format!("{header}{heading}:{header:#}\n"));
+        for name in *names {
+            let mut lead = format!("  {name}");
+            for line in wrap(&about(name), width().saturating_sub(indent)) {
+                template.push_str(&format!("{lead:<indent$}{line}\n"));
+                lead.clear();
+            }
+        }
+        template.push('\n');
+    }
+    template.push_str(&format!("{header}Options:{header:#}\n{{options}}{{after-help}}"));
+    command.help_template(template)
 }
 
 /// A list of the values that an option can have.

@@ -2,7 +2,12 @@
 //! the clap types that the help comes from.
 
 use super::output::{file_fault, print, replace};
+use bytepath_engine::{path, workload};
+use bytepath_host::testbed;
+use bytepath_meter as meter;
 use bytepath_record::Fault;
+use bytepath_spec as spec;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -43,10 +48,72 @@ One page for each command: bytepath.1, bytepath-run.1 and so on. The Debian pack
 installs them.";
 
 /// Prints a shell's completion script.
-pub(super) fn completions(arguments: &CompletionsArgs, mut command: Command) -> Result<(), Fault> {
+pub(super) fn completions(arguments: &CompletionsArgs, command: Command) -> Result<(), Fault> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut command, "bytepath", &mut script);
+    clap_complete::generate(arguments.shell, &mut with_values(command), "bytepath", &mut script);
+    script.extend_from_slice(match arguments.shell {
+        Shell::Bash => BASH_STUDIES.as_bytes(),
+        Shell::Fish => FISH_STUDIES.as_bytes(),
+        _ => b"",
+    });
     print(|out| out.write_all(&script))
+}
+
+/// clap's script for bash offers options where an argument is to come; these commands take studies.
+const BASH_STUDIES: &str = r#"
+_bytepath_studies() {
+    _bytepath "$@"
+    case "${COMP_WORDS[1]},$2,$3" in
+        *,-*,* | *,-*) ;;
+        show,* | resume,* | compare,* | attach,* | merge,*)
+            COMPREPLY+=( $(compgen -d -- "$2") $(compgen -d -- "bytepath-studies/$2") )
+            ;;
+    esac
+}
+complete -F _bytepath_studies -o bashdefault -o default bytepath
+"#;
+
+const FISH_STUDIES: &str = "
+complete -c bytepath -n '__fish_seen_subcommand_from show resume compare attach merge' -a \
+'(ls -d bytepath-studies/* 2>/dev/null)'
+";
+
+/// The command with the names that its options take, which are more than names when they are parsed:
+/// no shell would know them.
+fn with_values(command: Command) -> Command {
+    let pairs: Vec<&str> = path::PAIRS.iter().map(|pair| pair.name).collect();
+    let meters =
+        ["default", "all", "none"].into_iter().chain(meter::CATALOG.iter().map(|m| m.name));
+    let testbeds: Vec<&str> = testbed::CATALOG.iter().map(|testbed| testbed.name()).collect();
+    let profiles: Vec<&str> = spec::SETTING_PROFILES.iter().map(|profile| profile.name).collect();
+    let of_run = [
+        ("path", pairs.clone()),
+        ("baseline", pairs.clone()),
+        ("workload", workload::CATALOG.iter().map(|workload| workload.name).collect()),
+        ("link", spec::PRESETS.iter().map(|preset| preset.name).collect()),
+        ("cores", ["two", "one", "together", "apart", "unpinned"].to_vec()),
+        ("testbed", testbeds.clone()),
+        ("meters", meters.collect()),
+        ("profile", spec::PROFILED_CELLS.iter().map(|(name, _)| *name).collect()),
+        ("settings", profiles.clone()),
+    ];
+    let values: [(&str, &[Values]); 4] = [
+        ("run", &of_run),
+        ("doctor", &[("testbed", testbeds)]),
+        ("settings", &[("profile", profiles)]),
+        ("paths", &[("name", path::CATALOG.iter().map(|path| path.name).collect())]),
+    ];
+    values.into_iter().fold(command, |command, (name, options)| {
+        command.mut_subcommand(name, |command| options.iter().cloned().fold(command, with))
+    })
+}
+
+/// An option, and names that it takes.
+type Values = (&'static str, Vec<&'static str>);
+
+fn with(command: Command, (option, names): Values) -> Command {
+    let names = PossibleValuesParser::new(names);
+    command.mut_arg(option, |argument| argument.value_parser(names))
 }
 
 /// Writes a page for each command.
@@ -142,7 +209,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[
 const FILES: &[(&str, &str)] = &[
     (
         "bytepath-studies/DATE-TIME/",
-        "A study, in the folder where run was started, unless --out names another: \
+        "A study, in the folder where run was started, unless --study names another: \
          experiment.toml (the resolved experiment), hosts.json (facts of the hosts), trials.jsonl (one \
          trial per line), profiles/. The command schema prints the JSON Schema of each.",
     ),

@@ -13,8 +13,8 @@ pub(super) struct MergeArgs {
     #[arg(value_name = "STUDY", required = true, num_args = 2..)]
     studies: Vec<PathBuf>,
     /// Folder for the merged study
-    #[arg(short, long, value_name = "DIR")]
-    out: PathBuf,
+    #[arg(long, value_name = "DIR")]
+    study: PathBuf,
     /// Merge the studies even if their CPUs or kernels differ
     #[arg(long)]
     different_hosts: bool,
@@ -27,9 +27,9 @@ pub(super) struct MergeArgs {
 pub(super) fn merge(arguments: &MergeArgs) -> Result<(), Fault> {
     let named = |folder: &PathBuf| name(folder).map(|name| (name, folder.clone()));
     let folders = arguments.studies.iter().map(named).collect::<Result<Vec<_>, Fault>>()?;
-    join(&folders, &arguments.out, arguments.different_hosts)?;
+    join(&folders, &arguments.study, arguments.different_hosts)?;
     if !arguments.quiet {
-        say(format!("study: {}", arguments.out.display()));
+        say(format!("study: {}", arguments.study.display()));
     }
     Ok(())
 }

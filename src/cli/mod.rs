@@ -122,15 +122,59 @@ enum Command {
     Agent(AgentArgs),
 }
 
+/// The commands as the help lists them: what is used daily first.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Studies", &["run", "resume", "show", "compare", "history"]),
+    ("Programs and profiles", &["observe", "advise", "profile", "diff"]),
+    ("This host", &["doctor", "paths", "meters", "settings", "restore", "size", "copy"]),
+    ("Several hosts", &["merge", "fleet", "attach"]),
+    ("The program itself", &["schema", "completions", "man", "help"]),
+];
+
+/// The options of `run` by what they are about; the rest have no heading.
+const RUN_OPTIONS: &[(&str, &[&str])] = &[
+    (
+        "What to run",
+        &[
+            "path",
+            "baseline",
+            "workload",
+            "flows",
+            "message_size",
+            "stream",
+            "link",
+            "cores",
+            "kernel",
+        ],
+    ),
+    ("Where", &["testbed", "sender", "receiver", "pairs", "inventory", "unshared_link", "trust"]),
+    (
+        "How long, and what counts",
+        &[
+            "blocks",
+            "warm_up",
+            "window",
+            "design",
+            "time",
+            "strict",
+            "max_interference",
+            "wait_idle",
+            "seed",
+        ],
+    ),
+];
+
 const AFTER_HELP: &str = "\
 Examples:
   bytepath run                                     every path until it is sure, at most 90 s
   bytepath run --path socket --path uring          two paths
   bytepath run --path splice+tcp-zerocopy-receive --stream touch=verify
   bytepath run --link offload:mtu=9000 --cores one
+  bytepath show -o report.html                     the newest study as a page
+  bytepath diff before.data after.data             two profiles of any tool
   bytepath compare BEFORE AFTER --fail-if \"*.rate slower 2%\"
   bytepath history bytepath-studies socket.rate
-  bytepath fleet submit FILE --shards 9 --out DIR  on 18 nodes of a cluster, with Slurm
+  bytepath fleet submit FILE DIR --shards 9        on 18 nodes of a cluster, with Slurm
   bytepath run experiments/battle-quick.toml       an experiment file
   bytepath resume                                  the newest study, after Ctrl-C or a crash
   bytepath size --rate 200G --rtt 0.1ms --mtu 4148 required buffer sizes
@@ -153,8 +197,9 @@ pub fn parse(commit: Option<&str>) -> Arguments {
     // Help and errors come before options are known.
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     output::set_colours(requested_colours(words));
-    let mut command =
-        Arguments::command().long_version(version::long(commit)).term_width(help::width());
+    let command = Arguments::command().long_version(version::long(commit));
+    let command = command.mut_subcommand("run", |run| help::headed(run, RUN_OPTIONS));
+    let mut command = help::grouped(command, GROUPS).term_width(help::width());
     let matches = command.try_get_matches_from_mut(std::env::args_os());
     let parsed = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
     parsed.unwrap_or_else(|error| {
@@ -228,7 +273,7 @@ impl Command {
                 | History(_)
                 | Diff(_)
                 | Profile(_)
-                | Advise(_)
+                | Advise(advise::AdviseArgs { run: false, .. })
         )
     }
 }

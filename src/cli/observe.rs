@@ -115,16 +115,16 @@ const COUNT: &[Choice<Method>] = &[
 
 const EXAMPLES: &str = "\
 The program keeps standard input, output and error; the report goes to standard
-error when it has ended, or to the file of --out. Its exit code is kept (128 plus
+error when it has ended, or to the file of -o. Its exit code is kept (128 plus
 the number if a signal ended it). Ctrl-C goes to the program; the report follows.
 Threads and children are followed.
 
 Examples:
   bytepath observe iperf3 -c 10.0.0.2 -t 10
-  bytepath observe --out nginx.txt --details nginx -g 'daemon off;'
+  bytepath observe -o nginx.txt --details nginx -g 'daemon off;'
   bytepath observe -p 4711 --for 10s
   bytepath observe --profile-out redis.svg redis-benchmark -q -n 100000
-  bytepath observe --json --out run.json redis-benchmark -q -n 100000
+  bytepath observe -o run.json redis-benchmark -q -n 100000
   bytepath observe --study bytepath-studies/20260102-030405 iperf3 -c 10.0.0.2
 
 docs/guide/observe.md describes how each figure is obtained, what that costs, and what cannot
@@ -133,7 +133,12 @@ be seen.
 
 /// Observes, and prints the report.
 pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
-    // Its errors are reported before anything is run.
+    // Errors are reported before anything is run.
+    let format = arguments.output.format()?;
+    if format == Format::Html {
+        let file = arguments.output.out.as_deref();
+        output::refuse_on_terminal(std::io::stderr(), file, ("html", "html"))?;
+    }
     let load = |study: &Path| bounded_while(|| load(study));
     let study = arguments.study.as_deref().map(load).transpose()?;
     let target = match arguments.pid {
@@ -158,7 +163,7 @@ pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
         Ending::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         Ending::Running | Ending::Gone => 0,
     };
-    let Err(fault) = write(arguments, &observed, advice.as_ref()) else {
+    let Err(fault) = write(arguments, format, &observed, advice.as_ref()) else {
         return Ok(ExitCode::from(code));
     };
     explain(&fault);
@@ -193,6 +198,9 @@ const COLD: f64 = 3.0;
 /// Functions of the profile that are shown.
 const FUNCTIONS: usize = 15;
 
+/// Samples from which there is a table of functions.
+const FEWEST: u64 = 100;
+
 /// A terminal sends Ctrl-C to the program too, so it is enough to survive
 /// it. What `kill` sends to us alone is passed on. What is ignored stays ignored,
 /// which the program inherits.
@@ -211,6 +219,7 @@ fn catch_signals(signals: &Asked, process: bool) -> std::io::Result<()> {
 
 fn write(
     arguments: &ObserveArgs,
+    format: Format,
     observed: &Observed,
     advice: Option<&Advice>,
 ) -> Result<(), Fault> {
@@ -222,7 +231,6 @@ fn write(
     let mut text = Vec::new();
     let fault = |e: std::io::Error| Fault::system("cannot write the report", &e);
     let observation = &observed.observation;
-    let format = arguments.output.format();
     if format == Format::Json {
         text = json(observation)?.into_bytes();
     } else if format == Format::Html {
@@ -234,7 +242,7 @@ fn write(
         report::observation(observation, style.details).write(&style, &mut text).map_err(fault)?;
         if let Some(profile) = &observed.profile {
             text.extend_from_slice(b"\nProfile of the program\n");
-            summary::write(profile, FUNCTIONS, &style, &mut text).map_err(fault)?;
+            summary::write(profile, (FUNCTIONS, FEWEST), &style, &mut text).map_err(fault)?;
         }
         if let Some(advice) = report::advice_or_hint(advice, observation) {
             text.push(b'\n');

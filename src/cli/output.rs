@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,6 +65,30 @@ pub(super) fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
 /// Writes a result to a file, whole or not at all.
 pub(super) fn write_file(file: &Path, content: &[u8]) -> Result<(), Fault> {
     replace(file, content).map_err(|e| file_fault("write", file, &e))
+}
+
+/// Writes a result to a file, if one was named, or else to standard output.
+pub(super) fn deliver(
+    file: Option<&Path>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Fault> {
+    let Some(file) = file else { return print(write) };
+    let mut content = Vec::new();
+    write(&mut content).map_err(|e| file_fault("write", file, &e))?;
+    write_file(file, &content)
+}
+
+/// Refuses a format that no one reads on a terminal, if this stream is one and no file was named.
+pub(super) fn refuse_on_terminal(
+    stream: impl IsTerminal,
+    file: Option<&Path>,
+    (format, extension): (&str, &str),
+) -> Result<(), Fault> {
+    if file.is_some() || !stream.is_terminal() {
+        return Ok(());
+    }
+    Err(usage(format!("refusing to write {format} to a terminal"))
+        .remedy(format!("name a file with -o FILE.{extension}")))
 }
 
 /// A file that could not be read or written.
@@ -202,9 +226,23 @@ pub(super) fn warn(line: impl Display) {
     led("bytepath:", AnsiColor::Yellow, &line.to_string());
 }
 
+/// What the standard library says of a text that is no number, and what it means.
+const LIBRARY_WORDS: [(&str, &str); 8] = [
+    ("invalid digit found in string", "it is not a whole number"),
+    ("cannot parse integer from empty string", "it is empty, and a whole number is needed"),
+    ("number too large to fit in target type", "it is too large"),
+    ("number too small to fit in target type", "it is too small"),
+    ("number would be zero for non-zero type", "it may not be zero"),
+    ("invalid float literal", "it is not a number"),
+    ("cannot parse float from empty string", "it is empty, and a number is needed"),
+    ("invalid IP address syntax", "it is not an IP address"),
+];
+
 /// Prints clap's error, which begins with this word.
 pub(super) fn clap_error(text: &str) {
     const LEAD: &str = "error:";
+    let plain = |text: String, (library, plain): (&str, &str)| text.replace(library, plain);
+    let text = &LIBRARY_WORDS.into_iter().fold(text.to_owned(), plain);
     match text.strip_prefix(LEAD) {
         Some(text) => led(LEAD, AnsiColor::Red, text.trim_start()),
         None => say(text),
@@ -227,7 +265,7 @@ fn led(lead: &str, colour: AnsiColor, text: &str) {
 fn names_on_one_line(text: String) -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     words.filter(|word| word.contains('\n')).fold(text, |text, word| {
-        // `--out=NAME`, `--kernel NAME=SOURCE`
+        // `--study=NAME`, `--kernel NAME=SOURCE`
         let value = word.split_once('=').map_or(word.as_str(), |(_, value)| value);
         text.replace(&word, &one_line(&word)).replace(value, &one_line(value))
     })

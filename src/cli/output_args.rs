@@ -1,7 +1,9 @@
 //! The options of every command that prints a result: as text, JSON and perhaps a page, to
 //! standard output or into a file.
 
-use super::output::{PAGE_WIDTH, json, print, style, write_file, write_plain};
+use super::output::{
+    PAGE_WIDTH, deliver, json, refuse_on_terminal, style, unknown_suffix, write_plain,
+};
 use bytepath_record::Fault;
 use bytepath_report::Style;
 use bytepath_spec::usage;
@@ -11,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `PAGE` is true for a command whose result may be an HTML page.
 #[derive(Debug, Args)]
@@ -21,8 +23,7 @@ pub(super) struct OutputArgs<const PAGE: bool = false> {
     /// Print JSON (same as --format json)
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Write to this file instead of printing
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", help = out_help(PAGE))]
     pub out: Option<PathBuf>,
 }
 
@@ -40,6 +41,13 @@ fn formats(page: bool) -> impl TypedValueParser<Value = Format> {
     let all = Format::value_variants().iter().filter(|format| page || **format != Format::Html);
     let names = all.filter_map(Format::to_possible_value);
     PossibleValuesParser::new(names).try_map(|name| Format::from_str(&name, false))
+}
+
+fn out_help(page: bool) -> &'static str {
+    match page {
+        true => "Write to this file: text, .html or .json by its suffix",
+        false => "Write to this file: text, or .json by its suffix",
+    }
 }
 
 fn formats_help(page: bool) -> &'static str {
@@ -76,14 +84,23 @@ impl<T> Document<BTreeMap<&'static str, T>> {
 }
 
 impl<const PAGE: bool> OutputArgs<PAGE> {
-    pub(super) fn format(&self) -> Format {
-        let implied = || match self.out.as_deref()?.extension()?.to_str()? {
-            "txt" => Some(Format::Text),
-            "html" if PAGE => Some(Format::Html),
-            "json" => Some(Format::Json),
-            _ => None,
-        };
-        if self.json { Format::Json } else { self.format.or_else(implied).unwrap_or(Format::Text) }
+    /// The format: as named, or by the suffix of the file, or text. A fault if the suffix is that
+    /// of no format.
+    pub(super) fn format(&self) -> Result<Format, Fault> {
+        let named = if self.json { Some(Format::Json) } else { self.format };
+        let file = self.out.as_deref();
+        let suffix = file.and_then(|file| file.extension()?.to_str());
+        match (named, suffix) {
+            (Some(format), _) => Ok(format),
+            (None, None | Some("txt")) => Ok(Format::Text),
+            (None, Some("html")) if PAGE => Ok(Format::Html),
+            (None, Some("json")) => Ok(Format::Json),
+            (None, Some(_)) => {
+                let known = ["txt", "json", "html"].into_iter().take(2 + usize::from(PAGE));
+                let file = file.unwrap_or(Path::new("")).display();
+                Err(unknown_suffix(file, known, "--format"))
+            }
+        }
     }
 
     /// Prints a result that has no page: JSON from the document, or text.
@@ -92,7 +109,7 @@ impl<const PAGE: bool> OutputArgs<PAGE> {
         document: &impl Serialize,
         text: impl FnOnce(&Style, &mut dyn Write) -> io::Result<()>,
     ) -> Result<(), Fault> {
-        if self.format() == Format::Html {
+        if self.format()? == Format::Html {
             let what = "there is no page of this result";
             return Err(usage(what).remedy("choose --format text or json"));
         }
@@ -106,23 +123,21 @@ impl<const PAGE: bool> OutputArgs<PAGE> {
         text: impl FnOnce(&Style, &mut dyn Write) -> io::Result<()>,
         page: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), Fault> {
-        let mut content = Vec::new();
         let style = match self.out {
             Some(_) => Style { width: PAGE_WIDTH, colour: false, details: false },
             None => style(false),
         };
-        match self.format() {
+        let file = self.out.as_deref();
+        match self.format()? {
             Format::Json => {
-                content = json(document)?.into_bytes();
-                Ok(())
+                let content = json(document)?;
+                deliver(file, |out| out.write_all(content.as_bytes()))
             }
-            Format::Text => text(&style, &mut content),
-            Format::Html => page(&mut content),
-        }
-        .map_err(|e| Fault::system("cannot write the report", &e))?;
-        match &self.out {
-            Some(file) => write_file(file, &content),
-            None => print(|out| out.write_all(&content)),
+            Format::Text => deliver(file, |out| text(&style, out)),
+            Format::Html => {
+                refuse_on_terminal(io::stdout(), file, ("html", "html"))?;
+                deliver(file, page)
+            }
         }
     }
 

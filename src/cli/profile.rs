@@ -2,10 +2,12 @@
 
 use super::help::list;
 use super::newest::named_or_newest;
-use super::output::{file_fault, json, print, replace, say, style, unknown_suffix, write_file};
+use super::output::{
+    deliver, file_fault, json, refuse_on_terminal, replace, say, style, unknown_suffix, warn,
+};
 use super::output_args::Document;
 use bytepath_profile::export::{self, Exporter};
-use bytepath_profile::import::{self, Content, ReadOptions, Times};
+use bytepath_profile::import::{self, Content, ReadOptions, Times, UNNAMED};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::{Profile, Weight, summarise};
 use bytepath_record::Fault;
@@ -13,7 +15,7 @@ use bytepath_spec::{find, usage};
 use bytepath_study::{load, profiled_cell};
 use bytepath_sys::files;
 use clap::Args;
-use std::io::{BufReader, IsTerminal};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 pub(super) mod summary;
@@ -52,23 +54,16 @@ pub(super) fn profile(arguments: &ProfileArgs) -> Result<(), Fault> {
         return summarised(arguments);
     }
     let format = exporter(arguments)?;
-    if let (Some(format), None) = (format, &arguments.out)
-        && format.binary
-        && std::io::stdout().is_terminal()
-    {
-        let what = format!("refusing to write binary {} to a terminal", format.name);
-        let file = format!("name a file with --out FILE.{}", format.extension);
-        return Err(usage(what).remedy(file));
+    let out = arguments.out.as_deref();
+    if let Some(format) = format.filter(|format| format.for_files()) {
+        refuse_on_terminal(std::io::stdout(), out, (format.name, format.extension))?;
     }
     let profile = read(arguments)?;
-    match (format, &arguments.out) {
-        (Some(format), Some(file)) => write(format, &profile, file),
-        (Some(format), None) => print(|out| format.write(&profile, out)),
-        (None, _) => {
-            let top = arguments.top.unwrap_or(TOP);
-            print(|out| summary::write(&profile, top, &style(false), out))
-        }
-    }
+    let top = arguments.top.unwrap_or(TOP);
+    deliver(out, |to| match format {
+        Some(format) => format.write(&profile, to),
+        None => summary::write(&profile, (top, 0), &style(false), to),
+    })
 }
 
 /// Writes a profile to a file in this format.
@@ -84,10 +79,7 @@ fn summarised(arguments: &ProfileArgs) -> Result<(), Fault> {
     let mut summary = summarise(&profile, Rules::built_in());
     summary.functions.truncate(arguments.top.unwrap_or(usize::MAX));
     let document = json(&Document::new("bytepath-profile-summary", summary))?;
-    match &arguments.out {
-        Some(file) => write_file(file, document.as_bytes()),
-        None => print(|out| out.write_all(document.as_bytes())),
-    }
+    deliver(arguments.out.as_deref(), |out| out.write_all(document.as_bytes()))
 }
 
 /// The profile that the arguments name: of several trials of a cell the first.
@@ -119,9 +111,9 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
     let numbered = name.rsplit_once('@').filter(|_| !Path::new(name).exists());
     let numbered = numbered.and_then(|(file, number)| Some((file, number.parse().ok()?)));
     let (file, table) = numbered.map_or((name, None), |(file, number)| (file, Some(number)));
-    let request = ReadOptions { format, table, times };
+    let request = ReadOptions { format, table, times, symbols: true };
     if file == "-" {
-        return import::open("standard input", request, &mut std::io::stdin().lock());
+        return import::open("standard input", request, &mut std::io::stdin().lock()).map(remarked);
     }
     let unread = |e: &dyn std::fmt::Display| Fault::storage(format!("cannot read {file}: {e}"));
     let opened = files::open_stream(Path::new(file)).map_err(|e| unread(&e))?;
@@ -129,7 +121,15 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
         return Err(usage(format!("{file} is a folder"))
             .remedy(format!("name a cell of the study: {file}#CELL")));
     }
-    import::open(name, request, &mut BufReader::with_capacity(256 << 10, opened))
+    import::open(name, request, &mut BufReader::with_capacity(256 << 10, opened)).map(remarked)
+}
+
+/// Says first why functions have no names, if they have none.
+fn remarked(content: Content) -> Content {
+    if let Content::Profile(profile) = &content {
+        profile.header.notes.iter().filter(|note| note.starts_with(UNNAMED)).for_each(warn);
+    }
+    content
 }
 
 /// What to write instead of printing, if anything.
@@ -174,7 +174,7 @@ fn formats_help() -> String {
         "\nExamples:
   bytepath profile                                    the baseline of the newest study
   perf script | bytepath profile -                    summary of what perf recorded
-  bytepath profile perf.script --out perf.svg         a flame graph
+  bytepath profile perf.script -o perf.svg            a flame graph
   bytepath profile cpu.pb.gz --to folded | grep tcp_  what Go recorded, one stack a line
   perf report --stdio | bytepath profile - --top 50   a table from a mail
 

@@ -7,19 +7,20 @@ use bytepath_report as report;
 use bytepath_spec::{find_published, published_names};
 use bytepath_stats::{self as stats, PublishedComparison, Rules};
 use bytepath_study::load;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
 
 /// What `--json` prints of a work.
-#[derive(Serialize)]
-struct WorkDocument<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct WorkDocument<'a> {
     work: &'a Published,
     #[serde(skip_serializing_if = "Option::is_none")]
     beside: Option<&'a PublishedComparison>,
 }
 
-#[derive(Serialize)]
-struct WorkEntry<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct WorkEntry<'a> {
     name: &'a str,
     title: &'a str,
     /// How many it has.

@@ -23,6 +23,7 @@ use bytepath_study::{
 };
 use bytepath_sys as sys;
 use clap::Args;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicUsize;
@@ -145,8 +146,8 @@ pub(super) struct RunArgs {
     #[arg(long, hide_short_help = true, value_name = "SETTING")]
     set: Vec<String>,
     /// Folder for the study [default: bytepath-studies/DATE-TIME]
-    #[arg(short, long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    #[arg(long, value_name = "DIR")]
+    study: Option<PathBuf>,
     /// Assert that no one else uses an existing link: frame generators may fill it
     #[arg(long, hide_short_help = true, alias = "i-own-this-link")]
     unshared_link: bool,
@@ -204,7 +205,7 @@ impl RunArgs {
             force: self.force,
             link_is_unshared: self.unshared_link,
             trusted: self.trust,
-            folder: self.out.clone().unwrap_or_else(default_folder),
+            folder: self.study.clone().unwrap_or_else(default_folder),
         })
     }
 
@@ -240,7 +241,8 @@ fn words(list: &str) -> Vec<String> {
     list.split(',').map(|word| word.trim().to_owned()).collect()
 }
 
-fn default_folder() -> PathBuf {
+/// A folder of its own for a study: the time at which it begins.
+pub(super) fn default_folder() -> PathBuf {
     let format = time::macros::format_description!("[year][month][day]-[hour][minute][second]");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     // Not every time that a clock may have is a date.
@@ -257,6 +259,7 @@ fn default_folder() -> PathBuf {
 /// Runs a study and prints its report.
 pub(super) fn run(arguments: &RunArgs) -> Result<ExitCode, Fault> {
     let RunArgs { pairs, inventory, progress, report, dry_run, .. } = arguments;
+    refuse_folder(report)?;
     let request = arguments.resolve()?;
     if !pairs.is_empty() {
         let inventory = inventory.as_deref().unwrap_or(Path::new("hosts.toml"));
@@ -267,6 +270,20 @@ pub(super) fn run(arguments: &RunArgs) -> Result<ExitCode, Fault> {
         return plan::print(&plan, &deployment, report.is_json());
     }
     run_request(&request, progress, report)
+}
+
+/// The folder of a study is not where its report goes.
+fn refuse_folder(report: &ReportArgs) -> Result<(), Fault> {
+    let file = report.out.as_deref().filter(|file| file.extension().is_none() || file.is_dir());
+    report.format().map(drop).map_err(|fault| match file {
+        Some(file) => {
+            let file = quoted(file);
+            usage(format!("-o {file} is for the report, and its name has no suffix")).remedy(format!(
+                "name the folder of the study with --study {file}, or the report as in -o report.html"
+            ))
+        }
+        None => fault,
+    })
 }
 
 /// Runs what is requested and prints its report.
@@ -282,6 +299,7 @@ pub(super) fn run_request(
 
 /// Resumes an interrupted study and prints its report.
 pub(super) fn resume(arguments: &ResumeArgs) -> Result<ExitCode, Fault> {
+    refuse_folder(&arguments.report)?;
     let study = named_or_newest(arguments.study.as_deref())?;
     resume_folder(&study, arguments.trust, &arguments.progress, &arguments.report)
 }
@@ -319,7 +337,7 @@ fn watch(
     if let Some(study) = &study
         && !study.trials.is_empty()
     {
-        printed = show::print(folder, study, report, None);
+        printed = print_report(folder, study, report);
         progress.remark(&format!("study: {}", folder.display()));
     }
     if result.is_err() && study.is_some() && is_begun(folder) {
@@ -335,6 +353,16 @@ fn watch(
         (_, false) if ran => ExitCode::from(NOTHING_MEASURED),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// Prints the report, or writes it to its file; whoever watched on a terminal sees the answer then,
+/// too.
+fn print_report(folder: &Path, study: &Study, report: &ReportArgs) -> Result<(), Fault> {
+    show::print(folder, study, report, None)?;
+    match report.out.is_some() && io::stdout().is_terminal() {
+        true => show::print(folder, study, &ReportArgs::default(), None),
+        false => Ok(()),
+    }
 }
 
 /// Runs a study over pairs of hosts and prints the report of the merged study.
@@ -359,7 +387,7 @@ fn run_pairs(
     let mut printed = Ok(());
     if study.merge()? {
         let out = &study.folder;
-        printed = show::print(out, &load(out)?, report, None);
+        printed = print_report(out, &load(out)?, report);
         if !quiet {
             say(format!("study: {}\nof each pair: {}", out.display(), study.parts.display()));
         }
@@ -406,7 +434,7 @@ Examples:
   bytepath run                                     every path until it is sure, at most 90 s
   bytepath run --path socket --path uring -t 20s   two paths, 20 seconds
   bytepath run -P 4 -l 64K -n 20                   four connections, smaller messages, 20 blocks
-  bytepath run experiments/gro.toml -o gro -q      an experiment file, without progress
+  bytepath run experiments/gro.toml -o gro.html    an experiment file, its report as a page
 ";
 
 const UNITS: &str = "\

@@ -1,49 +1,96 @@
-//! `bytepath schema`: JSON Schemas of the files that bytepath reads and writes.
+//! `bytepath schema`: JSON Schemas of the files that bytepath reads and writes, and of the documents
+//! that its commands print.
 
+use super::catalogs::{Entry, Paths};
+use super::compare::Comparison;
+use super::copy::Measured;
+use super::doctor::Examination;
 use super::help::{Choice, choices, one_of};
-use super::output::print_json;
+use super::output::{print_json, print_text};
 use super::output_args::Document;
+use super::published::{WorkDocument, WorkEntry};
+use super::settings::{Item, SettingNames};
+use super::sizing::Sizes;
 use bytepath_profile::Explanation;
 use bytepath_profile::counts::Compared;
 use bytepath_profile::diff::Diff;
-use bytepath_record::{Fault, Observation, PowerLog, StudyHeader, Trial};
+use bytepath_record::{
+    Fault, Observation, PowerLog, ProfileSummary, RestorationRow, StudyHeader, Trial,
+};
+use bytepath_report::{Advice, AnalysisDocument};
+use bytepath_settings::journal::JournalState;
 use bytepath_spec::experiment_schema;
-use bytepath_study::{Hosts, HostsAfter, catalogues};
+use bytepath_stats::History;
+use bytepath_study::fleet::Shard;
+use bytepath_study::{Hosts, HostsAfter, Outline, catalogues};
 use clap::Args;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 #[derive(Debug, Args)]
-#[command(after_long_help = choices("Documents:", DOCUMENTS))]
+#[command(after_long_help = list())]
 pub(super) struct SchemaArgs {
-    /// Document to print the schema of, as in study or experiment
-    #[arg(hide_possible_values = true, value_name = "FILE", default_value = "trial", value_parser = one_of(DOCUMENTS))]
-    schema: fn() -> Value,
+    /// Document to print the schema of, as in study or analysis [default: list them]
+    #[arg(hide_possible_values = true, value_name = "DOCUMENT", value_parser = one_of(DOCUMENTS))]
+    schema: Option<fn() -> Value>,
 }
 
-/// Every kind of file, and its schema.
+/// A document with one field, which is a list.
+type List<T> = Document<BTreeMap<String, Vec<T>>>;
+
+/// Every kind of file and document, and its schema.
 const DOCUMENTS: &[Choice<fn() -> Value>] = &[
-    ("trial", "A line of trials.jsonl in a study folder", of::<Trial>),
+    ("experiment", "An experiment file, as `bytepath run FILE` reads it", || {
+        experiment_schema(&catalogues())
+    }),
     ("study", "experiment.toml in a study folder: the resolved experiment", of::<StudyHeader>),
+    ("trial", "A line of trials.jsonl in a study folder", of::<Trial>),
     ("hosts", "hosts.json in a study folder", of::<Hosts>),
+    ("hosts-after", "hosts-after.json in a study folder", of::<HostsAfter>),
     (
         "power",
         "power.json and power-ROLE.json in a study folder: the trials' power by an external meter's log",
         of::<PowerLog>,
     ),
-    ("hosts-after", "hosts-after.json in a study folder", of::<HostsAfter>),
+    ("plan", "Output of `bytepath run --dry-run --json`", of::<Document<Outline>>),
+    ("analysis", "Output of `bytepath run --json` and `show --json`", of::<AnalysisDocument>),
+    ("comparison", "Output of `bytepath compare --json`", of::<Document<Comparison>>),
+    (
+        "published",
+        "Output of `bytepath compare published:NAME --json`",
+        of::<Document<WorkDocument>>,
+    ),
+    ("published-works", "Output of `bytepath compare published: --json`", of::<List<WorkEntry>>),
+    ("history", "Output of `bytepath history --json`", of::<Document<History>>),
+    ("fleet", "Output of `bytepath fleet status --json`", of::<List<Shard>>),
     ("observation", "Output of `bytepath observe --json`", of::<Observation>),
+    ("advice", "Output of `bytepath advise --json`", of::<Advice>),
+    ("profile-summary", "Output of `bytepath profile --json`", of::<Document<ProfileSummary>>),
     ("diff", "Output of `bytepath diff --json`", of::<Document<Diff>>),
     ("counters", "Output of `bytepath diff --json` for counters", of::<Document<Compared>>),
     ("explanation", "Output of `bytepath diff --explain json`", of::<Document<Explanation>>),
-    ("experiment", "An experiment file, as `bytepath run FILE` reads it", || {
-        experiment_schema(&catalogues())
-    }),
+    ("copy", "Output of `bytepath copy --json`", of::<Document<Measured>>),
+    ("size", "Output of `bytepath size --json`", of::<Document<Sizes>>),
+    ("doctor", "Output of `bytepath doctor --json`", of::<Document<Examination>>),
+    ("paths", "Output of `bytepath paths --json`", of::<Document<Paths>>),
+    ("meters", "Output of `bytepath meters --json`", of::<List<Entry>>),
+    ("settings", "Output of `bytepath settings PROFILE --json`", of::<List<Item>>),
+    ("setting-names", "Output of `bytepath settings --json`", of::<Document<SettingNames>>),
+    ("restoration", "Output of `bytepath restore --json`", of::<List<RestorationRow>>),
+    ("journal", "Output of `bytepath restore --show --json`", of::<Document<Option<JournalState>>>),
 ];
 
-/// Prints one schema (draft 2020-12).
+/// Prints one schema (draft 2020-12), or what there are schemas of.
 pub(super) fn schema(arguments: &SchemaArgs) -> Result<(), Fault> {
-    print_json(&(arguments.schema)())
+    match arguments.schema {
+        Some(schema) => print_json(&schema()),
+        None => print_text(|out| out.write_all(list().as_bytes())),
+    }
+}
+
+fn list() -> String {
+    choices("Documents:", DOCUMENTS)
 }
 
 /// The schema of a record as it is written.

@@ -11,8 +11,8 @@ use bytepath_spec::{SETTING_PROFILES, find_setting_profile};
 use bytepath_study::{Deployment, NicSettings, nic_settings};
 use bytepath_sys::Roots;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::process::ExitCode;
@@ -93,12 +93,41 @@ run that was killed. Exits with 1 if something could not be restored.";
 const SETTINGS: &str = "bytepath-settings";
 
 /// One setting of a profile, and what it would change here.
-#[derive(Serialize)]
-struct Item {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Item {
     #[serde(flatten)]
     record: SettingRecord,
     command: String,
     why: String,
+}
+
+impl Item {
+    fn of(record: SettingRecord, why: String) -> Item {
+        Item { command: record.setting.command(), record, why }
+    }
+}
+
+/// Why a path's settings are listed.
+const REQUIRED: &str = "the path requires it";
+
+/// The names that `--settings` and `--set` take.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SettingNames {
+    profiles: Vec<ProfileName>,
+    /// How single settings are typed.
+    forms: Vec<SettingForm>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct ProfileName {
+    name: &'static str,
+    summary: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct SettingForm {
+    form: &'static str,
+    example: &'static str,
 }
 
 /// Lists profiles and forms, or shows one profile.
@@ -108,8 +137,9 @@ pub(super) fn settings(arguments: &SettingsArgs) -> Result<(), Fault> {
     if let (Some(path), Some(own), Some(peer)) = (path, address, peer) {
         let NicSettings { device, wanted } = nic_settings(path, *role, [*own, *peer], *port)?;
         let records = engine::preview(ThisMachine::new(Roots::real()), &wanted);
-        return print(output, &Document::of(SETTINGS, "settings", &records), || {
-            required(&device, &records)
+        let items: Vec<Item> = records.into_iter().map(|r| Item::of(r, REQUIRED.into())).collect();
+        return print(output, &Document::of(SETTINGS, "settings", &items), || {
+            required(&device, &items)
         });
     }
     let Some(name) = &arguments.profile else { return list(output) };
@@ -120,8 +150,7 @@ pub(super) fn settings(arguments: &SettingsArgs) -> Result<(), Fault> {
     let (wanted, reasons): (Vec<WantedSetting>, Vec<String>) =
         profile.settings(device.as_ref())?.into_iter().unzip();
     let records = engine::preview(ThisMachine::new(Roots::real()), &wanted);
-    let items = records.into_iter().zip(reasons);
-    let items = items.map(|(record, why)| Item { command: record.setting.command(), record, why });
+    let items = records.into_iter().zip(reasons).map(|(record, why)| Item::of(record, why));
     let items: Vec<Item> = items.collect();
     print(output, &Document::of(SETTINGS, "settings", &items), || {
         let mut text = format!("{}: {}\n", profile.name, profile.summary());
@@ -136,16 +165,16 @@ pub(super) fn settings(arguments: &SettingsArgs) -> Result<(), Fault> {
 
 /// What a path requires of a NIC here: each setting from what to what, and the option by which a
 /// run makes it.
-fn required(device: &str, records: &[SettingRecord]) -> String {
-    if records.is_empty() {
+fn required(device: &str, items: &[Item]) -> String {
+    if items.is_empty() {
         return format!("nothing needs to be set on {device} for this role\n");
     }
     let mut text = String::new();
-    for record in records {
-        let _ = writeln!(text, "  {record}\n    as   {}", record.setting.command());
+    for Item { record, command, .. } in items {
+        let _ = writeln!(text, "  {record}\n    as   {command}");
     }
     text.push_str("\nA run makes and restores them with:\n");
-    for record in records {
+    for Item { record, .. } in items {
         let _ = writeln!(text, "  --set \"{}\" \\", record.setting);
     }
     text
@@ -162,12 +191,14 @@ pub(super) fn restore(arguments: &RestoreArgs) -> Result<ExitCode, Fault> {
         Some(choice) => Deployment::new(choice)?.stewards()?.restore()?,
         None => engine::restore(&place, ThisMachine::new(Roots::real()))?,
     };
-    print(&arguments.output, &Document::of(SETTINGS, "settings", &rows), || {
-        match rows.is_empty() {
+    print(
+        &arguments.output,
+        &Document::of("bytepath-restoration", "settings", &rows),
+        || match rows.is_empty() {
             true => nothing_to_restore(&place),
             false => rows.iter().map(|row| format!("{row}\n")).collect(),
-        }
-    })?;
+        },
+    )?;
     let pending = rows.iter().any(RestorationRow::is_pending);
     Ok(if pending { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -202,21 +233,20 @@ pub(super) fn report_left_behind() {
 }
 
 fn list(output: &OutputArgs) -> Result<(), Fault> {
-    let profiles: Vec<(&str, String)> =
-        SETTING_PROFILES.iter().map(|profile| (profile.name, profile.summary())).collect();
-    let profile = |(name, summary): &(&str, String)| json!({ "name": name, "summary": summary });
-    let form = |(form, example): &(&str, &str)| json!({ "form": form, "example": example });
-    let names = json!({
-        "profiles": profiles.iter().map(profile).collect::<Vec<_>>(),
-        "forms": SETTING_FORMS.iter().map(form).collect::<Vec<_>>(),
-    });
-    print(output, &Document::new("bytepath-setting-names", names), || {
+    let profiles = SETTING_PROFILES.iter();
+    let forms = SETTING_FORMS.iter();
+    let names = SettingNames {
+        profiles: profiles.map(|p| ProfileName { name: p.name, summary: p.summary() }).collect(),
+        forms: forms.map(|(form, example)| SettingForm { form, example }).collect(),
+    };
+    let document = Document::new("bytepath-setting-names", names);
+    print(output, &document, || {
         let mut text = "profiles, for --settings:\n".to_owned();
-        for (name, summary) in profiles {
+        for ProfileName { name, summary } in &document.content.profiles {
             let _ = writeln!(text, "  {name:<14} {summary}");
         }
         text.push_str("\nsettings, for --set:\n");
-        for (form, example) in SETTING_FORMS {
+        for SettingForm { form, example } in &document.content.forms {
             let _ = writeln!(text, "  {form}\n      {example}");
         }
         text

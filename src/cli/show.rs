@@ -2,7 +2,7 @@
 
 use super::help::{Choice, list, one_of};
 use super::newest::named_or_newest;
-use super::output::{self, PAGE_WIDTH, file_fault, quoted, style, unknown_suffix, write_file};
+use super::output::{self, PAGE_WIDTH, deliver, quoted, style, unknown_suffix};
 use bytepath_profile::{Explanation, WorkUnit};
 use bytepath_record::{Fault, Study, Work};
 use bytepath_report::{self as report, CATALOG, Report, Style, Subject};
@@ -10,7 +10,7 @@ use bytepath_spec::{find, usage};
 use bytepath_stats::{self as stats, Analysis};
 use bytepath_study::{explanation, load};
 use clap::Args;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -26,15 +26,12 @@ pub(super) struct ShowArgs {
     /// It is that of the explanation.
     #[arg(long, hide_possible_values = true, value_name = "UNIT", value_parser = one_of(PER))]
     per: Option<WorkUnit>,
-    /// Write to this file; its suffix gives the format unless --format does
-    #[arg(short, long, value_name = "FILE")]
-    out: Option<PathBuf>,
 }
 
 /// How a report is printed.
 #[derive(Debug, Default, Args)]
 pub(super) struct ReportArgs {
-    /// Format: text, netdev, html, json, csv or parquet [default: text]
+    /// Format, as in html, json, csv or summary-csv [default: by -o, else text]
     #[arg(long, value_name = "NAME", value_parser = format)]
     format: Option<&'static str>,
     /// Print JSON (same as --format json)
@@ -43,6 +40,9 @@ pub(super) struct ReportArgs {
     /// Add system-call tables, sizes and rates over time
     #[arg(long)]
     details: bool,
+    /// Write to this file; its suffix gives the format unless --format does
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// Units of work by which the CPU time of an explanation is divided.
@@ -53,43 +53,31 @@ pub(super) const PER: &[Choice<WorkUnit>] = &[
 
 /// Writes the report of a study folder to the requested place.
 pub(super) fn show(arguments: &ShowArgs) -> Result<(), Fault> {
-    let ShowArgs { study, report, per, out } = arguments;
+    let ShowArgs { study, report, per } = arguments;
+    report.format()?;
     let folder = &named_or_newest(study.as_deref())?;
-    let study = load(folder)?;
-    let Some(file) = out else { return print(folder, &study, report, *per) };
-    let by_suffix = || report::find_by_extension(file.extension()?.to_str()?);
-    let format = report.named().or_else(by_suffix).ok_or_else(|| {
-        unknown_suffix(file.display(), CATALOG.iter().map(|r| r.extension), "--format")
-    })?;
-    let style = Style { width: PAGE_WIDTH, colour: false, details: report.details };
-    let mut content = Vec::new();
-    render(folder, &study, format, *per, |subject| {
-        let rendered = format.render(subject, &style, &mut content);
-        rendered.map_err(|e| file_fault("write", file, &e))
-    })?;
-    write_file(file, &content)
+    print(folder, &load(folder)?, report, *per)
 }
 
-/// Prints a report to standard output: coloured and as wide as the terminal
-/// there, plain elsewhere.
+/// Writes a report to the file that was named, plain, or prints it: coloured and as wide as the
+/// terminal there, plain elsewhere.
 pub(super) fn print(
     folder: &Path,
     study: &Study,
     arguments: &ReportArgs,
     per: Option<WorkUnit>,
 ) -> Result<(), Fault> {
-    let format = arguments.named().unwrap_or(CATALOG[0]);
-    if format.binary && std::io::stdout().is_terminal() {
-        let name = format.name;
-        return Err(usage(format!("refusing to write binary {name} to a terminal"))
-            .remedy(format!("name a file with `bytepath show STUDY --out FILE.{name}`")));
-    }
-    let style = style(arguments.details);
+    let format = arguments.format()?;
+    let ReportArgs { details, ref out, .. } = *arguments;
+    let style = match out {
+        Some(_) => Style { width: PAGE_WIDTH, colour: false, details },
+        None => style(details),
+    };
     // Whoever reads in a terminal wants the answer where the cursor is.
-    let on_a_screen =
-        arguments.named().is_none() && !arguments.details && std::io::stdout().is_terminal();
+    let on_a_screen = arguments.named().is_none() && !details && out.is_none();
+    let on_a_screen = on_a_screen && io::stdout().is_terminal();
     render(folder, study, format, per, |subject| {
-        output::print(|out| match on_a_screen {
+        deliver(out.as_deref(), |out| match on_a_screen {
             true => report::screen(subject, &quoted(folder)).write(&style, out),
             false => format.render(subject, &style, out),
         })
@@ -137,6 +125,23 @@ impl ReportArgs {
     /// Whether JSON was requested.
     pub(super) fn is_json(&self) -> bool {
         self.named().is_some_and(|report| report.name == "json")
+    }
+
+    /// The format: as named, or by the suffix of the file, or text. A fault if the suffix is that
+    /// of no format, or a terminal is no place for it.
+    pub(super) fn format(&self) -> Result<&'static Report, Fault> {
+        let Some(file) = &self.out else {
+            let format = self.named().unwrap_or(CATALOG[0]);
+            if format.for_files() {
+                let name = (format.name, format.extension);
+                output::refuse_on_terminal(io::stdout(), None, name)?;
+            }
+            return Ok(format);
+        };
+        let by_suffix = || report::find_by_extension(file.extension()?.to_str()?);
+        self.named().or_else(by_suffix).ok_or_else(|| {
+            unknown_suffix(file.display(), CATALOG.iter().map(|r| r.extension), "--format")
+        })
     }
 
     /// The format requested by name.

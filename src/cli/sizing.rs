@@ -8,6 +8,7 @@ use bytepath_stats as stats;
 use bytepath_stats::{Goal, LARGEST_RING, Shortage, Sizing, Traffic};
 use bytepath_sys as sys;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -45,8 +46,8 @@ Examples:
   bytepath size --rate 40G --rtt 2ms --mtu 9000 --queues 4 --json";
 
 /// What is printed.
-#[derive(Serialize)]
-struct Sizes {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Sizes {
     goal: Goal,
     sizing: Sizing,
     traffic: [Traffic; 4],

@@ -106,7 +106,7 @@ impl Apart {
         let meters = lab.pick(&["none", "usual"]);
         let text = format!(
             "run --path socket --cores unpinned --design trials --warm-up 0 --window 200ms \
-             --profile none --blocks {blocks} --meters {meters} --out study --testbed"
+             --profile none --blocks {blocks} --meters {meters} --study study --testbed"
         );
         let mut arguments: Vec<String> = text.split(' ').map(str::to_owned).collect();
         let [sender, receiver] = reached;

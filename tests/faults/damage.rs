@@ -19,7 +19,7 @@ pub fn prepare(lab: &mut Lab) -> Result<()> {
                 --profile all:trials=1,window=200ms --set";
     let mut arguments: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
     let good = root.join("good");
-    arguments.extend([LINES[1].into(), "--out".into(), good.display().to_string()]);
+    arguments.extend([LINES[1].into(), "--study".into(), good.display().to_string()]);
     // Trials may fail on a busy machine: what is damaged is the file.
     lab.ask(&arguments)?.with_code(&[0, 5])?;
     for name in ["one", "two"] {
@@ -75,7 +75,7 @@ pub fn look_at_study(lab: &mut Lab, resumes: bool) -> Result<()> {
         &["compare", "study", &good],
         &["compare", &good, "study", "--fail-if", "*.rate slower 2%"],
         &["history", "."],
-        &["merge", "study", &good, "--out", "merged"],
+        &["merge", "study", &good, "--study", "merged"],
     ];
     let command = lab.pick(&commands);
     lab.ask_bounded(command)?.with_code(&[0, 2, 3, 5, 6, 7, 125])?;
@@ -92,7 +92,7 @@ pub fn look_at_study(lab: &mut Lab, resumes: bool) -> Result<()> {
 
 /// The journal of settings that are in force: they are restored, or it says that it cannot.
 fn journal(lab: &mut Lab) -> Result<()> {
-    let run = "run --path socket --blocks 1 --window 10s --out study";
+    let run = "run --path socket --blocks 1 --window 10s --study study";
     let mut arguments: Vec<&str> = run.split(' ').collect();
     // The others depend on each other: without what a damaged line says of one, the next
     // may not be restored.

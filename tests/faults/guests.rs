@@ -34,7 +34,7 @@ pub fn guest(lab: &mut Lab) -> Result<()> {
     let panics = ["", " sysctl.vm.panic_on_oom=1"][kind % 2];
     let text = format!(
         "run --path socket --cores unpinned --design trials --warm-up 0 --window 200ms --profile \
-         none --meters none --blocks {blocks} --out study --testbed vm:memory=768M,{SILENCE} \
+         none --meters none --blocks {blocks} --study study --testbed vm:memory=768M,{SILENCE} \
          --stream flows={flows},message-size=8M,read-size=8M --kernel"
     );
     let mut arguments: Vec<String> = text.split_whitespace().map(str::to_owned).collect();

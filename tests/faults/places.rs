@@ -33,7 +33,7 @@ pub fn place(lab: &mut Lab) -> Result<()> {
             lab.ask_bounded(&["restore", "--show"])?.with_code(&[0, 6])?;
             lab.ask_bounded(&["restore"])?.with_code(&[0, 6])?;
             let set = ["run", "--path", "socket", "--blocks", "1", "--window", "100ms", "--set"];
-            let rest = ["mtu set0 4000", "--warm-up", "0", "--profile", "none", "--out", "new"];
+            let rest = ["mtu set0 4000", "--warm-up", "0", "--profile", "none", "--study", "new"];
             lab.ask(&[&set[..], &rest].concat())?.with_code(&[0, 6])?;
             if file.is_dir() {
                 fs::remove_dir(&file)?

@@ -42,7 +42,7 @@ impl Plan {
         let profile = lab.pick(&["none", "none", "none", "all:trials=1,window=100ms"]);
         let text = format!(
             "run --blocks {blocks} --window {window}ms --warm-up 0 --design {design} \
-             --meters {meters} --profile {profile} --out {folder}"
+             --meters {meters} --profile {profile} --study {folder}"
         );
         let mut arguments: Vec<String> = text.split(' ').map(str::to_owned).collect();
         arguments.extend(names[..paths].iter().flat_map(|path| ["--path", path]).map(Into::into));
@@ -332,7 +332,7 @@ fn restore(lab: &mut Lab) -> Result<()> {
 /// Goes on with a study until it is complete, and checks that nothing of it is lost or doubled.
 /// The one that goes on may be killed, too.
 fn is_completed(lab: &mut Lab, plan: &Plan) -> Result<()> {
-    let out = plan.arguments.iter().skip_while(|a| *a != "--out").nth(1).context("no --out")?;
+    let out = plan.arguments.iter().skip_while(|a| *a != "--study").nth(1).context("no --study")?;
     let study = lab.folder.join(out);
     if !is_begun(&study) {
         lab.ask(&["resume", out])?.with_code(&[6])?;

@@ -103,7 +103,7 @@ const COMMANDS: &[&str] = &[
     "compare study --baseline @",
     "compare study --fail-if @",
     "merge @ study",
-    "merge study study --out x@",
+    "merge study study --study x@",
     "history @",
     "history . @",
     "attach study @",

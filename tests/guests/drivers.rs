@@ -26,7 +26,7 @@ fn cards_come_home_as_they_were() {
     // QEMU has it since 8.0; the other it has had for long.
     let Some(guest) = with_cards("igb").or_else(|| with_cards("e1000e")) else { return };
     let fresh = Cards::of(&guest);
-    let shown = guest.output_of(&study("--path socket --path uring --out /tmp/well"));
+    let shown = guest.output_of(&study("--path socket --path uring --study /tmp/well"));
     // A card that was never opened gets its interrupts by the study itself.
     assert!(!shown.contains("another program changed"), "{shown}");
     fresh.are_back(&guest);
@@ -52,7 +52,7 @@ fn is_restored_after_a_kill(guest: &CommandRunner) {
     let before = Cards::of(guest);
     let study = format!(
         "{BLOCK} --path socket --window 60s --cores sender=0,receiver=1,softirq=2 \
-         --set 'spread eth1 queues=1' --set 'rings eth1 rx=512' --out /tmp/killed"
+         --set 'spread eth1 queues=1' --set 'rings eth1 rx=512' --study /tmp/killed"
     );
     let killed = guest.output_of(&format!("{DOUBLE} killed /tmp/killed irq {study}"));
     assert!(killed.contains("signal: 9"), "{killed}");
@@ -72,17 +72,17 @@ fn is_restored_after_a_kill(guest: &CommandRunner) {
 /// stack copies.
 fn counts_of_frames_close(guest: &CommandRunner) {
     let frames = study("--unshared-link --workload packets");
-    guest.output_of(&format!("{frames} --path packet+packet-ring --out /tmp/frames"));
+    guest.output_of(&format!("{frames} --path packet+packet-ring --study /tmp/frames"));
     every_frame_has_a_place(guest, &frames);
     let generic = "--path packet+af-xdp:mode=generic";
-    let shown = guest.output_of(&format!("{frames}:rate=500 {generic} --out /tmp/generic"));
+    let shown = guest.output_of(&format!("{frames}:rate=500 {generic} --study /tmp/generic"));
     assert!(shown.contains("copies each frame") && !shown.contains("zero-copy"), "{shown}");
 }
 
 /// Frames that a ring of 64 has no room for are lost in the card, which may count none of them
 /// (QEMU's igb): they are between the two devices, and all are found.
 fn every_frame_has_a_place(guest: &CommandRunner, frames: &str) {
-    let small = "--path packet+packet-ring --set 'rings eth1 rx=64' --out /tmp/small";
+    let small = "--path packet+packet-ring --set 'rings eth1 rx=64' --study /tmp/small";
     guest.output_of(&format!("{frames} {small}"));
     let trials = guest.output_of(&format!("{DOUBLE} read /tmp/small/trials.jsonl"));
     let mut lost = 0;
@@ -127,7 +127,7 @@ pub(crate) fn try_features(
 ) {
     let features = FEATURES.iter().filter(|(feature, _)| feature.contains(only));
     for (number, (feature, arguments)) in features.enumerate() {
-        let line = format!("{} --out /tmp/{name}-{number}", study(arguments));
+        let line = format!("{} --study /tmp/{name}-{number}", study(arguments));
         println!("| {name} | {feature} | {} |", outcome(&guest.outcome_of(&line)));
     }
 }

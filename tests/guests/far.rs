@@ -26,7 +26,7 @@ fn a_delay_of_the_link_is_twice_in_a_round_trip() {
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (folder.path().join("far.toml"), folder.path().join("study"));
     std::fs::write(&file, EXPERIMENT).unwrap();
-    let output = bytepath(&["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    let output = bytepath(&["run", file.to_str().unwrap(), "--study", out.to_str().unwrap()]);
     let text = shown(&output);
     assert!(output.status.success(), "{text}");
     let study = load(&out).unwrap();

@@ -17,7 +17,7 @@ fn vhost_net_and_pktgen_lose_no_frame_that_is_not_named() {
     paths.iter().for_each(|path| words.extend(["--path", path]));
     words.extend(["--cores", "0,1,vhost=0", "--blocks", "1", "--warm-up", "100ms"]);
     words.extend(["--window", "500ms", "--meters", "threads", "--profile", "none"]);
-    words.extend(["--out", out.to_str().unwrap()]);
+    words.extend(["--study", out.to_str().unwrap()]);
     let output = bytepath(&words);
     let text = shown(&output);
     let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));

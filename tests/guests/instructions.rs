@@ -18,7 +18,7 @@ fn a_path_takes_the_same_instructions_in_every_boot() {
     let run = |out: &Path, more: &str| {
         let common = "run --testbed vm:count=instructions --workload rr --path socket \
                       --meters threads --profile none --warm-up 200ms";
-        let words = [common, more, "--out", out.to_str().unwrap()].join(" ");
+        let words = [common, more, "--study", out.to_str().unwrap()].join(" ");
         bytepath(&words.split_whitespace().collect::<Vec<_>>())
     };
     let output = run(&out, "--path uring --blocks 2 --window 700ms");

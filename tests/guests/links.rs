@@ -168,7 +168,7 @@ fn are_measured_where_they_are(guest: &CommandRunner) {
         guest.output_of(&format!(
             "/bin/bytepath run --sender 'exec:{IP} netns exec one' --receiver 'exec:{IP} netns exec two' \
              --path socket --blocks 1 --meters none --profile none --warm-up 200ms --window 400ms \
-             --out /tmp/over-{out}"
+             --study /tmp/over-{out}"
         ));
         for (host, card, _) in hosts {
             ip(guest, &format!("-n {host} link set {card} nomaster"));

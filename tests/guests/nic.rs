@@ -56,7 +56,7 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
         kernels.join(", ")
     );
     fs::write(&file, experiment).unwrap();
-    let words = ["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let words = ["run", file.to_str().unwrap(), "--study", out.to_str().unwrap()];
     let output = crate::guests::bytepath(&words);
     let text = shown(&output);
     // A stream that stood still is a failed trial (exit code 5).
@@ -121,7 +121,7 @@ fn spreads_flows_over_queues_and_names_overflows() {
         NARROW.join("', '")
     );
     fs::write(&file, experiment).unwrap();
-    let words = ["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let words = ["run", file.to_str().unwrap(), "--study", out.to_str().unwrap()];
     let output = crate::guests::bytepath(&words);
     let text = shown(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
@@ -183,7 +183,7 @@ fn the_battle_runs_whole_and_its_reports_have_the_chart() {
     let study = out.to_str().unwrap();
     let short = ["--blocks", "1", "--warm-up", "100ms", "--window", "300ms", "--profile", "none"];
     let file = file.to_str().unwrap();
-    let words = ["run", file, "--testbed", &bed, "--meters", "none", "--out", study];
+    let words = ["run", file, "--testbed", &bed, "--meters", "none", "--study", study];
     let output = bytepath(&[&words[..], &short].concat());
     let text = shown(&output);
     assert!(matches!(output.status.code(), Some(0 | 5)), "{text}");
@@ -263,7 +263,7 @@ fn restores_a_prepared_nic_after_its_study_was_killed() {
     let guest = CommandRunner::boot("debian:newest", &[], NicPair::named("zcnic")).unwrap();
     let study = "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1 --path zcrx \
                  --set 'channels zcnic1 combined=3' --set 'rings zcnic1 rx=256' \
-                 --meters none --profile none --warm-up 200ms --window 60s --out /tmp/study";
+                 --meters none --profile none --warm-up 200ms --window 60s --study /tmp/study";
     let killed = guest.output_of(&format!("{DOUBLE} killed /tmp/study \"flow\" {study}"));
     assert!(killed.contains("signal: 9"), "{killed}");
     let restored = guest.output_of("/bin/bytepath restore");
@@ -283,11 +283,11 @@ fn restores_a_prepared_nic_after_its_study_was_killed() {
     let study = "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1,ip=v6 \
                  --stream touch=verify --link nic:mtu=4168 --meters none --profile none --blocks 1";
     // Most of the area is held when it dies, in the middle of a stream.
-    let holds = "--path devmem:recycle-batch=8192 --warm-up 200ms --window 60s --out /tmp/held";
+    let holds = "--path devmem:recycle-batch=8192 --warm-up 200ms --window 60s --study /tmp/held";
     let killed = guest.output_of(&format!("{DOUBLE} killed /tmp/held \"flow\" {study} {holds}"));
     assert!(killed.contains("signal: 9"), "{killed}");
     guest.output_of("/bin/bytepath restore");
-    let again = "--path devmem --path zcrx --warm-up 200ms --window 500ms --out /tmp/v6";
+    let again = "--path devmem --path zcrx --warm-up 200ms --window 500ms --study /tmp/v6";
     let shown = guest.output_of(&format!("{study} {again}"));
     let labels = shown.lines().filter(|line| line.ends_with("zero-copy"));
     assert_eq!(labels.count(), 2, "{shown}");
@@ -302,7 +302,7 @@ fn by_a_context(guest: &CommandRunner) {
     guest.output_of(
         "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1 --path socket \
          --stream flows=8 --set 'feature zcnic1 rx-ntuple-filter=on' --meters nic --profile none \
-         --blocks 1 --warm-up 200ms --window 400ms --out /tmp/context",
+         --blocks 1 --warm-up 200ms --window 400ms --study /tmp/context",
     );
     let shown = guest.output_of("/bin/bytepath show /tmp/context --format csv");
     let packets = |queue: u32| -> f64 {

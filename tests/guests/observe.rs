@@ -63,7 +63,7 @@ fn a_wrong_ledger_is_reported(guest: &CommandRunner) {
 /// A study of bytepath's own: pipe pages at one end, mapped ones at the other.
 fn mapped_pages_are_not_copied(guest: &CommandRunner) {
     let study = "/bin/bytepath run --path splice+tcp-zerocopy-receive --blocks 1 --meters none \
-                 --profile none --warm-up 200ms --window 600ms --out /tmp/study";
+                 --profile none --warm-up 200ms --window 600ms --study /tmp/study";
     let words: Vec<String> = study.split_whitespace().map(str::to_owned).collect();
     let seen = watched(guest, &words);
     let (to_program, from_program) = counted(&seen);

@@ -31,7 +31,7 @@ fn back_pressure_keeps_frames_from_being_lost() {
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (folder.path().join("tap.toml"), folder.path().join("study"));
     std::fs::write(&file, EXPERIMENT).unwrap();
-    let output = bytepath(&["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    let output = bytepath(&["run", file.to_str().unwrap(), "--study", out.to_str().unwrap()]);
     let text = shown(&output);
     assert!(output.status.success(), "{text}");
     let study = load(&out).unwrap();

@@ -18,7 +18,7 @@ fn found(words: &[&str], paths: &[&str]) -> Vec<(Trial, Hops)> {
     let out = folder.path().join("study");
     let paths = paths.iter().flat_map(|path| ["--path", path]);
     let words = ["run"].iter().chain(words).chain(SHORT).copied().chain(paths);
-    let words: Vec<&str> = words.chain(["--out", out.to_str().unwrap()]).collect();
+    let words: Vec<&str> = words.chain(["--study", out.to_str().unwrap()]).collect();
     let text = shown(&bytepath(&words));
     let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
     let hops = |trial: Trial| {
@@ -82,7 +82,7 @@ fn a_guest_that_dies_while_it_takes_frames_fails_its_trial() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
     command.args(["run", "--testbed", "vm:host=sender", "--workload", "packets:count=100000000"]);
     command.args(["--link", "offload", "--path", "packet+packet", "--cores", "unpinned"]);
-    command.args(SHORT).arg("--out").arg(&out).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(SHORT).arg("--study").arg(&out).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(120);
     let guests = loop {

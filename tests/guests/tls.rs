@@ -26,7 +26,7 @@ fn every_path_that_can_is_encrypted_and_proven() {
             PATHS.join("', '")
         );
         fs::write(&file, experiment).unwrap();
-        let words = ["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+        let words = ["run", file.to_str().unwrap(), "--study", out.to_str().unwrap()];
         let text = shown(&bytepath(&words));
         if text.contains("there is no kernel") {
             skip!("{kernel} was not fetched");

@@ -75,7 +75,7 @@ fn a_guest_that_panics_in_a_trial_fails_it_with_its_last_words() {
         "none",
         "--meters",
         "none",
-        "--out",
+        "--study",
         out.to_str().unwrap(),
     ]);
     let text = shown(&output);
@@ -153,7 +153,7 @@ fn harmed(testbed: &str, more: &[&str], signal: Signal) -> (String, String) {
 /// then, and its first trial begins. Gives the study's process and the guest's.
 fn begun(arguments: &[&str], out: &Path) -> (Child, Pid) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-    command.arg("run").args(arguments).arg("--out").arg(out);
+    command.arg("run").args(arguments).arg("--study").arg(out);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(120);
     while !out.join("trials.jsonl").exists() {
@@ -181,7 +181,7 @@ fn refused(with: &str, source: &str, cmdline: &str) -> String {
     let out = folder.path().join("study");
     let mut words = vec!["run", "--testbed", with, "--kernel", kernel.trim_end()];
     words.extend_from_slice(TWO_TRIALS);
-    let output = bytepath(&[&words[..], &["--out", out.to_str().unwrap()]].concat());
+    let output = bytepath(&[&words[..], &["--study", out.to_str().unwrap()]].concat());
     let text = shown(&output);
     assert_eq!(output.status.code(), Some(5), "{text}");
     assert_eq!(leftovers(), []);

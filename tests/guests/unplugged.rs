@@ -162,7 +162,7 @@ impl<'g> Bench<'g> {
 
     /// The outcome of a study, and all that it printed, while something else is done.
     fn while_it_runs(&self, out: &str, work: impl FnOnce()) -> (i32, String) {
-        let line = format!("{} --out {out}", self.study);
+        let line = format!("{} --study {out}", self.study);
         std::thread::scope(|scope| {
             let study = scope.spawn(|| self.guest.outcome_of(&line));
             work();

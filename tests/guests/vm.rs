@@ -117,7 +117,7 @@ fn study_of_two(folder: &Path, kernels: [&str; 2], profile: &str) -> (Study, Str
     let out = folder.join("study");
     let began = Instant::now();
     let output =
-        bytepath(&["run", file.to_str().unwrap(), "--out", out.to_str().unwrap(), "--seed", "3"]);
+        bytepath(&["run", file.to_str().unwrap(), "--study", out.to_str().unwrap(), "--seed", "3"]);
     println!("a study of two kernels took {:.1} s", began.elapsed().as_secs_f64());
     let text = shown(&output);
     // On a busy machine an emulated stream may stall for a whole window, which is
@@ -216,7 +216,7 @@ fn a_kernel_comes_as_a_package() {
     let output = Command::new(env!("CARGO_BIN_EXE_bytepath"))
         .args(["run", "--testbed", "vm", "--path", "socket", "--kernel", &kernel])
         .args(["--blocks", "1", "--warm-up", "200ms", "--window", "400ms"])
-        .args(["--profile", "none", "--meters", "none", "--out", out.to_str().unwrap()])
+        .args(["--profile", "none", "--meters", "none", "--study", out.to_str().unwrap()])
         .env("XDG_CACHE_HOME", folder.path().join("cache"))
         .output()
         .unwrap();
@@ -317,7 +317,7 @@ fn names_a_missing_kernel() {
 fn verified_stream(testbed: &str, more: &[&str], out: &Path) -> Command {
     let mut words = vec!["run", "--testbed", testbed, "--path", "socket"];
     words.extend(["--stream", "touch=verify", "--blocks", "1"]);
-    words.extend(["--warm-up", "200ms", "--window", "500ms", "--out", out.to_str().unwrap()]);
+    words.extend(["--warm-up", "200ms", "--window", "500ms", "--study", out.to_str().unwrap()]);
     words.extend(more);
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
     command.args(words);

@@ -96,7 +96,7 @@ fn killed_in_the_middle_nothing_stays() {
     let out = folder.path().join("study");
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
     command.args(["run", "--testbed", bed, "--path", "socket", "--blocks", "1", "--window", "60s"]);
-    command.args(["--profile", "none", "--meters", "none", "--out"]).arg(&out);
+    command.args(["--profile", "none", "--meters", "none", "--study"]).arg(&out);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // The study's folder is there when the first trial begins; then there is an agent.
     let own = namespace(child.id()).unwrap();
@@ -189,7 +189,7 @@ fn measured(bed: &str, more: &[&str], out: &Path) -> Study {
 /// A study in which every trial succeeds.
 fn studied(words: &[&str], out: &Path) -> Study {
     let out = out.join("study");
-    let words = [&["run", "--out", out.to_str().unwrap()], words].concat();
+    let words = [&["run", "--study", out.to_str().unwrap()], words].concat();
     let output: Output = crate::guests::bytepath(&words);
     let text = shown(&output);
     assert!(output.status.success(), "{words:?}: {text}");

@@ -22,7 +22,7 @@ fn a_guest_receives_through_queues_without_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-    command.args(["run", "--testbed", "vm", "--out", out.to_str().unwrap()]);
+    command.args(["run", "--testbed", "vm", "--study", out.to_str().unwrap()]);
     command.args([
         "--blocks",
         "1",

@@ -149,7 +149,10 @@ a b [x] 1/2 3;alpha 1000001
 ",
         ),
     ] {
-        assert_eq!(profile(case, &["--to", "folded"]).1, expected, "{case}");
+        // The first line is what weights count.
+        let printed = profile(case, &["--to", "folded"]).1;
+        let (unit, stacks) = printed.split_once('\n').unwrap();
+        assert_eq!((unit, stacks), ("# weight=events event=cycles", expected), "{case}");
     }
 }
 

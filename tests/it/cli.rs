@@ -1,7 +1,7 @@
 //! The built binary, as a user meets it: help, wrong requests, exit codes.
 //! Nothing here raises a testbed.
 
-use crate::shared::bytepath;
+use crate::shared::{bytepath, commands};
 use assert_cmd::Command;
 
 /// Every wrong request: one line with cause and remedy, exit code 2.
@@ -71,8 +71,8 @@ fn short_names_do_what_the_long_ones_do() {
         assert_eq!(code, 0, "{stderr}");
         serde_json::from_str::<serde_json::Value>(&text).unwrap()
     };
-    let short = ["-P", "4", "-l", "64K", "-t", "2m", "-n", "3", "-o", "folder", "-q"];
-    let long = ["--time", "120s", "--blocks", "3", "--out", "folder"];
+    let short = ["-P", "4", "-l", "64K", "-t", "2m", "-n", "3", "--study", "folder", "-q"];
+    let long = ["--time", "120s", "--blocks", "3", "--study", "folder"];
     let found = plan(&short);
     assert_eq!(found, plan(&[&["--stream", "flows=4,message-size=64K"], &long[..]].concat()));
     assert_eq!(found, plan(&[&["--flows=4", "--message-size=65536"], &long[..]].concat()));
@@ -80,6 +80,23 @@ fn short_names_do_what_the_long_ones_do() {
     assert_eq!((&stream["flows"], &stream["message_size"]), (&4.into(), &65536.into()));
     assert_eq!(found["folder"], "folder");
     assert_eq!(plan(&["-P", "4", "--workload", "rr"])["cells"][0]["stream"]["flows"], 4);
+}
+
+/// `-o` is the report everywhere. What was the folder of a study once names the option that is now.
+#[test]
+fn a_report_has_a_suffix_and_a_folder_has_an_option() {
+    for (words, code, remedy) in [
+        (&["run", "--path", "socket", "--out", "folder"][..], 2, "with --study folder"),
+        (&["run", "--path", "socket", "-o", "report.doc"], 2, "suffixes .txt"),
+        (&["resume", "nothing", "-o", "folder"], 2, "with --study folder"),
+        (&["doctor", "-o", "report.html"], 2, "suffixes .txt, .json"),
+        (&["size", "--rate", "1G", "--rtt", "1ms", "-o", "x.html"], 2, "suffixes .txt, .json"),
+    ] {
+        let (exit, printed, stderr) = bytepath(words);
+        assert_eq!((exit, printed.as_str()), (code, ""), "{words:?}: {stderr}");
+        assert!(stderr.contains(remedy), "{words:?}: {stderr}");
+    }
+    assert!(!std::path::Path::new("folder").exists());
 }
 
 #[test]
@@ -94,6 +111,8 @@ fn help_has_examples_exit_codes_and_every_option() {
     let (_, short, _) = bytepath(&["run", "-h"]);
     assert!(short.contains("--window") && short.contains("--help"), "{short}");
     assert!(short.lines().count() < 40 && !short.contains("message-size="), "{short}");
+    let headings = ["\nWhat to run:\n", "\nWhere:\n", "\nHow long, and what counts:\n"];
+    assert!(headings.iter().all(|heading| short.contains(heading)), "{short}");
     for preset in bytepath::spec::PRESETS {
         assert!(help.contains(preset.summary.split(',').next().unwrap()), "{help}");
     }
@@ -102,11 +121,8 @@ fn help_has_examples_exit_codes_and_every_option() {
 /// What `-h` shows of an option is one line, and examples are left to `--help`.
 #[test]
 fn short_help_has_one_line_for_each_option() {
-    let (_, top, _) = bytepath(&["--help"]);
-    let commands = top.split_once("Commands:").unwrap().1.split_once("Options:").unwrap().0;
-    let commands = commands.lines().filter_map(|line| line.split_whitespace().next());
-    let fleet = ["fleet submit", "fleet status", "fleet collect"];
-    for command in commands.filter(|name| *name != "help").chain(fleet) {
+    let fleet = ["fleet submit", "fleet status", "fleet collect"].map(str::to_owned);
+    for command in commands().into_iter().chain(fleet) {
         let words: Vec<&str> = command.split(' ').collect();
         let (code, short, _) = bytepath(&[&words[..], &["-h"]].concat());
         let (_, long, _) = bytepath(&[&words[..], &["--help"]].concat());
@@ -159,6 +175,33 @@ fn colours_are_for_terminals_unless_requested() {
     // A name can still not steer a terminal.
     let (_, _, stderr) = bytepath(&["--color", "always", "show", "/a\x1b[2Jb"]);
     assert!(stderr.contains("/a\\u{1b}[2Jb"), "{stderr:?}");
+}
+
+/// No error has the words of Rust's standard library.
+#[test]
+fn errors_have_plain_words() {
+    for words in [
+        &["profile", "x", "--top", "many"][..],
+        &["profile", "x", "--top", ""],
+        &["run", "-n", "ten"],
+        &["run", "-n", "99999999999999999999"],
+        &["run", "--seed", "x"],
+        &["diff", "a", "b", "--threshold", "x"],
+        &["diff", "a", "b", "--width", "-1"],
+        &["size", "--rate", "1G", "--rtt", "1ms", "--mtu", "1.5"],
+        &["observe", "--pid", "iperf3"],
+        &["observe", "nosuchprogram"],
+        &["observe", "-p", "4194303"],
+        &["copy", "-n", "few"],
+        &["fleet", "submit", "x", "y", "--shards", "x"],
+        &["show", "/nowhere"],
+    ] {
+        let (code, printed, stderr) = bytepath(words);
+        assert!(code != 0 && printed.is_empty(), "{words:?}: {code} {printed}");
+        for library in ["digit", "found in string", "entity", "target type", "literal"] {
+            assert!(!stderr.contains(library), "{words:?}: {stderr}");
+        }
+    }
 }
 
 #[test]

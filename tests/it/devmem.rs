@@ -247,7 +247,7 @@ fn a_guest_of_a_new_kernel_lacks_nothing_but_a_nic() {
     std::fs::write(&file, experiment).unwrap();
     let out = folder.path().join("study");
     let output = Command::new(env!("CARGO_BIN_EXE_bytepath"))
-        .args(["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()])
+        .args(["run", file.to_str().unwrap(), "--study", out.to_str().unwrap()])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);

@@ -29,6 +29,29 @@ fn refused(arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
+/// The format follows from the name of the file, which has what would have been printed.
+#[test]
+fn a_difference_goes_to_a_file_whose_suffix_gives_the_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = |name: &str, more: &[&str]| {
+        let file = folder.path().join(name);
+        let out = ["baseline.txt", "affinity.txt", "-o", file.to_str().unwrap()];
+        assert!(printed(&[&out[..], more].concat()).is_empty());
+        fs::read_to_string(file).unwrap()
+    };
+    for (name, format) in [("d.txt", "text"), ("d.tsv", "tsv"), ("d.json", "json")] {
+        let expected = printed(&["baseline.txt", "affinity.txt", "--format", format]);
+        assert_eq!(written(name, &[]), expected);
+        assert_eq!(written("any", &["--format", format]), expected);
+    }
+    assert!(written("d.html", &[]).starts_with("<!DOCTYPE html>"));
+    assert!(written("d.svg", &[]).contains("<svg"));
+    let side_by_side = written("places", &["--side-by-side"]);
+    assert_eq!(side_by_side, printed(&["baseline.txt", "affinity.txt", "--side-by-side"]));
+    let (code, said) = refused(&["baseline.txt", "affinity.txt", "-o", "x.doc"]);
+    assert!(code == 2 && said.contains(".txt, .tsv, .html, .json, .svg"), "{said}");
+}
+
 fn savings() -> String {
     fs::read_to_string(PathBuf::from(PAIR).join("savings.txt")).unwrap()
 }
@@ -116,10 +139,10 @@ fn the_other_way_round_losses_are_shown() {
     let text = printed(&["affinity.txt", "baseline.txt", "--top", "2"]);
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[5].starts_with("all "), "{text}");
-    assert!(lines[6].starts_with("schedule ") && lines[6].contains(" -15817 "), "{text}");
-    assert!(lines[7].starts_with("poll_idle ") && lines[7].contains(" -49502 "), "{text}");
+    assert!(lines[6].starts_with("poll_idle ") && lines[6].contains(" +49502 "), "{text}");
+    assert!(lines[7].starts_with("schedule ") && lines[7].contains(" +15817 "), "{text}");
     assert!(lines[8].starts_with("66 more "), "{text}");
-    assert!(text.contains("appeared (only with): speedo_rx, eth_type_trans, "), "{text}");
+    assert!(text.contains("appeared (only after): speedo_rx, eth_type_trans, "), "{text}");
 }
 
 #[test]
@@ -141,7 +164,7 @@ fn sides_are_added_up_and_shares_do_not_change_by_it() {
     let twice = printed(&["baseline.txt,baseline.txt", "affinity.txt", "--format", "tsv"]);
     assert!(twice.contains("\npoll_idle\t72241\t243486\t171245\t"), "{twice}");
     let text = printed(&["baseline.txt,baseline.txt", "affinity.txt"]);
-    assert!(text.contains("2 profiles without and 1 with are added up unnormalised"), "{text}");
+    assert!(text.contains("2 profiles before and 1 after are added up unnormalised"), "{text}");
     let share = |before: &str| {
         let text = printed(&[before, "affinity.txt", "--per", "sample", "--format", "tsv"]);
         let row = text.lines().find(|row| row.starts_with("schedule\t")).unwrap().to_owned();
@@ -177,7 +200,7 @@ fn symptoms_are_reported_for_pasted_profiles() {
     );
     let after = pasted("after", "kpktgend_0;tun_net_xmit 60\nkpktgend_0;memset 20\n");
     let said = words(&printed(&[&before, &after]));
-    let line = "SRSO mitigation: without 20%, with 0% (srso_alias_safe_ret) every return";
+    let line = "SRSO mitigation: before 20%, after 0% (srso_alias_safe_ret) every return";
     assert!(said.contains(line) && said.contains("spec_rstack_overflow=off"), "{said}");
     let json = printed(&[&before, &after, "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();

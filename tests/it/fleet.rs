@@ -2,6 +2,7 @@
 //! their answers come to. `tests/lab/slurm.rs` asks the real ones.
 
 use crate::made_up;
+use crate::schema::assert_fits;
 use crate::shared::said;
 
 use assert_cmd::Command;
@@ -76,7 +77,7 @@ fn a_fleet_is_submitted_shown_submitted_again_and_collected() {
     fs::write(&experiment, "blocks = 3\nseed = 5\n[factors]\npath = 'socket'\n").unwrap();
     let (experiment, folder) = (experiment.to_str().unwrap(), cluster.path("fleet"));
     let fleet = folder.to_str().unwrap();
-    let submit = ["fleet", "submit", experiment, "--out", fleet, "--shards", "3"];
+    let submit = ["fleet", "submit", experiment, fleet, "--shards", "3"];
     let more = ["--partition", "p", "--sbatch=--time=30", "--addresses", "n1=10.1.1.1"];
     let (code, text, errors) = cluster.bytepath(&[&submit[..], &more].concat());
     assert_eq!(code, 0, "{errors}");
@@ -102,6 +103,8 @@ fn a_fleet_is_submitted_shown_submitted_again_and_collected() {
     assert_eq!(code, 125, "{text}{errors}");
     let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
     assert_eq!(lines[1][..4], ["0", "complete", "-", "35/35"], "{text}");
+    let (_, json, _) = cluster.bytepath(&["fleet", "status", fleet, "--json"]);
+    assert_fits("fleet", &serde_json::from_str(&json).unwrap());
     assert_eq!(lines[2][..4], ["1", "running", "n[0-1]", "14/35"], "{text}");
     assert_eq!(lines[3], ["2", "pending", "-", "0/6", "-", "Resources"], "{text}");
     let (code, _, errors) = cluster.bytepath(&submit);
@@ -116,7 +119,7 @@ fn a_fleet_is_submitted_shown_submitted_again_and_collected() {
     let (code, text, errors) = cluster.bytepath(&submit);
     assert!(code == 0 && text.starts_with("job 7: 2 shards"), "{text}{errors}");
     assert!(cluster.words().contains(&"--array=1,2".to_owned()), "{:?}", cluster.words());
-    let other = [&submit[..6], &["4"]].concat();
+    let other = [&submit[..5], &["4"]].concat();
     let (code, _, errors) = cluster.bytepath(&other);
     assert!(code == 2 && errors.contains("already holds a different fleet"), "{errors}");
 
@@ -144,7 +147,7 @@ fn a_shard_continues_on_its_own_nodes_and_begins_again_on_others() {
     fs::write(&experiment, "[factors]\npath = 'socket'\n").unwrap();
     let (experiment, folder) = (experiment.to_str().unwrap(), cluster.path("fleet"));
     let fleet = folder.to_str().unwrap();
-    let submit = ["fleet", "submit", experiment, "--out", fleet, "--shards", "1"];
+    let submit = ["fleet", "submit", experiment, fleet, "--shards", "1"];
     assert_eq!(cluster.bytepath(&submit).0, 0);
     let shard = || {
         let mut command = cluster.command();
@@ -182,7 +185,7 @@ fn what_cannot_become_a_fleet_is_refused_before_anything_is_submitted() {
     let (name, out) = (experiment.to_str().unwrap(), cluster.path("out"));
     let submit = |text: &str, more: &[&str]| {
         fs::write(&experiment, text).unwrap();
-        let words = ["fleet", "submit", name, "--out", out.to_str().unwrap(), "--shards", "2"];
+        let words = ["fleet", "submit", name, out.to_str().unwrap(), "--shards", "2"];
         let (code, _, errors) = cluster.bytepath(&[&words[..], more].concat());
         assert!(!cluster.path("sbatch.words").exists());
         (code, errors)

@@ -2,7 +2,7 @@
 //! INSTA_UPDATE=always blesses), that other programs read it, and that no study
 //! makes them print what they promise not to.
 
-use crate::{anything, made_up, rr, shared};
+use crate::{anything, frames, made_up, rr, shared};
 use bytepath_testing::skip;
 
 use anything::any_study;
@@ -11,6 +11,7 @@ use bytepath::record::{
 };
 use bytepath::report::{self, CATALOG, Style};
 use bytepath::spec::{self, CellRequest};
+use bytepath::stats::{Metric, Rules, analyse};
 use bytepath::study::path_spec;
 
 use bytepath::{meter, path};
@@ -22,6 +23,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 fn render(name: &str, study: &Study) -> Vec<u8> {
     shared::render(name, study, &Style::default())
@@ -221,17 +224,17 @@ fn the_command_requests_the_same_cells_again() {
 fn the_long_table_holds_every_value_of_every_trial() {
     let study = study();
     let rows = read_csv(&text("csv", &study));
-    let columns: Vec<&str> = report::columns().collect();
-    assert!(rows.iter().all(|r| r.len() == columns.len()));
+    assert!(rows.iter().all(|r| r.len() == report::columns().count()));
     for trial in &study.trials {
         let own: Vec<&Row> = rows
             .iter()
-            .filter(|r| r["order"] == trial.order.to_string() && r["cell"] == trial.cell.0)
+            .filter(|r| r["trial"] == (trial.order + 1).to_string() && r["cell"] == trial.cell.0)
             .collect();
         let first = own[0];
         assert_eq!((&*first["metric"], &*first["scope"]), ("throughput", "trial"));
         assert_eq!(first["value"].parse().ok(), trial.rate().map(|rate| rate * 8.0));
         assert_eq!(first["cell"], trial.cell.0);
+        assert_eq!(first["block"], (trial.block + 1).to_string());
         assert_eq!(first["status"] == "measured", trial.status == TrialStatus::Measured);
         assert_eq!(first["reason"].is_empty(), trial.status == TrialStatus::Measured);
         // Readings and series are there to the last bit.
@@ -242,6 +245,8 @@ fn the_long_table_holds_every_value_of_every_trial() {
             assert!(own.iter().any(|r| same(&r)), "{reading:?}");
         }
         let steps = trial.series.iter().flat_map(|s| &s.values).count();
+        let times = own.iter().map(|r| r["at"].as_str());
+        assert!(times.clone().all(|at| at.len() <= 4), "{:?}", times.collect::<Vec<_>>());
         assert_eq!(own.iter().filter(|r| !r["at"].is_empty()).count(), steps);
         for role in &trial.roles {
             let sum: f64 = ["copied", "not_copied", "discarded", "unknown"]
@@ -257,6 +262,62 @@ fn the_long_table_holds_every_value_of_every_trial() {
             assert_eq!(sum, role.ledger.delivered as f64);
         }
     }
+}
+
+/// A query that picks a metric by its name has values of one unit.
+#[test]
+fn a_metric_has_one_unit() {
+    let mut units: BTreeMap<String, String> = BTreeMap::new();
+    for study in [study(), rr::study(), frames::study()] {
+        for row in read_csv(&text("csv", &study)) {
+            let unit = units.entry(row["metric"].clone()).or_insert_with(|| row["unit"].clone());
+            assert_eq!(*unit, row["unit"], "{row:?}");
+        }
+    }
+    for (metric, unit) in [
+        ("throughput", "bit/s"),
+        ("flow.throughput.step", "bit/s"),
+        ("cpu_per_gib", "s/GiB"),
+        ("cpu_per_transaction", "s"),
+        ("transactions", "1/s"),
+    ] {
+        assert_eq!(units.get(metric).map(String::as_str), Some(unit), "{metric}");
+    }
+}
+
+/// A row per cell, with the figures of the report.
+#[test]
+fn the_summary_has_a_row_per_cell() {
+    let study = study();
+    let analysis = analyse(&study, &Rules::default());
+    let rows = read_csv(&text("summary-csv", &study));
+    assert_eq!(rows.len(), analysis.rows.len());
+    let number = |text: &String| text.parse::<f64>().ok();
+    for (row, cell) in rows.iter().zip(&analysis.rows) {
+        assert_eq!(row.len(), report::summary_columns().count());
+        assert_eq!(row["cell"], cell.cell.0);
+        assert_eq!(number(&row["rate"]), cell.rate.map(|rate| rate.mean * 8.0));
+        assert_eq!(number(&row["cpu"]), cell.cpu_per_unit.map(|cpu| cpu.mean));
+        for (metric, name) in [(Metric::Rate, "rate"), (Metric::Cpu, "cpu")] {
+            let effect = cell.effect(metric);
+            let interval = effect.and_then(|effect| effect.interval);
+            let of = |suffix: &str| number(&row[&format!("{name}_{suffix}")]);
+            assert_eq!(of("ratio"), effect.map(|effect| effect.ratio));
+            assert_eq!(
+                [of("low"), of("high")],
+                [interval.map(|i| i.low), interval.map(|i| i.high)]
+            );
+            let word = cell.comparison(metric).map_or("", |c| c.verdict.word());
+            assert_eq!(row[&format!("{name}_verdict")], word);
+        }
+    }
+    let splice = rows.iter().find(|row| row["cell"] == "splice").unwrap();
+    assert_eq!(
+        [&*splice["rate_verdict"], &*splice["rate_unit"], &*splice["unit"]],
+        ["FASTER", "bit/s", "GiB"]
+    );
+    let exchanges = read_csv(&text("summary-csv", &rr::study()));
+    assert!(exchanges.iter().any(|row| row["p99_verdict"] == "LOWER LATENCY"));
 }
 
 #[test]
@@ -307,7 +368,11 @@ fn same(field: &Field, text: &str) -> bool {
     match field {
         Field::Null => text.is_empty(),
         Field::Str(s) => visible(s) == text,
-        Field::Long(n) | Field::TimestampMillis(n) => Ok(*n) == text.parse(),
+        Field::Long(n) => Ok(*n) == text.parse(),
+        Field::TimestampMillis(n) => {
+            let at = OffsetDateTime::parse(text, &Rfc3339).unwrap();
+            at.unix_timestamp_nanos() == i128::from(*n) * 1_000_000
+        }
         Field::Double(n) => Ok(*n) == text.parse(),
         Field::Bool(flag) => flag.to_string() == text,
         other => panic!("{other:?} is not a type of the long table"),
@@ -315,9 +380,14 @@ fn same(field: &Field, text: &str) -> bool {
 }
 
 fn assert_same_table(study: &Study) {
-    let csv_text = text("csv", study);
+    assert_same(study, ["csv", "parquet"]);
+    assert_same(study, ["summary-csv", "summary-parquet"]);
+}
+
+fn assert_same(study: &Study, [csv, parquet]: [&str; 2]) {
+    let csv_text = text(csv, study);
     let mut lines = csv::Reader::from_reader(csv_text.as_bytes());
-    let rows = read_parquet(&render("parquet", study));
+    let rows = read_parquet(&render(parquet, study));
     assert_eq!(lines.records().count(), rows.len());
     let mut lines = csv::Reader::from_reader(csv_text.as_bytes());
     for (line, row) in lines.records().map(Result::unwrap).zip(&rows) {
@@ -392,12 +462,12 @@ fn exchanges_have_a_rate_a_cost_and_a_latency() {
     );
 }
 
-/// A Python that has pandas and pyarrow: the one that `make test` prepares, or
+/// A Python that has pandas, pyarrow and DuckDB: the one that `make test` prepares, or
 /// the one of the system.
 fn python() -> Option<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/python/bin/python");
     [own, PathBuf::from("python3")].into_iter().find(|python| {
-        let check = Command::new(python).args(["-c", "import pandas, pyarrow"]).output();
+        let check = Command::new(python).args(["-c", "import pandas, pyarrow, duckdb"]).output();
         check.is_ok_and(|output| output.status.success())
     })
 }
@@ -405,7 +475,7 @@ fn python() -> Option<PathBuf> {
 #[test]
 fn pandas_reads_the_same_from_parquet_and_csv() {
     let Some(python) = python() else {
-        skip!("no python with pandas, pyarrow");
+        skip!("no python with pandas, pyarrow, duckdb");
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -434,6 +504,52 @@ print(t.groupby("cell").value.mean()["socket"])
     assert!((mean / 1e9 - 28.04).abs() < 1e-6, "{mean}");
 }
 
+/// The examples of the document, one after the other in a folder with a study.
+#[test]
+fn the_examples_of_the_document_run() {
+    let document = include_str!("../../docs/reference/formats.md");
+    let folder = tempfile::tempdir().unwrap();
+    write_study(&folder.path().join("bytepath-studies/20260102-030405"), &study());
+    let program = Path::new(env!("CARGO_BIN_EXE_bytepath")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let python = python();
+    let has_jq = Command::new("jq").arg("--version").output().is_ok();
+    let blocks = document.split("```").skip(1).step_by(2).map(|b| b.split_once('\n').unwrap());
+    let mut languages = BTreeMap::new();
+    for (language, code) in blocks {
+        *languages.entry(language).or_insert(0) += 1;
+        let mut command = match (language, &python) {
+            ("sh", _) if code.contains("jq ") && !has_jq => {
+                skip!("no jq");
+                continue;
+            }
+            ("sh", _) => Command::new("sh"),
+            (_, None) => {
+                skip!("no python with pandas, pyarrow, duckdb");
+                continue;
+            }
+            (_, Some(python)) => Command::new(python),
+        };
+        let query = "import duckdb, sys; print(duckdb.sql(sys.argv[1]))";
+        match language {
+            "sh" => command.args(["-euc", code]),
+            "python" => command.args(["-c", code]),
+            "sql" => command.args(["-c", query, code]),
+            other => panic!("examples in {other} are not run"),
+        };
+        let output = command.current_dir(folder.path()).env("PATH", &path).output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{code}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(code.contains("-o ") || printed.contains("splice"), "{code}{printed}");
+    }
+    assert_eq!(languages, BTreeMap::from([("python", 2), ("sh", 2), ("sql", 2)]));
+}
+
+fn write_study(folder: &Path, study: &Study) {
+    let mut writer = bytepath::study::StudyWriter::create(folder, &study.header).unwrap();
+    study.trials.iter().for_each(|trial| writer.append(std::slice::from_ref(trial)).unwrap());
+}
+
 #[test]
 fn the_same_study_gives_the_same_bytes_in_every_format() {
     for report in CATALOG {
@@ -442,7 +558,7 @@ fn the_same_study_gives_the_same_bytes_in_every_format() {
             let written = || shared::render(name, &study(), &style);
             assert!(written() == written(), "{name}, {style:?}");
         }
-        assert_eq!(report.binary, name == "parquet");
+        assert_eq!(report.binary, name.ends_with("parquet"));
     }
 }
 
@@ -451,15 +567,16 @@ fn a_report_goes_to_a_file_whose_name_tells_the_format() {
     let folder = tempfile::tempdir().unwrap();
     let study_folder = folder.path().join("study");
     let study = study();
-    let writer = bytepath::study::StudyWriter::create(&study_folder, &study.header);
-    let mut writer = writer.unwrap();
-    study.trials.iter().for_each(|trial| writer.append(std::slice::from_ref(trial)).unwrap());
+    write_study(&study_folder, &study);
     let show = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
         command.arg("show").arg(&study_folder).args(arguments).current_dir(folder.path());
         command.output().unwrap()
     };
-    for report in CATALOG.iter().filter(|r| r.extension != "txt") {
+    let by_suffix = |r: &&&report::Report| {
+        report::find_by_extension(r.extension).is_some_and(|first| first.name == r.name)
+    };
+    for report in CATALOG.iter().filter(by_suffix).filter(|r| r.extension != "txt") {
         let file = format!("report.{}", report.extension);
         // The second time replaces the first.
         for _ in 0..2 {
@@ -498,8 +615,15 @@ fn the_document_names_every_format_and_every_column() {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/formats.md"),
     )
     .unwrap();
-    let names = CATALOG.iter().map(|r| r.name).chain(report::columns());
-    for name in names.chain(["evidence", "call", "thread", "flow", "link", "machine", "cpu"]) {
+    let figure = |name: String| {
+        let suffixes = ["_ratio", "_low", "_high", "_verdict"];
+        let figure = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
+        figure.map_or(name.clone(), str::to_owned)
+    };
+    let columns = report::columns().chain(report::summary_columns().map(figure));
+    let names = CATALOG.iter().map(|r| r.name.to_owned()).chain(columns);
+    let scopes = ["evidence", "call", "thread", "flow", "link", "machine", "cpu"];
+    for name in names.chain(scopes.map(str::to_owned)) {
         assert!(text.contains(&format!("`{name}`")), "docs/reference/formats.md lacks `{name}`");
     }
     let tables = [study(), rr::study()].map(|study| read_csv(&self::text("csv", &study)));

@@ -166,9 +166,9 @@ fn the_page_says_what_the_study_says() {
     ] {
         assert!(said.contains(part), "{part} is missing");
     }
-    // The verdicts come before the figures, the hosts last.
+    // The figures come before the verdicts in words, the hosts last.
     let at = |part: &str| said.find(part).unwrap_or_else(|| panic!("{part} is missing"));
-    assert!(at("Verdicts, against socket") < at("Each dot is one trial"));
+    assert!(at("Each dot is one trial") < at("Every comparison in words"));
     assert!(at("the smallest to the largest transfer") < at("Settings of"));
     // Every trial that ran is a dot with its own words.
     let dots = parsed.tags.iter().filter(|t| t.attributes.get("class").is_some_and(|c| c == "dot"));

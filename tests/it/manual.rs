@@ -1,20 +1,9 @@
 //! What a package installs beside the program, as the program writes it, and what it says of its
 //! build.
 
-use crate::shared::bytepath;
+use crate::shared::{bytepath, commands};
 use std::fs;
 use std::process::Command;
-
-/// The commands that the help lists.
-fn commands() -> Vec<String> {
-    let (_, help, _) = bytepath(&["--help"]);
-    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    let names = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-    let names = names.map(|line| line.split_whitespace().next().unwrap().to_owned());
-    let names: Vec<String> = names.filter(|name| name != "help").collect();
-    assert!(names.len() > 15 && names.contains(&"observe".to_owned()), "{names:?}");
-    names
-}
 
 #[test]
 fn the_version_is_short_or_has_commit_target_and_compiler() {
@@ -40,6 +29,59 @@ fn completions_know_every_command() {
         assert!(script.contains("dry-run") && script.contains("bytepath"), "{shell}");
     }
     assert_eq!(bytepath(&["completions", "cmd"]).0, 2);
+}
+
+/// Names that options take, and studies where an argument is to come.
+#[test]
+fn completions_know_values() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("bytepath-studies/20260102-030405")).unwrap();
+    let script = folder.path().join("bytepath.bash");
+    fs::write(&script, bytepath(&["completions", "bash"]).1).unwrap();
+    let completed = |words: &[&str]| {
+        let (word, before) = (words[words.len() - 1], words[words.len() - 2]);
+        let text = format!(
+            "source {}; COMP_WORDS=({}); COMP_CWORD={}; \
+             _bytepath_studies bytepath '{word}' '{before}'; echo \"${{COMPREPLY[@]}}\"",
+            script.display(),
+            words.iter().map(|word| format!("'{word}' ")).collect::<String>(),
+            words.len() - 1,
+        );
+        let bash = Command::new("bash").args(["-c", &text]).current_dir(folder.path()).output();
+        String::from_utf8(bash.unwrap().stdout).unwrap()
+    };
+    for (words, offered) in [
+        (&["bytepath", "run", "--path", ""][..], "splice"),
+        (&["bytepath", "run", "--path", "sen"], "sendfile"),
+        (&["bytepath", "run", "--link", ""], "big-tcp"),
+        (&["bytepath", "run", "--workload", "r"], "rr"),
+        (&["bytepath", "show", ""], "bytepath-studies/20260102-030405"),
+        (&["bytepath", "show", "2026"], "bytepath-studies/20260102-030405"),
+        (&["bytepath", "show", "--f"], "--format"),
+        (&["bytepath", "compare", "x", ""], "bytepath-studies/20260102-030405"),
+    ] {
+        let completed = completed(words);
+        let all: Vec<&str> = completed.split_whitespace().collect();
+        assert!(all.contains(&offered), "{words:?}: {completed}");
+    }
+    let fish = bytepath(&["completions", "fish"]).1;
+    assert!(fish.contains("splice") && fish.contains("bytepath-studies/*"), "{fish}");
+}
+
+/// Each command is in a group of the help.
+#[test]
+fn the_help_lists_every_command() {
+    let (_, script, _) = bytepath(&["completions", "fish"]);
+    let lists = script
+        .lines()
+        .find(|line| line.contains("__fish_bytepath_needs_command\" -f -a"))
+        .is_some();
+    assert!(lists, "{script}");
+    for line in script.lines().filter(|line| line.contains("needs_command\" -f -a \"")) {
+        let name = line.split("-a \"").nth(1).unwrap().split('"').next().unwrap();
+        let known = commands();
+        assert!(["help", "agent"].contains(&name) || known.iter().any(|c| c == name), "{name}");
+    }
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn two_pairs_become_one_study_with_the_spread_between_them() {
     }
     let (first, second) = (write(&a, &path("one")), write(&b, &path("two")));
     let out = path("all").display().to_string();
-    let (code, _, errors) = bytepath(&["merge", &first, &second, "--out", &out]);
+    let (code, _, errors) = bytepath(&["merge", &first, &second, "--study", &out]);
     assert_eq!(code, 0, "{errors}");
 
     let merged = load(&path("all")).unwrap();
@@ -111,11 +111,11 @@ fn two_pairs_become_one_study_with_the_spread_between_them() {
     assert_eq!(splice["comparisons"][0]["pairs"]["pairs"], 2);
 
     // It is complete as it is.
-    let (code, _, errors) = bytepath(&["merge", &out, &first, "--out", &format!("{out}2")]);
+    let (code, _, errors) = bytepath(&["merge", &out, &first, "--study", &format!("{out}2")]);
     assert!(code == 2 && errors.contains("was merged already"), "{errors}");
     let (code, _, errors) = bytepath(&["resume", &out]);
     assert!(code == 2 && errors.contains("was merged from several"), "{errors}");
-    let (code, _, errors) = bytepath(&["merge", &first, &second, "--out", &out]);
+    let (code, _, errors) = bytepath(&["merge", &first, &second, "--study", &out]);
     assert!(code == 6 && errors.contains("is not empty"), "{errors}");
 }
 
@@ -128,7 +128,7 @@ fn what_is_another_experiment_or_another_machine_is_refused() {
         let mut study = shard(2, 1.0);
         change(&mut study);
         let second = write(&study, &folder.path().join(name));
-        let words = ["merge", &first, &second, "--out", out.to_str().unwrap()];
+        let words = ["merge", &first, &second, "--study", out.to_str().unwrap()];
         let (code, _, errors) = bytepath(&[&words[..], more].concat());
         assert!(more.is_empty() || code == 0, "{errors}");
         assert!(!more.is_empty() || (code == 2 && !out.exists()), "{name}: {code} {errors}");

@@ -124,7 +124,7 @@ fn a_difference_has_a_page_with_flame_graphs() {
             "less after the change",
             "_copy_to_iter",
             "Flame graph:",
-            "saved",
+            "change",
         ],
     );
     let graphs = parsed.data["flames"]["graphs"].as_array().unwrap();

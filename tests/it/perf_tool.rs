@@ -75,6 +75,16 @@ fn every_print_of_one_recording_has_the_same_shares_or_is_refused() {
         let known = read(folder.path(), "known.script", &script.stdout).unwrap();
         let itself = profile(&data).unwrap();
         assert_eq!((itself.samples, itself.total), (known.samples, known.total), "{name}");
+        // This host has recorded it, so its functions have their names, but for other names of the
+        // same address.
+        let is_named = |function: &str| !function.starts_with("0x") && function != "[unknown]";
+        let named = known.shares.iter().filter(|(function, _)| is_named(function));
+        let same = |(function, share): (&String, &f64)| {
+            share.min(itself.shares.get(function).copied().unwrap_or_default())
+        };
+        let of: f64 = named.clone().map(|(_, share)| share).sum();
+        let same: f64 = named.map(same).sum();
+        assert!(of > 0.3 && same > 0.7 * of, "{name}: {same} of {of}: {:?}", itself.shares);
         for fields in FIELDS {
             let print = perf(&["script", "-F", fields]);
             if print.status.success() && !print.stdout.is_empty() {

@@ -2,6 +2,7 @@
 //! known beforehand, and on the running one as far as it has such things.
 
 use crate::machines::{Machine, meter, value};
+use crate::schema::assert_fits;
 use bytepath::host::survey;
 use bytepath::meter::{self, Context, Output};
 use bytepath::record::{Facts, Power, PowerSource, Rest, Scope, Support, Unit};
@@ -236,7 +237,7 @@ fn study(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
         "none",
         "--seed",
         "7",
-        "--out",
+        "--study",
         &folder,
     ];
     bytepath(&[&common[..], more].concat())
@@ -317,6 +318,7 @@ fn a_log_with_another_clock_is_aligned_with_a_study() {
     assert!(flat.contains(&source), "{text}");
     let kept: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(folder.join("power.json")).unwrap()).unwrap();
+    assert_fits("power", &kept);
     let offset = kept["offset"].as_f64().unwrap();
     assert!((offset - 3602.5).abs() < 0.06, "{offset}");
     assert!((kept["rest"].as_f64().unwrap() - 100.0).abs() < 0.5, "{kept}");

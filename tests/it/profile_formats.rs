@@ -234,7 +234,9 @@ fn inferno_folds_the_same() {
     let sorted = |text: Vec<u8>| {
         let text = String::from_utf8(text).unwrap();
         let stack = |line: &str| line.split_once(';').unwrap().1.to_owned();
-        let mut lines: Vec<String> = text.lines().map(stack).collect();
+        // Ours begin with what weights count.
+        let lines = text.lines().filter(|line| !line.starts_with("# "));
+        let mut lines: Vec<String> = lines.map(stack).collect();
         lines.sort();
         lines
     };
@@ -388,6 +390,54 @@ fn the_command_shows_owners() {
     assert!(!page.contains('\u{1b}'), "{page:?}");
 }
 
+/// What another host has recorded has no names here: that, and what to type, is said first.
+#[test]
+fn addresses_of_another_host_are_named_as_such() {
+    let file = data().join("chains.perf.data");
+    for arguments in [vec!["profile"], vec!["diff", "-o", "/dev/null", "--format", "text"]] {
+        let sides = if arguments[0] == "diff" { 2 } else { 1 };
+        let mut command = bytepath();
+        command.args(&arguments).args(std::iter::repeat_n(&file, sides));
+        let (code, _, stderr) = said(&mut command);
+        assert_eq!(code, 0, "{stderr}");
+        let lines: Vec<&str> = stderr.lines().collect();
+        assert_eq!(lines.len(), sides, "{stderr}");
+        for line in lines {
+            assert!(line.starts_with("bytepath: functions without a name: "), "{stderr}");
+            assert!(
+                line.contains("the kernel (build id ") && line.contains("this host's is"),
+                "{line}"
+            );
+            assert!(
+                line.contains("perf script -i ") && line.contains("chains.perf.data"),
+                "{line}"
+            );
+        }
+    }
+}
+
+/// Folded stacks of time are of time again, and as many samples.
+#[test]
+fn folded_stacks_keep_their_unit() {
+    let folder = tempfile::tempdir().unwrap();
+    let folded = folder.path().join("chains.folded");
+    let write = |input: &std::path::Path| {
+        let (code, _, stderr) = said(bytepath().arg("profile").arg(input).arg("-o").arg(&folded));
+        assert_eq!(code, 0, "{stderr}");
+    };
+    write(&data().join("chains.script"));
+    let text = std::fs::read_to_string(&folded).unwrap();
+    assert!(text.starts_with("# weight=nanoseconds period="), "{text}");
+    let known = read("chains.script");
+    let again = import::read("again", &mut text.as_bytes()).unwrap();
+    assert_eq!(again.header.weight, known.header.weight);
+    assert_eq!(again.header.event, known.header.event);
+    assert!((again.total() / known.total() - 1.0).abs() < 1e-9);
+    assert_eq!(again.count(), known.count());
+    let (_, printed, _) = said(bytepath().arg("diff").arg(&folded).arg(&folded));
+    assert!(printed.starts_with("CPU-s by function"), "{printed}");
+}
+
 #[test]
 fn the_command_converts() {
     let folder = tempfile::tempdir().unwrap();
@@ -435,14 +485,27 @@ fn the_command_refuses_with_a_reason() {
 fn a_terminal_is_spared_binary() {
     let file = data().join("chains.script");
     let (program, file) = (env!("CARGO_BIN_EXE_bytepath"), file.display());
-    let line = format!("'{program}' profile '{file}' --to pprof");
-    match Command::new("script").args(["-qec", &line, "/dev/null"]).output() {
-        Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert_eq!(output.status.code(), Some(2), "{said}");
-            assert!(said.contains("to a terminal") && said.contains("--out FILE.pb.gz"));
-        }
-        Err(_) => skip!("no script(1)"),
+    for (words, suffix) in [
+        (format!("profile '{file}' --to pprof"), "pb.gz"),
+        (format!("profile '{file}' --to svg"), "svg"),
+        (format!("diff '{file}' '{file}' --format html"), "html"),
+        (format!("diff '{file}' '{file}' --explain html"), "html"),
+        (format!("diff '{file}' '{file}' --format svg"), "svg"),
+        ("observe --format html true".to_owned(), "html"),
+        ("show nothing --format html".to_owned(), "html"),
+        ("show nothing --format parquet".to_owned(), "parquet"),
+        ("run --path socket --format html".to_owned(), "html"),
+        ("resume nothing --format parquet".to_owned(), "parquet"),
+    ] {
+        let line = format!("'{program}' {words}");
+        let Ok(output) = Command::new("script").args(["-qec", &line, "/dev/null"]).output() else {
+            skip!("no script(1)");
+            return;
+        };
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{words}: {said}");
+        let remedy = format!("-o FILE.{suffix}");
+        assert!(said.contains("to a terminal") && said.contains(&remedy), "{words}: {said}");
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{made_up, profiles, rr};
 
 use bytepath::profile::export::PPROF;
 use bytepath::record::{Restoration, RestorationRow, SettingRecord, SettingValue};
-use bytepath::study::HostsAfter;
+use bytepath::study::{HostsAfter, StudyWriter};
 use serde_json::{Map, Value, json};
 use std::fs;
 use std::process::Command;
@@ -54,6 +54,9 @@ fn every_record_of_a_study_fits_its_schema() {
         }],
     };
     check(&schema("hosts-after"), &serde_json::to_value(&after).unwrap()).unwrap();
+    let restored =
+        json!({"format": "bytepath-restoration", "schema": 1, "settings": after.settings});
+    check(&schema("restoration"), &restored).unwrap();
 
     // What is not a record does not pass.
     let mut wrong = serde_json::to_value(&study.trials[0]).unwrap();
@@ -157,6 +160,68 @@ fn what_diff_prints_fits_its_schema() {
     assert!(check(&explanation, &printed(&pair, &["--json"])).is_err());
 }
 
+/// Each document that a command prints, besides those above.
+#[test]
+fn what_commands_print_fits_its_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, study) in [("made-up", made_up::study()), ("rr", rr::study())] {
+        let mut writer = StudyWriter::create(&folder.path().join(name), &study.header).unwrap();
+        study.trials.iter().for_each(|trial| writer.append(std::slice::from_ref(trial)).unwrap());
+    }
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
+    let profile = format!("profile {data}/affinity-2002/baseline.txt");
+    let advise = format!("advise {data}/observations/made-up.json made-up");
+    let mut tested = Vec::new();
+    for (document, command) in [
+        ("plan", "run --path socket --dry-run"),
+        ("analysis", "show made-up"),
+        ("analysis", "show rr"),
+        ("comparison", "compare made-up"),
+        ("comparison", "compare made-up made-up --fail-if *.rate\u{a0}slower\u{a0}2%"),
+        ("published", "compare published:battle"),
+        ("published", "compare published:battle made-up"),
+        ("published-works", "compare published:"),
+        ("history", "history ."),
+        ("advice", &advise),
+        ("profile-summary", &profile),
+        ("copy", "copy --engine cpu --size 64K -n 2 --time 10ms"),
+        ("size", "size --rate 1G --rtt 1ms"),
+        ("doctor", "doctor"),
+        ("paths", "paths"),
+        ("meters", "meters"),
+        ("settings", "settings quiet"),
+        ("setting-names", "settings"),
+        ("journal", "restore --show"),
+    ] {
+        let words =
+            command.split(' ').map(|word| word.replace('\u{a0}', " ")).chain(["--json".into()]);
+        let mut bytepath = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        bytepath.args(words).current_dir(folder.path());
+        let output = bytepath.output().unwrap();
+        let printed = serde_json::from_slice(&output.stdout);
+        let printed: Value = printed.unwrap_or_else(|e| {
+            panic!("{command}: {e}: {}", String::from_utf8_lossy(&output.stderr))
+        });
+        let fits = check(&schema(document), &printed);
+        fits.unwrap_or_else(|wrong| panic!("{command}: {wrong}"));
+        tested.push(document);
+    }
+    // Those of this file, and of fleet.rs and power.rs.
+    let elsewhere = "experiment study trial hosts hosts-after power observation diff counters \
+                     explanation restoration fleet";
+    let output = Command::new(env!("CARGO_BIN_EXE_bytepath")).arg("schema").output().unwrap();
+    let list = String::from_utf8(output.stdout).unwrap();
+    let listed = list.lines().skip(1).filter(|line| !line.starts_with("    "));
+    let listed: Vec<&str> = listed.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(listed.len() > 20, "{list}");
+    for document in listed {
+        assert!(
+            tested.contains(&document) || elsewhere.contains(document),
+            "{document} is not tested"
+        );
+    }
+}
+
 #[test]
 fn counters_side_by_side_fit_their_schema() {
     let folder = tempfile::tempdir().unwrap();
@@ -189,6 +254,11 @@ fn schema(subject: &str) -> Value {
     let output = command.args(["schema", subject]).output().unwrap();
     assert!(output.status.success());
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What a command printed is what `bytepath schema` says of it.
+pub fn assert_fits(document: &str, printed: &Value) {
+    check(&schema(document), printed).unwrap_or_else(|wrong| panic!("{document}: {wrong}"));
 }
 
 /// Checks a value by the part of JSON Schema that our schemas use. An unknown

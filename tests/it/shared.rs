@@ -17,6 +17,17 @@ pub fn said(command: &mut Command) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
+/// The commands that the help lists, but `help`.
+pub fn commands() -> Vec<String> {
+    let (_, help, _) = bytepath(&["--help"]);
+    let list = help.split_once("\nUsage:").unwrap().1.split_once("\nOptions:").unwrap().0;
+    let names = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names = names.map(|line| line.split_whitespace().next().unwrap().to_owned());
+    let names: Vec<String> = names.filter(|name| name != "help").collect();
+    assert!(names.len() > 20 && names.contains(&"observe".to_owned()), "{help}");
+    names
+}
+
 /// The text with every run of blanks as one, so that line breaks do not matter.
 pub fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")

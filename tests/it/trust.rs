@@ -160,7 +160,7 @@ fn a_fleet_takes_no_command_of_others() {
         .experiment("power = 'command=p.sh'\nblocks = 2\n[factors]\npath = ['socket', 'splice']\n");
     let out = place.folder.path().join("fleet");
     let out = out.to_str().unwrap();
-    let (code, _, errors) = bytepath(&["fleet", "submit", &file, "--shards", "1", "--out", out]);
+    let (code, _, errors) = bytepath(&["fleet", "submit", &file, out, "--shards", "1"]);
     assert_eq!(code, 4, "{errors}");
     assert!(errors.contains("would make you run p.sh"), "{errors}");
     assert!(!Path::new(out).exists(), "nothing was written");

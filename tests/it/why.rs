@@ -78,7 +78,12 @@ fn a_mail_has_what_perf_stat_prints_and_it_is_read_back() {
     }
     // 2.66 M packets in each trial.
     assert!(words(&mail).contains("# each packet: task-clock 602 ns, "), "{mail}");
-    let wanted = ReadOptions { format: Some("perf-stat"), table: Some(1), times: Times::LeftOut };
+    let wanted = ReadOptions {
+        format: Some("perf-stat"),
+        table: Some(1),
+        times: Times::LeftOut,
+        symbols: false,
+    };
     let Content::Counts(counts) = open("mail", wanted, &mut mail.as_bytes()).unwrap() else {
         panic!("{mail}");
     };
@@ -107,8 +112,12 @@ fn blocks_of_counters_have_titles_that_differ() {
     assert_eq!(names.len(), titles.len(), "{titles:#?}");
     assert!(mail.lines().all(|line| line.len() <= 72), "{mail}");
     for number in 1..=6 {
-        let one =
-            ReadOptions { format: Some("perf-stat"), table: Some(number), times: Times::LeftOut };
+        let one = ReadOptions {
+            format: Some("perf-stat"),
+            table: Some(number),
+            times: Times::LeftOut,
+            symbols: false,
+        };
         open("mail", one, &mut mail.as_bytes()).unwrap();
     }
 }

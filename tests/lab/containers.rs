@@ -36,7 +36,7 @@ fn inside_containers() {
         let mut command = bytepath(&["run", "--path", "socket", "--path", "splice"]);
         command.args(["--sender", &sender.host(), "--receiver", &receiver.host()]);
         command.args(["--stream", &format!("congestion={congestion}"), "--blocks", "1"]);
-        command.args(["--window", "300ms", "--profile", "none", "--out"]).arg(&out);
+        command.args(["--window", "300ms", "--profile", "none", "--study"]).arg(&out);
         command.output().unwrap()
     };
     let output = study("reno");

@@ -171,7 +171,7 @@ fn without_root_the_same_paths_run() {
     std::fs::copy(env!("CARGO_BIN_EXE_bytepath"), &program).unwrap();
     let command = |out: &Path| {
         let mut command = Command::new(&program);
-        command.args(["run", "--stream", "touch=verify", "--out"]).arg(out).args(SHORT);
+        command.args(["run", "--stream", "touch=verify", "--study"]).arg(out).args(SHORT);
         command.args(MEASURABLE.iter().flat_map(|path| ["--path", path]));
         command.uid(65534).gid(65534).current_dir(&home);
         command
@@ -181,6 +181,18 @@ fn without_root_the_same_paths_run() {
         let refused = "cpu: times by kind come from ticks and are not exact: ";
         assert!(trial.warnings.iter().any(|w| w.contains(refused)), "{:?}", trial.warnings);
     }
+}
+
+/// `-o` is the report of `run`, as of every command.
+#[test]
+fn a_study_leaves_its_report_in_a_file() {
+    let _shared = shared();
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("report.html");
+    let words = ["--path", "socket", "--blocks", "1", "-o", page.to_str().unwrap()];
+    let (_, output) = run_steady(folder.path(), |out| bytepath(out, &words));
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(std::fs::read_to_string(page).unwrap().starts_with("<!DOCTYPE html>"));
 }
 
 #[test]
@@ -333,7 +345,7 @@ fn run_steady(folder: &Path, command: impl Fn(&Path) -> Command) -> (Study, Outp
 
 fn bytepath(out: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-    command.arg("run").arg("--out").arg(out);
+    command.arg("run").arg("--study").arg(out);
     let given = |flag: &str| arguments.contains(&flag);
     for pair in SHORT.chunks(2).filter(|pair| !given(pair[0])) {
         command.args(pair);

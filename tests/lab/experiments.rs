@@ -90,7 +90,7 @@ fn small_experiments_run_for_real() {
         let file = root().join("experiments").join(format!("{name}.toml"));
         let out = folder.path().join(name);
         let (code, _, stderr) =
-            bytepath(&[&["run", text(&file), "--out", text(&out)], TINY].concat());
+            bytepath(&[&["run", text(&file), "--study", text(&out)], TINY].concat());
         assert_eq!(code, 0, "{name}: {stderr}");
         let study = load(&out).unwrap();
         assert_eq!(study.header.schedule.blocks, 1, "what flags say is recorded as resolved");
@@ -124,7 +124,8 @@ fn unavailable_cells_are_rows_with_a_reason() {
         "[factors]\npath = ['socket', 'zcrx']\nhw-gro = [false, true]\ncongestion = ['reno', 'nonsense']\ncores = ['none', '0,4095']\n",
     );
     let out = folder.path().join("study");
-    let (code, _, stderr) = bytepath(&[&["run", text(&file), "--out", text(&out)], TINY].concat());
+    let (code, _, stderr) =
+        bytepath(&[&["run", text(&file), "--study", text(&out)], TINY].concat());
     assert_eq!(code, 0, "{stderr}");
     let study = load(&out).unwrap();
     assert_eq!(study.trials.len(), 17);
@@ -157,7 +158,7 @@ fn a_baseline_that_cannot_run_is_an_error() {
         "path = 'socket'\ncongestion = 'nonsense'",
     ] {
         let file = write(folder.path(), &format!("[factors]\n{factors}\n"));
-        let (code, _, stderr) = bytepath(&["run", text(&file), "--out", text(&out)]);
+        let (code, _, stderr) = bytepath(&["run", text(&file), "--study", text(&out)]);
         assert!([2, 3].contains(&code), "{factors}: {code} {stderr}");
         assert!(!out.exists(), "{factors}");
     }
@@ -172,7 +173,7 @@ fn a_study_that_was_killed_continues_to_the_same_set_of_trials() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), LONG);
     let out = folder.path().join("study");
-    let mut running = Running::start(&mut command(&["run", text(&file), "--out", text(&out)]));
+    let mut running = Running::start(&mut command(&["run", text(&file), "--study", text(&out)]));
     running.wait_for("[  3/9]");
     // One study has one writer.
     let (code, _, stderr) = bytepath(&["resume", text(&out)]);
@@ -205,7 +206,7 @@ fn a_sliced_study_continues_with_the_block_that_was_lost() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), &LONG.replace("'trials'", "'slices:100ms'"));
     let out = folder.path().join("study");
-    let mut running = Running::start(&mut command(&["run", text(&file), "--out", text(&out)]));
+    let mut running = Running::start(&mut command(&["run", text(&file), "--study", text(&out)]));
     running.wait_for("[  3/9]");
     running.kill();
     let finished = load(&out).unwrap().trials.len();
@@ -221,7 +222,7 @@ fn ctrl_c_prints_how_to_resume() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), LONG);
     let out = folder.path().join("study");
-    let mut running = Running::start(&mut command(&["run", text(&file), "--out", text(&out)]));
+    let mut running = Running::start(&mut command(&["run", text(&file), "--study", text(&out)]));
     running.wait_for("[  1/9]");
     running.signal(libc::SIGINT);
     running.wait_for("bytepath resume");
@@ -237,7 +238,7 @@ fn a_study_continues_only_where_it_was_begun() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), LONG);
     let out = folder.path().join("study");
-    let (code, _, stderr) = bytepath(&["run", text(&file), "--out", text(&out)]);
+    let (code, _, stderr) = bytepath(&["run", text(&file), "--study", text(&out)]);
     assert_ended(code, &stderr);
     let trials = out.join("trials.jsonl");
     let whole = std::fs::read_to_string(&trials).unwrap();
@@ -281,7 +282,7 @@ fn a_stopping_rule_ends_a_study_and_says_what_it_saved() {
                  window = '300ms'\nmeters = 'none'\n[factors]\npath = ['socket', 'uring']\n";
     let file = write(folder.path(), first);
     let out = folder.path().join("study");
-    let (code, _, stderr) = bytepath(&["run", text(&file), "--out", text(&out)]);
+    let (code, _, stderr) = bytepath(&["run", text(&file), "--study", text(&out)]);
     assert_ended(code, &stderr);
     more_blocks(&out, 1, 16, "within = 50.0\nat-least = 4");
     let (code, stdout, stderr) = bytepath(&["resume", text(&out)]);
@@ -326,7 +327,7 @@ fn a_study_that_its_rule_had_ended_is_complete() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), &LONG.replace("'200ms'", "'100ms'"));
     let out = folder.path().join("study");
-    let (code, _, stderr) = bytepath(&["run", text(&file), "--out", text(&out)]);
+    let (code, _, stderr) = bytepath(&["run", text(&file), "--study", text(&out)]);
     assert_ended(code, &stderr);
     more_blocks(&out, 3, 40, "within = 0.01\nat-least = 3");
     // Three blocks that agree to a part in a thousand.
@@ -441,7 +442,7 @@ fn what_cannot_run_is_known_before_it_is_run() {
         cores = ['0,0', '0,4000', 'none,vhost=0']
     ";
     std::fs::write(&file, experiment).unwrap();
-    let (code, _, errors) = bytepath(&["run", text(&file), "--out", text(&out), "--quiet"]);
+    let (code, _, errors) = bytepath(&["run", text(&file), "--study", text(&out), "--quiet"]);
     assert_eq!(code, 0, "{errors}");
     let study = load(&out).unwrap();
     let refused = study.trials.iter().filter_map(|trial| match &trial.status {
@@ -473,7 +474,7 @@ fn what_cannot_run_is_known_before_it_is_run() {
     // What is requested by name must run.
     let named = ["run", "--path", "socket", "--link", "wire:hw-gro=on", "--blocks", "1", "--quiet"];
     let (code, _, errors) =
-        bytepath(&[&named[..], &["--out", text(&dir.path().join("no"))]].concat());
+        bytepath(&[&named[..], &["--study", text(&dir.path().join("no"))]].concat());
     assert!(code != 0 && errors.contains("no hardware GRO"), "{errors}");
     let (dry, plan, said) = bytepath(&[&named[..], &["--dry-run"]].concat());
     assert_eq!((dry, said), (code, errors));
@@ -495,7 +496,7 @@ fn inside_a_namespace_without_settings() {
     mount_read_only("/proc/sys/vm");
     mount_read_only("/sys/kernel/mm");
     let arguments = [&["run", "--path", "socket", "--settings", "battle-of-zcs"], TINY].concat();
-    let (code, _, errors) = bytepath(&[&arguments[..], &["--out", text(&out)]].concat());
+    let (code, _, errors) = bytepath(&[&arguments[..], &["--study", text(&out)]].concat());
     assert_eq!(code, 0, "{errors}");
     let study = load(&out).unwrap();
     // A busy machine may reject what ran.
@@ -525,7 +526,7 @@ fn what_a_probe_refuses_is_tried_on_request() {
     let run = |name: &str, flags: &[&str]| {
         let out = dir.path().join(name);
         let arguments =
-            ["run", "--path", "socket", "--path", "devmem", "--quiet", "--out", text(&out)];
+            ["run", "--path", "socket", "--path", "devmem", "--quiet", "--study", text(&out)];
         let (code, _, errors) = bytepath(&[&arguments[..], TINY, flags].concat());
         (code, errors, load(&out).ok())
     };

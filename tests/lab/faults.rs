@@ -101,7 +101,7 @@ fn a_limit_on_namespaces_is_a_lack_of_permission() {
                   exec \"$0\" \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "--pid", "--fork", "sh", "-c", script]);
-    command.args([env!("CARGO_BIN_EXE_bytepath"), "run", "--path", "socket", "--out"]);
+    command.args([env!("CARGO_BIN_EXE_bytepath"), "run", "--path", "socket", "--study"]);
     command.arg(dir.path().join("study")).env("BYTEPATH_STATE", dir.path());
     let output = match command.output() {
         Err(e) => return skip!("no unshare(1): {e}"),

@@ -41,7 +41,7 @@ fn study(
         "--cores",
         "unpinned",
     ]);
-    words.extend(["--profile", "none", "--meters", "threads", "--out", out.to_str().unwrap()]);
+    words.extend(["--profile", "none", "--meters", "threads", "--study", out.to_str().unwrap()]);
     words.extend(more);
     let output = bytepath(&words);
     let text = shown(&output);
@@ -133,7 +133,7 @@ fn refuses_impossible_generators_before_the_study() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("study");
     let run = |words: &[&str]| {
-        let short = ["--blocks", "1", "--window", "200ms", "--out", out.to_str().unwrap()];
+        let short = ["--blocks", "1", "--window", "200ms", "--study", out.to_str().unwrap()];
         let output = bytepath(&[&["run", "--workload"][..], words, &short].concat());
         assert!(!output.status.success(), "{words:?}: {}", shown(&output));
         shown(&output)
@@ -182,7 +182,7 @@ fn a_host_without_the_modules_reports_which() {
         }
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("study");
-        let words = ["run", "--workload", "packets", "--link", "tap", "--path", path, "--out"];
+        let words = ["run", "--workload", "packets", "--link", "tap", "--path", path, "--study"];
         let output = bytepath(&[&words[..], &[out.to_str().unwrap()]].concat());
         let text = shown(&output).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(!output.status.success() && text.contains(remedy), "{path}: {text}");

@@ -58,7 +58,7 @@ fn inside_each_cell_has_its_link() {
     assert_eq!(hosts[1].mtu("to-sender"), 1500, "nothing was set");
 
     let out = dir.path().join("study");
-    let mut run = bytepath(&["run", file.to_str().unwrap(), "--testbed", &testbed, "--out"]);
+    let mut run = bytepath(&["run", file.to_str().unwrap(), "--testbed", &testbed, "--study"]);
     let output = run.arg(&out).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
 
@@ -95,7 +95,7 @@ fn inside_each_cell_has_its_link() {
         ("netns", "given:mtu=9000", "makes its link, which is not 'given'"),
     ] {
         let mut other = bytepath(&["run", "--path", "socket", "--link", link, "--testbed", bed]);
-        let other = other.args(["--blocks", "1", "--out"]).arg(dir.path().join("no")).output();
+        let other = other.args(["--blocks", "1", "--study"]).arg(dir.path().join("no")).output();
         let other = other.unwrap();
         assert!(!other.status.success());
         assert!(text(&other).contains(said), "{}", text(&other));

@@ -44,7 +44,7 @@ fn reads_a_fake_gpu_and_keeps_it_awake() {
     fs::write(&file, experiment).unwrap();
     let held = folder.path().join("held");
     let mut run = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-    run.arg("run").arg(&file).arg("--out").arg(&out);
+    run.arg("run").arg(&file).arg("--study").arg(&out);
     run.env("LD_LIBRARY_PATH", folder.path()).env("MADE_UP_GPU", &held);
     run.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let run = run.spawn().unwrap();

@@ -110,7 +110,7 @@ impl Host {
         let mut command = self.command();
         command.args(["run", "--path", "socket", "--warm-up", "0", "--profile", "none"]);
         command.args(["--blocks", blocks, "--window", window, "--design", "trials"]);
-        command.args(["--meters", "none", "--out", name]);
+        command.args(["--meters", "none", "--study", name]);
         for line in lines {
             command.args(["--set", line]);
         }

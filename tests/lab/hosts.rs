@@ -32,7 +32,7 @@ fn inside_hosts_run_a_study() {
     let mut run = bytepath(&["run", "--path", "socket", "--testbed", &testbed, "--set", set]);
     run.args(["--cores", "unpinned", "--blocks", "2", "--warm-up", "0", "--window", "300ms"]);
     let profile = "all:trials=1,window=300ms,rate=199";
-    run.args(["--design", "trials", "--profile", profile, "--out"]).arg(&out);
+    run.args(["--design", "trials", "--profile", profile, "--study"]).arg(&out);
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
 
     // While it runs, the journal of the sender's host says what was set there.
@@ -87,7 +87,7 @@ fn inside_hosts_run_a_study() {
     // The controller is killed: the host restores what was set by itself.
     let mut killed = bytepath(&["run", "--path", "socket", "--testbed", &testbed, "--set", set]);
     killed.args(["--cores", "unpinned", "--blocks", "9", "--window", "2s", "--profile", "none"]);
-    killed.args(["--design", "trials", "--out"]).arg(dir.path().join("killed"));
+    killed.args(["--design", "trials", "--study"]).arg(dir.path().join("killed"));
     let mut killed = killed.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     await_that("the sender has a journal", || {
         fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"done\""))
@@ -101,7 +101,7 @@ fn inside_hosts_run_a_study() {
     let out = dir.path().join("lost");
     let mut lost = bytepath(&["run", "--path", "socket", "--testbed", &testbed, "--set", set]);
     lost.args(["--cores", "unpinned", "--blocks", "9", "--window", "2s", "--profile", "none"]);
-    lost.args(["--design", "trials", "--out"]).arg(&out);
+    lost.args(["--design", "trials", "--study"]).arg(&out);
     let mut lost = lost.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     await_that("the sender has a journal", || {
         fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"done\""))
@@ -117,7 +117,7 @@ fn inside_hosts_run_a_study() {
     assert_eq!((hosts[0].mtu("to-receiver"), journal.exists()), (1500, false));
 
     // A link that already exists is not another one because a cell requests it.
-    let other = ["--link", "nic:mtu=9000", "--blocks", "1", "--profile", "none", "--out"];
+    let other = ["--link", "nic:mtu=9000", "--blocks", "1", "--profile", "none", "--study"];
     let mut refused = bytepath(&["run", "--path", "socket", "--testbed", &testbed]);
     let refused = refused.args(other).arg(dir.path().join("refused")).output().unwrap();
     assert!(!refused.status.success());
@@ -125,7 +125,7 @@ fn inside_hosts_run_a_study() {
 
     // What is started is not a shell.
     let mut wrong = bytepath(&["run", "--path", "socket", "--receiver", "exec:/bin/echo"]);
-    let wrong = wrong.arg("--out").arg(dir.path().join("wrong")).output().unwrap();
+    let wrong = wrong.arg("--study").arg(dir.path().join("wrong")).output().unwrap();
     assert!(!wrong.status.success());
     assert!(text(&wrong).contains("no shell started on exec:/bin/echo"), "{}", text(&wrong));
 }

@@ -67,7 +67,7 @@ fn study(words: &[&str], again_and_again: impl Fn(&Running)) -> Study {
     let out = folder.path().join("study");
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
     command.args(["run", "--path", "socket", "--warm-up", "0", "--profile", "none"]);
-    command.args(["--blocks", "1", "--window", "1500ms", "--out"]).arg(&out).args(words);
+    command.args(["--blocks", "1", "--window", "1500ms", "--study"]).arg(&out).args(words);
     let mut running = Running::start(command.process_group(0));
     while running.0.try_wait().unwrap().is_none() {
         again_and_again(&running);

@@ -52,7 +52,7 @@ fn a_terminal_shows_what_was_measured_so_far() {
 /// All that a study in this folder wrote to a terminal of 100 columns and 30 lines; none where
 /// there is no script(1).
 fn on_a_terminal(folder: &Path, name: &str, options: &[&str]) -> Option<String> {
-    let run = [env!("CARGO_BIN_EXE_bytepath"), "run", "--out", name];
+    let run = [env!("CARGO_BIN_EXE_bytepath"), "run", "--study", name];
     let words = run.iter().chain(STUDY).chain(options).copied();
     let line = format!("stty cols 100 rows 30; {}", shlex::try_join(words).unwrap());
     let mut command = Command::new("script");

@@ -269,7 +269,7 @@ fn mapped_bytes_are_those_that_the_program_knows_of() {
     let program = env!("CARGO_BIN_EXE_bytepath");
     let words = [program, "run", "--path", "splice+tcp-zerocopy-receive", "--blocks", "1"]
         .into_iter()
-        .chain(["--warm-up", "100ms", "--window", "300ms", "--out", study.to_str().unwrap()])
+        .chain(["--warm-up", "100ms", "--window", "300ms", "--study", study.to_str().unwrap()])
         .map(String::from);
     let (seen, output) = watched(&["--count", "task-storage"], &words.collect::<Vec<_>>());
     if seen.ending != Ending::Code(0) {

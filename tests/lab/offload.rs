@@ -24,7 +24,7 @@ fn run(senders: &[&str], arguments: &[&str]) -> Vec<Trial> {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-    command.arg("run").arg("--out").arg(&out);
+    command.arg("run").arg("--study").arg(&out);
     command.args(senders.iter().map(|sender| format!("--path={sender}+socket")));
     command.args(["--blocks=1", "--warm-up=100ms", "--window=300ms", "--design=trials"]);
     command.args(["--profile=none", "--cores=unpinned"]).args(arguments);

@@ -20,7 +20,7 @@ const SHORT: &[&str] =
 
 pub fn command(out: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-    command.arg("run").arg("--out").arg(out).args(SHORT).args(arguments);
+    command.arg("run").arg("--study").arg(out).args(SHORT).args(arguments);
     if !arguments.iter().any(|argument| argument.starts_with("--meters")) {
         command.arg("--meters=none");
     }
@@ -162,7 +162,7 @@ fn counters_sleeps_and_profiles_of_both_ends_explain_the_rate() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-    command.arg("run").arg("--out").arg(&out).args([
+    command.arg("run").arg("--study").arg(&out).args([
         "--workload=packets",
         "--path=packet+tap",
         "--path=packet:bypass=on+tap",

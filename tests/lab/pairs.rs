@@ -32,7 +32,7 @@ fn inside_blocks_are_shared_out() {
         let mut run = bytepath(&["run", "--path", "socket", "--pairs", "a,b", "--cores"]);
         run.args(["unpinned", "--warm-up", "0", "--window", "200ms", "--design", "trials"]);
         run.args(["--profile", "none", "--details", "--blocks", blocks]).args(more);
-        run.arg("--inventory").arg(&inventory).arg("--out").arg(dir.path().join(name));
+        run.arg("--inventory").arg(&inventory).arg("--study").arg(dir.path().join(name));
         let output = run.output().unwrap();
         assert!(output.status.success(), "{}", text(&output));
         output

@@ -109,7 +109,8 @@ fn places_io_uring_workers_or_reports_that_there_are_none() {
     let trial = run(&cell("uring", "wire", "two-cores,io-wq=receiver"));
     assert!(trial.rate().unwrap() > 0.0);
     let (code, text, _) = bytepath(&[
-        &["run", "--path", "socket", "--cores", "one-core,io-wq=sender", "--out", &out("io-wq")][..],
+        &["run", "--path", "socket", "--cores", "one-core,io-wq=sender", "--study", &out("io-wq")]
+            [..],
         SHORT,
     ]);
     assert_eq!(code, 0, "{text}");
@@ -135,7 +136,7 @@ fn refuses_impossible_placements_with_the_reason() {
             continue;
         }
         let (code, text, error) = bytepath(&[
-            &["run", "--path", "socket", "--cores", cores, "--link", link, "--out", &out("no")][..],
+            &["run", "--path", "socket", "--cores", cores, "--link", link, "--study", &out("no")][..],
             SHORT,
         ]);
         assert_ne!(code, 0, "{cores}: {text}");

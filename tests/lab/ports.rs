@@ -83,7 +83,7 @@ fn inside_two_ports_stream_and_come_back() {
                       link = ['nic', 'wire:mtu=9000']\ntouch = 'verify'\n\
                       message-size = '64K'\nread-size = '64K'\n";
     fs::write(&file, experiment).unwrap();
-    let run = machine.bytepath(&["run", "ports.toml", "--out", "study"]);
+    let run = machine.bytepath(&["run", "ports.toml", "--study", "study"]);
     let said = text(&run);
     assert!(said.contains("set: loan pa: here -> lent"), "{said}");
     assert!(said.contains("restored: 2 settings of the host"), "{said}");
@@ -390,7 +390,7 @@ fn inside_ports_that_are_lost() {
         let mut command = machine.command();
         command.args(["run", "--testbed", testbed, "--path", "socket", "--profile", "none"]);
         command.args(["--meters", "none", "--blocks", "2", "--warm-up", "0", "--window", "1s"]);
-        let study = command.args(["--out", name]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let study = command.args(["--study", name]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let study = study.spawn().unwrap();
         machine.await_trials(name, 1);
         let namespace = machine.dir.path().join("state/lent/pb");
@@ -563,7 +563,7 @@ impl Machine {
         let mut command = self.command();
         command.args(["run", "--testbed", testbed, "--path", "socket", "--profile", "none"]);
         command.args(["--meters", "none", "--blocks", "3", "--warm-up", "0", "--window", "500ms"]);
-        command.args(["--out", name]);
+        command.args(["--study", name]);
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 

@@ -57,7 +57,7 @@ fn inside_two_meters() {
     let testbed = format!("hosts:sender={sender},receiver={receiver}");
     let mut run = bytepath(&["run", "--path", "socket", "--testbed", &testbed, "--power", &power]);
     run.args(["--cores", "unpinned", "--blocks", "3", "--warm-up", "200ms", "--window", "600ms"]);
-    let run = run.args(["--design", "trials", "--profile", "none", "--out"]).arg(&out);
+    let run = run.args(["--design", "trials", "--profile", "none", "--study"]).arg(&out);
     let output = run.output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
 

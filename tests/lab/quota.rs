@@ -64,7 +64,7 @@ fn a_cpu_quota_is_found_and_rejects_the_trials_that_it_throttled() {
         "100ms",
         "--profile",
         "none",
-        "--out",
+        "--study",
         out.to_str().unwrap(),
     ]);
     let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {printed}"));

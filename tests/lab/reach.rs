@@ -275,7 +275,7 @@ impl Lab {
         );
         let mut run = bytepath(&["run", "--path", "socket", "--testbed", &testbed]);
         run.args(["--cores", "unpinned", "--blocks", "1", "--warm-up", "0", "--window", "300ms"]);
-        run.args(["--design", "trials", "--profile", "none", "--out"]).arg(self.out());
+        run.args(["--design", "trials", "--profile", "none", "--study"]).arg(self.out());
         run.output().unwrap()
     }
 

@@ -299,7 +299,7 @@ fn inside_two_journals() {
     };
     let who = format!("another bytepath (process {}) is changing settings", study.0.id());
     let quick = ["run", "--path", "socket", "--blocks", "1", "--window", "100ms", "--warm-up", "0"];
-    let set = ["--profile", "none", "--set", "mtu set0 3000", "--out", "second"];
+    let set = ["--profile", "none", "--set", "mtu set0 3000", "--study", "second"];
     let second = elsewhere(&[&quick[..], &set].concat());
     assert_eq!(second.status.code(), Some(6), "{}", text(&second));
     assert!(text(&second).contains(&who), "{}", text(&second));

@@ -30,7 +30,7 @@ fn unavailable() -> bool {
         skip!("{reason}");
         return true;
     }
-    match meter::sample_price(None, 0, &Roots::real()) {
+    match meter::sample_price(None, 0, meter::SAMPLE_TURN, &Roots::real()) {
         Ok(_) => false,
         Err(fault) => {
             assert!(

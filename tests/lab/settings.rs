@@ -49,7 +49,7 @@ fn inside_settings_are_a_factor() {
     fs::write(&file, experiment).unwrap();
     let out = dir.path().join("study");
     let run = Command::new(env!("CARGO_BIN_EXE_bytepath"))
-        .args(["run".as_ref(), file.as_os_str(), "--out".as_ref(), out.as_os_str()])
+        .args(["run".as_ref(), file.as_os_str(), "--study".as_ref(), out.as_os_str()])
         .output()
         .unwrap();
     assert!(run.status.success(), "{}", text(&run));

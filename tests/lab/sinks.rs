@@ -241,7 +241,7 @@ fn inside_a_tap_without_permission() {
     fs::copy(env!("CARGO_BIN_EXE_bytepath"), &program).unwrap();
     let out = home.path().join("study");
     let mut command = Command::new(&program);
-    command.args(["run", "--workload=packets", "--path=packet+tap", "--link=tap", "--out"]);
+    command.args(["run", "--workload=packets", "--path=packet+tap", "--link=tap", "--study"]);
     let nobody = command.arg(&out).uid(65_534).gid(65_534).current_dir(home.path());
     let (code, _, stderr) = said(nobody);
     assert_ne!(code, 0, "{stderr}");

@@ -46,8 +46,7 @@ fn inside_a_fleet_runs() {
     let (experiment, fleet) = (experiment.to_str().unwrap(), dir.path().join("fleet"));
     let folder = fleet.to_str().unwrap();
 
-    let words =
-        ["fleet", "submit", experiment, "--out", folder, "--shards", "2", "--partition", "main"];
+    let words = ["fleet", "submit", experiment, folder, "--shards", "2", "--partition", "main"];
     let submitted = bytepath(&words);
     assert!(submitted.status.success(), "{}", text(&submitted));
     let printed = text(&submitted);
@@ -106,7 +105,7 @@ fn inside_a_fleet_runs() {
         assert!(study.remarks.iter().any(|r| r.starts_with(&resumed)), "{:?}", study.remarks);
     }
     let near = dir.path().join("embedded");
-    let embedded = bytepath(&["run", experiment, "--out", near.to_str().unwrap()]);
+    let embedded = bytepath(&["run", experiment, "--study", near.to_str().unwrap()]);
     // A busy machine may leave nothing to compare.
     assert!(matches!(embedded.status.code(), Some(0 | 5)), "{}", text(&embedded));
     assert_shaped_like_embedded(&study, &load(&near).unwrap());

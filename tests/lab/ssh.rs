@@ -41,7 +41,7 @@ fn inside_a_study_over_ssh() {
     let near = lab.dir.path().join("embedded");
     let mut embedded = bytepath(&["run", "--path", "socket", "--cores", "unpinned"]);
     embedded.args(["--design", "trials", "--blocks", "2", "--window", "300ms", "--warm-up", "0"]);
-    let embedded = embedded.args(["--profile", "none", "--out"]).arg(&near).output().unwrap();
+    let embedded = embedded.args(["--profile", "none", "--study"]).arg(&near).output().unwrap();
     // A busy machine may leave nothing to compare.
     assert!(matches!(embedded.status.code(), Some(0 | 5)), "{}", text(&embedded));
     assert_shaped_like_embedded(&study, &load(&near).unwrap());
@@ -291,7 +291,7 @@ impl Lab {
         }
         all.extend(options);
         let mut command = self.command(&all);
-        command.arg("--out").arg(out).stderr(Stdio::piped());
+        command.arg("--study").arg(out).stderr(Stdio::piped());
         command
     }
 
@@ -437,7 +437,7 @@ mod timing {
         assert!(output.status.success(), "{}", text(&output));
         let mut run = bytepath(&["run", "--path", "socket", "--cores", "unpinned"]);
         run.args(["--design", "trials", "--profile", "none"]).args(times);
-        let output = run.arg("--out").arg(&near).output().unwrap();
+        let output = run.arg("--study").arg(&near).output().unwrap();
         assert!(output.status.success(), "{}", text(&output));
         let (far, near) = (between_trials(&far), between_trials(&near));
         println!("a trial takes {far:.3} s over ssh and {near:.3} s in the embedded testbed");

@@ -107,7 +107,7 @@ fn a_fifo_without_its_other_end_keeps_no_process() {
     let fifo = fifo(&name("fifo")).to_owned();
     let out = name("study").to_str().unwrap().to_owned();
     let csv = format!("csv={fifo}");
-    let run = ["run", "--path", "socket", "--profile", "none", "--out", &out];
+    let run = ["run", "--path", "socket", "--profile", "none", "--study", &out];
     let kernel = format!("k={fifo}");
     for (arguments, why) in [
         ([&run[..], &["--power", &csv]].concat(), "it is not a regular file (Fifo)"),
@@ -150,7 +150,7 @@ fn a_package_that_does_not_unpack_ends_with_the_command() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
     command.args(["run", "--path", "socket", "--testbed", "vm", "--profile", "none"]);
     command.arg("--kernel").arg(format!("k={}", name("kernel.deb").display()));
-    command.arg("--out").arg(name("study")).env("PATH", path).env("STARTED", name("started"));
+    command.arg("--study").arg(name("study")).env("PATH", path).env("STARTED", name("started"));
     command.env("XDG_CACHE_HOME", name("cache"));
     let mut running = Running::start(&mut command);
     let started = || fs::read_to_string(name("started")).is_ok_and(|text| text.ends_with('\n'));

@@ -97,7 +97,7 @@ fn run(words: &[&str], out: &Path) -> Output {
     let short =
         "--blocks 1 --warm-up 100ms --window 300ms --meters none --profile none --design trials";
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-    command.arg("run").args(words).args(short.split(' ')).arg("--out").arg(out).output().unwrap()
+    command.arg("run").args(words).args(short.split(' ')).arg("--study").arg(out).output().unwrap()
 }
 
 fn measured(out: &Path, text: &str) -> Study {

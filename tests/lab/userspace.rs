@@ -26,7 +26,7 @@ fn run(path: &str, arguments: &[&str]) -> Trial {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-    command.arg("run").arg("--out").arg(&out).args(["--path", path, "--stream=touch=verify"]);
+    command.arg("run").arg("--study").arg(&out).args(["--path", path, "--stream=touch=verify"]);
     command.args(["--blocks=1", "--warm-up=50ms", "--window=300ms", "--design=trials"]);
     command.args(["--meters=none", "--profile=none", "--cores=unpinned"]).args(arguments);
     let (code, _, stderr) = said(&mut command);
@@ -127,7 +127,7 @@ fn refuses_unsupported_requests_before_the_study() {
     ] {
         let out = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-        command.args(["run", "--path=userspace+socket", "--blocks=1", "--out"]);
+        command.args(["run", "--path=userspace+socket", "--blocks=1", "--study"]);
         let (code, _, stderr) = said(command.arg(out.path().join("study")).args(arguments));
         assert_ne!(code, 0, "{arguments:?}");
         assert!(stderr.contains(words), "{arguments:?}: {stderr}");

@@ -8,10 +8,11 @@
 //! then at most alpha, however the comparisons depend on each other (they do:
 //! they share the baseline). No claim is lost that Bonferroni would allow.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What the rule makes of one p-value.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Adjusted {
     /// The p-value by itself.
     pub p: f64,

@@ -54,5 +54,5 @@ pub use power::{
     NAME as POWER_NAME, at_rest, dcmi_reading, printed_watts, support as power_support,
 };
 use proc_file::ProcFile;
-pub use profile::{NAME as PROFILE_NAME, price as sample_price};
+pub use profile::{NAME as PROFILE_NAME, TURN as SAMPLE_TURN, price as sample_price};
 pub use tcp_stack::Stack as TcpCounters;

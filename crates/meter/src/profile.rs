@@ -100,14 +100,22 @@ fn idle(proc: &Path) -> BTreeMap<u32, f64> {
     cpus.into_iter().map(|cpu| (cpu.cpu, seconds(cpu.idle + cpu.iowait))).collect()
 }
 
+/// How long samples are taken in turn with none where nobody waits for their price.
+pub const TURN: Duration = Duration::from_millis(50);
+
 /// Measures what one sample of an event costs here; without a name, of hardware cycles, or
-/// of the CPU clock if there are none.
-pub fn price(event: Option<&str>, cpu: u32, roots: &Roots) -> Result<SamplePrice, Fault> {
+/// of the CPU clock if there are none. Takes eight turns of this length for each.
+pub fn price(
+    event: Option<&str>,
+    cpu: u32,
+    turn: Duration,
+    roots: &Roots,
+) -> Result<SamplePrice, Fault> {
     let mut sampled = match event {
         Some(name) => self::event(name, roots)?,
         None => Event::cycles(),
     };
-    let mut cost = perf::sample_cost(&sampled, cpu);
+    let mut cost = perf::sample_cost(&sampled, cpu, turn);
     // Virtual machines often have no counters at all, or some that never count.
     let never_counts = match &cost {
         Ok(cost) => cost.is_none(),
@@ -115,7 +123,7 @@ pub fn price(event: Option<&str>, cpu: u32, roots: &Roots) -> Result<SamplePrice
     };
     if event.is_none() && never_counts {
         sampled = Event::cpu_clock();
-        cost = perf::sample_cost(&sampled, cpu);
+        cost = perf::sample_cost(&sampled, cpu, turn);
     }
     let cost = cost.map_err(|refused| fault(refused, roots))?;
     Ok(SamplePrice { event: sampled.name, seconds: cost.map(|cost| cost.seconds) })

@@ -39,6 +39,13 @@ const COPYING: &[&str] = &[
 /// leave out headers of messages and control data, copies do not.
 const AGREE: f64 = 0.05;
 
+/// Samples in copy functions from which an estimate is one: of fewer, their number alone is uncertain
+/// by a factor of two and more.
+const FEWEST: u64 = 30;
+
+/// How many times its lower end the upper end of an estimate may be: beyond that it tells nothing.
+const WIDEST: f64 = 10.0;
+
 /// An estimate from the time in copy functions, for the processes given.
 /// `bandwidth` is how fast one core copies, bytes per second: at least (from
 /// memory) and at most (within its caches). `None` if the profile does not count
@@ -63,15 +70,16 @@ pub(crate) fn estimate(
             samples += sample.count;
         }
     }
-    if samples == 0 {
+    if samples < FEWEST {
         return None;
     }
     let (least, most) = bandwidth()?;
     // Samples come in as rare events do: two standard deviations of their number.
     let spread = 2.0 / (samples as f64).sqrt();
-    Some(CopyCount::Estimated {
-        low: seconds * least * (1.0 - spread).max(0.0),
-        high: seconds * most * (1.0 + spread),
+    let [low, high] = [least * (1.0 - spread).max(0.0), most * (1.0 + spread)];
+    (high <= low * WIDEST).then(|| CopyCount::Estimated {
+        low: seconds * low,
+        high: seconds * high,
         basis: format!(
             "estimate: {seconds:.3} s in copy functions ({samples} samples) at {:.1} to {:.1} GB/s",
             least / 1e9,

@@ -26,7 +26,9 @@ const ABOVE: f64 = 10.0;
 pub struct Latency(Vec<(u64, u64)>);
 
 /// A percentile that reports give and verdicts compare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, IntoStaticStr)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, IntoStaticStr, JsonSchema,
+)]
 #[serde(into = "&'static str")]
 pub enum Percentile {
     /// The median.

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Declaration of one option of a path, a link preset or a workload.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct OptionSpec {
     /// Name as the user types it.
     pub name: &'static str,
     /// Type and range.
     #[serde(rename = "takes")]
+    #[schemars(with = "String")]
     pub kind: OptionKind,
     /// Default, as the user would type it.
     pub default: &'static str,

@@ -1,6 +1,9 @@
 //! The formats of reports on a study.
 
-use crate::formats::{csv, json, ktap, netdev, parquet, rows, text};
+use crate::formats::rows::Row;
+use crate::formats::summary::CellRow;
+use crate::formats::table::Record;
+use crate::formats::{csv, json, ktap, netdev, parquet, text};
 use crate::render::html;
 use crate::report::Report;
 
@@ -11,6 +14,8 @@ pub static CATALOG: &[&Report] = &[
     &json::FORMAT,
     &csv::FORMAT,
     &parquet::FORMAT,
+    &csv::SUMMARY,
+    &parquet::SUMMARY,
     &ktap::FORMAT,
 ];
 
@@ -25,6 +30,11 @@ pub fn find_by_extension(extension: &str) -> Option<&'static Report> {
 }
 
 /// The columns of `csv` and `parquet`, in order.
-pub fn columns() -> impl Iterator<Item = &'static str> {
-    rows::COLUMNS.iter().map(|column| column.name)
+pub fn columns() -> impl Iterator<Item = String> {
+    Row::columns().into_iter().map(|(name, _)| name.into_owned())
+}
+
+/// The columns of `summary-csv` and `summary-parquet`, in order.
+pub fn summary_columns() -> impl Iterator<Item = String> {
+    CellRow::columns().into_iter().map(|(name, _)| name.into_owned())
 }

@@ -23,9 +23,9 @@ mod report;
 mod sections;
 mod wording;
 
-pub use catalog::{CATALOG, columns, find, find_by_extension};
+pub use catalog::{CATALOG, columns, find, find_by_extension, summary_columns};
 pub use document::Document;
-pub use documents::advice::{Advice, advice, advice_or_hint, advise};
+pub use documents::advice::{Advice, advice, advice_or_hint, advise, measurement};
 pub use documents::counters::{counters, counters_tsv};
 pub use documents::difference::{difference, side_by_side};
 pub use documents::examination::examination;
@@ -36,6 +36,7 @@ pub use documents::overview::{Overview, screen};
 pub use documents::published::{published, published_comparison};
 pub use documents::sizing::sizing;
 pub use documents::studies::{between, history, thresholds};
+pub use formats::json::AnalysisDocument;
 pub use render::html::{
     between as between_page, difference as difference_page, explanation as explanation_page,
     history as history_page, observation as observation_page, study as study_page,
@@ -43,6 +44,7 @@ pub use render::html::{
 pub use report::{Report, Style, Subject};
 pub use sections::frames::{RateDifference, why};
 pub use wording::ascii::wrap;
+pub use wording::figures::plural;
 pub use wording::limits::limits;
 pub use wording::offload::MODEL;
 pub use wording::setup::by_cells;

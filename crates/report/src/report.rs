@@ -15,7 +15,7 @@ pub struct Report {
     /// How the name of a file of this format ends, without the dot. Several
     /// formats may share one.
     pub extension: &'static str,
-    /// Whether it is unfit for a terminal.
+    /// Whether it is anything but text.
     pub binary: bool,
     /// Whether people read it: names of cells leave out what all of them have.
     pub short_names: bool,
@@ -23,6 +23,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// Whether it is unfit for a terminal: binary, or a page.
+    pub fn for_files(&self) -> bool {
+        self.binary || self.extension == "html"
+    }
+
     /// The study with the names of its cells as this format shows them.
     pub fn named<'a>(&self, study: &'a Study) -> Cow<'a, Study> {
         let short = self.short_names.then(|| names::shortened(study)).flatten();

@@ -8,6 +8,7 @@
 //! is recorded nowhere else.
 
 use bytepath_record::{Fault, Setting, SettingValue};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 pub const JOURNAL_SCHEMA: u32 = 2;
 
 /// One line of the journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "entry")]
 pub enum Entry {
     /// A bytepath begins to set things.
@@ -48,7 +49,7 @@ pub enum Entry {
 }
 
 /// Who began to set things, and on what.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Begin {
     /// Version of the entries that follow.
     pub schema: u32,
@@ -63,7 +64,7 @@ pub struct Begin {
 }
 
 /// A setting that a journal records.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Change {
     /// Its number in the journal.
     pub number: u32,
@@ -83,7 +84,7 @@ pub struct Change {
 }
 
 /// What a journal records.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct JournalState {
     /// Who wrote it; none if the crash came before its first line was whole.
     pub begin: Option<Begin>,
@@ -99,7 +100,7 @@ pub struct JournalState {
 
 /// A line of a journal that is not what was written, or that does not follow from those
 /// before it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Damage {
     /// Its number, counted from 1.
     pub line: usize,

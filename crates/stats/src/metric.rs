@@ -1,10 +1,11 @@
 //! What a study compares cells in, and which direction of it is better.
 
 use bytepath_record::Percentile;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What is compared: a metric, and which direction of it is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub enum Metric {
     /// Work per second.

@@ -4,10 +4,11 @@
 use crate::estimate::{Effect, Summary};
 use crate::rules::CONFIDENCE;
 use bytepath_record::{grouped, is_model};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What is copied, and by what.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CopyCell<A = CopyAt> {
     /// The engine with its options, as typed.
     pub engine: String,
@@ -28,7 +29,7 @@ impl<A> CopyCell<A> {
 }
 
 /// What cells have in common that are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CopyAt {
     pub depth: usize,
     /// Copies that are submitted together.
@@ -37,7 +38,7 @@ pub struct CopyAt {
     pub rotate: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CopyTrial {
     /// Bytes per second.
     pub rate: f64,
@@ -54,7 +55,7 @@ pub struct CopyTrial {
 }
 
 /// A cell compared with the first engine's of the same size and shape.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CopyComparison<A = CopyAt> {
     pub cell: CopyCell<A>,
     /// Its rate to that of the first engine; `None` for that one.
@@ -64,7 +65,7 @@ pub struct CopyComparison<A = CopyAt> {
 }
 
 /// The same of an engine alone, over all blocks.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CopyRow {
     /// Which, compared with the first engine; the cost is the caller's time for a copy.
     #[serde(flatten)]
@@ -76,7 +77,7 @@ pub struct CopyRow {
 }
 
 /// In what an engine has to be better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Benefit {
     /// The caller's time for a copy.
@@ -88,7 +89,7 @@ pub enum Benefit {
 }
 
 /// From which size on an engine pays.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct BreakEven<A = CopyAt> {
     pub engine: String,
     /// Whether its times are those of a model.

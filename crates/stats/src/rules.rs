@@ -1,6 +1,7 @@
 //! The rules by which a study is judged, declared before its first trial.
 
 use bytepath_record::{Judgement, StudyHeader};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Differences within this part are too small to matter, unless asked otherwise.
@@ -9,7 +10,7 @@ pub const DEFAULT_MARGIN: f64 = 0.02;
 /// Confidence of every interval, unless asked otherwise.
 pub(crate) const CONFIDENCE: f64 = 0.95;
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Rules {
     /// Differences within this part of one are too small to matter.
     pub margin: f64,

@@ -2,10 +2,11 @@
 //! and what the application keeps. Nothing here is measured.
 
 use bytepath_record::Facts;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What to transfer, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Goal {
     /// Payload, bits per second.
     pub rate: f64,
@@ -37,7 +38,7 @@ pub const POLL_WEIGHT: f64 = 64.0;
 pub const DONTNEED: f64 = 1024.0;
 
 /// What the flow requires.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Sizing {
     /// Payload of a full segment, bytes.
     pub segment: u32,
@@ -116,7 +117,7 @@ impl Sizing {
 }
 
 /// How often each byte crosses the memory bus at one end.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Traffic {
     /// Which way of receiving or sending.
     pub way: &'static str,
@@ -141,7 +142,7 @@ pub fn traffic(rate: f64) -> [Traffic; 4] {
 }
 
 /// A limit of a host that a goal runs into.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Shortage {
     pub setting: String,
     pub is: u64,

@@ -1,30 +1,37 @@
 //! A profile on a page of text.
 
 use super::unit;
+use bytepath_profile::import::UNNAMED;
 use bytepath_profile::subsystem::{Classes, Rules};
 use bytepath_profile::symptom::symptoms;
 use bytepath_profile::{self as profile, FrameKind, Function, Header, Owner, Profile, Weight};
 use bytepath_record::joined;
 use bytepath_record::visible;
-use bytepath_report::{self as report, Style};
+use bytepath_report::{self as report, Style, plural};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// Writes what the profile is of, who the time was spent by, the functions
-/// with the largest shares, and what well-known ones mean, in this style.
+/// with the largest shares, and what well-known ones mean, in this style. Below `least` samples
+/// there are no shares.
 pub(in crate::cli) fn write(
     profile: &Profile,
-    top: usize,
+    (top, least): (usize, u64),
     style: &Style,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    if profile.count() < least {
+        let taken = plural(profile.count(), "sample");
+        return writeln!(out, "  {taken}: too few for a table (--sample 999 takes more).");
+    }
     facts(profile, out)?;
     let total = profile.total();
     if total <= 0.0 {
         return writeln!(out, "\nAll samples have weight zero.");
     }
-    owners(profile, total, out)?;
-    functions(profile, total, top, out)?;
+    let whole = Whole { total, samples: if least > 0 { profile.count() } else { u64::MAX } };
+    owners(profile, &whole, out)?;
+    functions(profile, &whole, top, out)?;
     let symptoms = symptoms(profile, &Classes::of(profile, Rules::built_in()));
     if !symptoms.is_empty() {
         writeln!(out)?;
@@ -40,6 +47,9 @@ fn facts(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     fact("profile", title)?;
     let event = if event.is_empty() { "not named" } else { event };
     match period {
+        Some(period) if matches!(weight, Weight::Nanoseconds | Weight::Delay) => {
+            fact("event", &format!("{event}, {:.0} Hz", 1e9 / period))?;
+        }
         Some(period) => {
             let each = amount(*weight, *period);
             fact("event", &format!("{event}, one sample each {each}"))?;
@@ -48,11 +58,11 @@ fn facts(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     }
     let distinct = (profile.stacks(), profile.threads().len());
     let samples = format!(
-        "{} in {} threads, {} stacks of {} functions",
+        "{} in {}, {} of {}",
         profile.count(),
-        distinct.1,
-        distinct.0,
-        profile.frames().len()
+        plural(distinct.1 as u64, "thread"),
+        plural(distinct.0 as u64, "stack"),
+        plural(profile.frames().len() as u64, "function")
     );
     fact("samples", &samples)?;
     fact("lost", &lost.to_string())?;
@@ -71,14 +81,15 @@ fn facts(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     for track in tracks {
         fact("track", &format!("{} ({}), {} points", track.name, track.unit, track.points.len()))?;
     }
-    for note in notes {
+    // Why functions have no names was said before.
+    for note in notes.iter().filter(|note| !note.starts_with(UNNAMED)) {
         fact("note", note)?;
     }
     Ok(())
 }
 
 /// Shares by owner, if any is recorded.
-fn owners(profile: &Profile, total: f64, out: &mut dyn Write) -> io::Result<()> {
+fn owners(profile: &Profile, whole: &Whole, out: &mut dyn Write) -> io::Result<()> {
     let mut weights: HashMap<Owner, f64> = HashMap::new();
     for sample in profile.samples() {
         *weights.entry(sample.owner).or_default() += sample.weight;
@@ -89,13 +100,13 @@ fn owners(profile: &Profile, total: f64, out: &mut dyn Write) -> io::Result<()> 
     writeln!(out, "\n   share  spent by")?;
     for owner in Owner::all() {
         if let Some(weight) = weights.get(&owner) {
-            writeln!(out, "{}  {owner}", percent(*weight, total))?;
+            writeln!(out, "{}  {owner}", whole.percent(*weight))?;
         }
     }
     Ok(())
 }
 
-fn functions(profile: &Profile, total: f64, top: usize, out: &mut dyn Write) -> io::Result<()> {
+fn functions(profile: &Profile, whole: &Whole, top: usize, out: &mut dyn Write) -> io::Result<()> {
     let functions = profile::functions(profile);
     let split = functions.iter().any(|function| function.owners.keys().any(is_informative));
     let head = if split { "  by whom" } else { "" };
@@ -112,12 +123,13 @@ fn functions(profile: &Profile, total: f64, top: usize, out: &mut dyn Write) -> 
         let inlined = if frame.inlined { " (inlined)" } else { "" };
         let by = if split { by_whom(function) } else { String::new() };
         let line = format!("{}{inlined}{module}{by}", short(&frame.function));
-        let (own, all) = (percent(function.own, total), percent(function.total, total));
+        let [own, all] = [function.own, function.total].map(|weight| whole.percent(weight));
         writeln!(out, "{own} {all}  {}", visible(&line))?;
     }
     let rest = functions.len().saturating_sub(top);
     if rest > 0 {
-        writeln!(out, "{}           {rest} more functions", percent(total - shown, total))?;
+        let share = whole.percent(whole.total - shown);
+        writeln!(out, "{share}           {rest} more functions")?;
     }
     Ok(())
 }
@@ -134,8 +146,21 @@ fn by_whom(function: &Function) -> String {
     format!("  ({})", joined(Owner::all().filter_map(part), ", "))
 }
 
-fn percent(weight: f64, total: f64) -> String {
-    format!("{:>7.2}%", weight / total * 100.0)
+/// What shares are of.
+struct Whole {
+    total: f64,
+    /// Samples that it was taken with; shares of few have no decimals.
+    samples: u64,
+}
+
+impl Whole {
+    fn percent(&self, weight: f64) -> String {
+        let share = weight / self.total * 100.0;
+        match self.samples {
+            ..1000 => format!("{share:>7.0}%"),
+            _ => format!("{share:>7.2}%"),
+        }
+    }
 }
 
 /// Whether an owner adds anything to the name of the thread.

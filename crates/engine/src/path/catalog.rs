@@ -9,6 +9,7 @@ use super::{
 use crate::connection::Transport;
 use crate::workload::{self, Direction, Workload};
 use bytepath_record::{Cell, Fault, Half, Role};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Every data path, in the order in which tables show them.
@@ -39,7 +40,7 @@ pub static CATALOG: &[&DataPath] = &[
 ];
 
 /// A named combination of a sender's and a receiver's half.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Pair {
     /// Name, as the user types it.
     pub name: &'static str,

@@ -137,7 +137,7 @@ pub(super) fn comparable(sides: [&Side; 2], per: Per) -> Result<(), Fault> {
         return Ok(());
     }
     let what = format!(
-        "the profiles count different things: {} without, {} with",
+        "the profiles count different things: {} before, {} after",
         kind(a.counts, &a.event),
         kind(b.counts, &b.event)
     );

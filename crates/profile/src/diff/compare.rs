@@ -10,10 +10,10 @@ use bytepath_record::Fault;
 use hashbrown::HashSet;
 
 pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<Diff, Fault> {
-    let sides = [Side::of("without", without)?, Side::of("with", with)?];
+    let sides = [Side::of("before", without)?, Side::of("after", with)?];
     let per = options.per.unwrap_or_else(|| amount::natural([&sides[0], &sides[1]]));
     amount::comparable([&sides[0], &sides[1]], per)?;
-    let mut scales = [amount::scales("without", without, per)?, amount::scales("with", with, per)?];
+    let mut scales = [amount::scales("before", without, per)?, amount::scales("after", with, per)?];
     let mut ranking = Ranking::new(options, [without, with]);
     for (side, (profiles, scales)) in [without, with].into_iter().zip(&scales).enumerate() {
         for (profile, scale) in profiles.iter().zip(scales) {
@@ -99,7 +99,7 @@ fn only(rows: &[Row], presence: Presence) -> Vec<String> {
 
 fn notes(without: &Side, with: &Side, per: Per) -> Vec<String> {
     let mut notes = Vec::new();
-    for (name, side) in [("without", without), ("with", with)] {
+    for (name, side) in [("before", without), ("after", with)] {
         if side.lost > 0 {
             notes.push(format!(
                 "the profile {name} lost {} of its samples: its amounts are too small",
@@ -114,13 +114,13 @@ fn notes(without: &Side, with: &Side, per: Per) -> Vec<String> {
     let (a, b) = (without.profiles.len(), with.profiles.len());
     if per == Per::None && a != b {
         notes.push(format!(
-            "{a} profiles without and {b} with are added up unnormalised: use --per to \
+            "{a} profiles before and {b} after are added up unnormalised: use --per to \
              divide by the work"
         ));
     }
     if without.event != with.event && !without.event.is_empty() && !with.event.is_empty() {
         notes.push(format!(
-            "the samples are of different events: {} without, {} with",
+            "the samples are of different events: {} before, {} after",
             without.event, with.event
         ));
     }

@@ -162,7 +162,7 @@ fn amounts_are_divided_by_the_work() {
         }
     }
     let notes = with_per(&twice, &b, Some(Per::None)).unwrap().notes;
-    assert!(notes[0].contains("2 profiles without and 1 with"), "{notes:?}");
+    assert!(notes[0].contains("2 profiles before and 1 after"), "{notes:?}");
 }
 
 #[test]
@@ -213,17 +213,17 @@ fn refuses_incomparable_profiles_with_a_remedy() {
         (&bare[..], &bare[..], Some(Per::Gib), "how many bytes"),
         (&bare, &bare, Some(Per::Packet), "how many packets"),
         (&bare, &bare, Some(Per::Second), "how many seconds"),
-        (&bare, &ns, None, "samples without, nanoseconds of cpu-clock with"),
-        (&cycles, &misses, None, "events of cycles without, events of cache-misses with"),
+        (&bare, &ns, None, "samples before, nanoseconds of cpu-clock after"),
+        (&cycles, &misses, None, "events of cycles before, events of cache-misses after"),
         (&percent, &percent, Some(Per::Gib), "percentages of an unknown total"),
-        (&[], &bare, None, "no profile without"),
+        (&[], &bare, None, "no profile before"),
     ] {
         let fault = with_per(a, b, per).unwrap_err();
         assert!(fault.message.contains(expected), "{fault}");
     }
     let mixed = [ns[0].clone(), cycles[0].clone()];
     let fault = with_per(&mixed, &ns, None).unwrap_err();
-    assert!(fault.message.contains("without are of different kinds"), "{fault}");
+    assert!(fault.message.contains("before are of different kinds"), "{fault}");
     // Shares can always be compared; what differs is said.
     let shares = with_per(&cycles, &misses, Some(Per::Sample)).unwrap();
     assert_eq!(rows(&shares), [row("f", 100.0, 100.0)]);

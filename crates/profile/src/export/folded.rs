@@ -1,8 +1,9 @@
 //! Folded stacks: `thread;outermost;...;leaf weight`, in the form of
-//! `stackcollapse-perf.pl --kernel --inline`.
+//! `stackcollapse-perf.pl --kernel --inline`. A comment before them says what weights count, if they
+//! are not samples: `# weight=nanoseconds period=1000000 event=cpu-clock`.
 
 use super::Exporter;
-use crate::{Frame, FrameKind, Profile, StackId, ThreadId};
+use crate::{Frame, FrameKind, Header, Profile, StackId, ThreadId, Weight};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
@@ -16,6 +17,13 @@ pub(super) static FORMAT: Exporter = Exporter {
 };
 
 fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let Header { weight, period, event, .. } = &profile.header;
+    if *weight != Weight::Samples {
+        let period = period.map_or(String::new(), |period| format!(" period={period}"));
+        // One word, so that no reader takes its end for a weight.
+        let event = event.replace(|c: char| c.is_whitespace() || c.is_control(), "_");
+        writeln!(out, "# weight={weight}{period} event={event}")?;
+    }
     for (stack, weight) in fold(profile) {
         // A whole number has no point then, any other all of its digits.
         writeln!(out, "{stack} {weight}")?;

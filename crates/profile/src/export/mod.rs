@@ -18,12 +18,17 @@ pub struct Exporter {
     pub summary: &'static str,
     /// How the name of a file of this format ends, without the dot.
     pub extension: &'static str,
-    /// Whether it is unfit for a terminal.
+    /// Whether it is anything but text.
     pub binary: bool,
     write: fn(profile: &Profile, out: &mut dyn Write) -> io::Result<()>,
 }
 
 impl Exporter {
+    /// Whether it is unfit for a terminal: binary, or a figure.
+    pub fn for_files(&self) -> bool {
+        self.binary || self.extension == "svg"
+    }
+
     /// Writes the profile. Fails only where `out` does.
     pub fn write(&self, profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
         (self.write)(profile, out)

@@ -6,6 +6,9 @@
 //! swapper;start_secondary_[k];cpu_startup_entry_[k];do_idle_[k] 17
 //! ```
 //!
+//! A comment may say what weights count (`# weight=nanoseconds period=1000000 event=cpu-clock`), as
+//! ours do.
+//!
 //! The first name is taken to be the thread's, which is what the stackcollapse
 //! programs put there; `comm-PID/TID` is taken apart.
 
@@ -50,6 +53,9 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
     let mut reader = Reader { builder, ..Reader::default() };
     while lines.next(&mut line)? {
         let text = line.trim_ascii();
+        if let Some(comment) = text.strip_prefix(b"# ") {
+            reader.comment(&String::from_utf8_lossy(comment));
+        }
         if text.is_empty() || text.starts_with(b"# ") {
             continue;
         }
@@ -64,7 +70,7 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
              it is of by bytepath diff",
         ));
     }
-    if reader.fractions {
+    if reader.fractions && reader.builder.header().weight == Weight::Samples {
         reader.builder.header().weight = Weight::Events;
     }
     Ok(reader.builder.build())
@@ -99,6 +105,22 @@ struct Name {
 }
 
 impl Reader {
+    /// Reads what weights count. A comment of another program says nothing of it.
+    fn comment(&mut self, comment: &str) {
+        let Some(rest) = comment.strip_prefix("weight=") else { return };
+        let mut words = rest.split(' ');
+        let Some(weight) = words.next().and_then(|word| word.parse().ok()) else { return };
+        let header = self.builder.header();
+        header.weight = weight;
+        for (key, value) in words.filter_map(|word| word.split_once('=')) {
+            match key {
+                "period" => header.period = value.parse().ok().filter(|period| *period > 0.0),
+                "event" => value.clone_into(&mut header.event),
+                _ => {}
+            }
+        }
+    }
+
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
         let bad = || format!("{} is not a stack and its weight", quote(line));
         let text = String::from_utf8_lossy(line);
@@ -115,7 +137,13 @@ impl Reader {
         }
         let (thread, owner) = self.thread;
         let stack = self.builder.stack(&self.stack);
-        let count = weight as u64;
+        let Header { weight: counts, period, .. } = self.builder.header();
+        let count = match (*counts, *period) {
+            (_, Some(period)) => (weight / period).round() as u64,
+            (Weight::Samples, None) => weight as u64,
+            // How many samples the weight is of is not known; of none it is not.
+            (_, None) => 1,
+        };
         self.builder.add(Sample { stack, thread, owner, count, weight, ..Sample::default() });
         Ok(())
     }

@@ -90,7 +90,13 @@ pub struct ReadOptions<'a> {
     pub table: Option<usize>,
     /// What becomes of the times of samples.
     pub times: Times,
+    /// Whether addresses get the names that this host has for them, if the kernel, the module or the
+    /// program is still the one that was recorded. Of `perf.data`, which has no names.
+    pub symbols: bool,
 }
+
+/// How the note begins that says why functions of a profile are addresses.
+pub const UNNAMED: &str = "functions without a name: ";
 
 /// As [`read`], in a format of one's choice, and counters too.
 pub fn open(
@@ -98,7 +104,7 @@ pub fn open(
     wanted: ReadOptions<'_>,
     input: &mut dyn BufRead,
 ) -> Result<Content, Fault> {
-    let ReadOptions { format, table, times } = wanted;
+    let ReadOptions { format, table, times, symbols } = wanted;
     plain(title, input, &mut |input| {
         let mut head = Vec::new();
         input.take(HEAD as u64).read_to_end(&mut head).map_err(|e| unreadable(title, &e))?;
@@ -116,6 +122,9 @@ pub fn open(
             // Any other format has one table, which may stand in a mail as it is.
             (None, Some(_)) if table.is_some() => {
                 mail::read(title, table, &mut input).map(Content::Profile)
+            }
+            (None, Some(importer)) if symbols && importer.name == perf_data::FORMAT.name => {
+                perf_data::read_here(title, times, &mut input).map(Content::Profile)
             }
             (None, Some(importer)) => {
                 (importer.read)(title, times, &mut input).map(Content::Profile)

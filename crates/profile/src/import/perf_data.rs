@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The file holds addresses and where modules were mapped, but no symbols: a
-//! function's name is its offset in its file, `0x1239`, as `perf script` prints
+//! function's name is that which this host has for it ([`HostSymbols`]), if that is asked for, or
+//! its offset in its file, `0x1239`, as `perf script` prints
 //! it, or its address in the kernel. What was recorded with `-z` is refused.
 //!
 //! The file is held in memory: what explains its samples is at its end.
@@ -16,13 +17,15 @@
 mod guard;
 mod space;
 
+use super::UNNAMED;
 use super::collect::Collector;
 use super::format::{Importer, Times};
 use super::lines::unreadable;
 use crate::conventions;
+use crate::symbols::{HostSymbols, KERNEL};
 use crate::text::hexadecimal;
 use crate::{Frame, FrameId, FrameKind, Profile, Sample, Thread, Weight};
-use bytepath_record::Fault;
+use bytepath_record::{Fault, listed};
 use guard::Bytes;
 use linux_perf_data::linux_perf_event_reader::{
     Endianness, PerfEventType, RawEventRecord, ReadFormat, RecordType, SampleFormat,
@@ -30,8 +33,10 @@ use linux_perf_data::linux_perf_event_reader::{
 };
 use linux_perf_data::{AttributeDescription, DsoKey, PerfFile, PerfFileReader, PerfFileRecord};
 use space::{ModuleId, Spaces};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, Cursor, Read};
+use std::path::Path;
+use std::rc::Rc;
 
 /// A larger file is refused. What `perf script` prints of it is read piece by piece. At a power of
 /// two the buffer would grow to the next one.
@@ -40,13 +45,27 @@ const MOST: u64 = (128 << 20) - 1;
 /// See the module's text.
 pub(super) static FORMAT: Importer = Importer {
     name: "perf.data",
-    summary: "what `perf record` writes; functions are addresses, for symbols use `perf script`",
+    summary: "what `perf record` writes; read it where it was recorded: that host has the functions' names",
     certain: true,
     recognises: |head| head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP"),
-    read,
+    read: |title, times, input| read(title, times, input, false),
 };
 
-fn read(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+/// Reads it with the names that this host has for its addresses.
+pub(super) fn read_here(
+    title: &str,
+    times: Times,
+    input: &mut dyn BufRead,
+) -> Result<Profile, Fault> {
+    read(title, times, input, true)
+}
+
+fn read(
+    title: &str,
+    times: Times,
+    input: &mut dyn BufRead,
+    symbols: bool,
+) -> Result<Profile, Fault> {
     let mut bytes = Vec::new();
     input.take(MOST).read_to_end(&mut bytes).map_err(|e| unreadable(title, &e))?;
     let bad = |what: String| Fault::storage(format!("{title}: {what}"));
@@ -61,10 +80,11 @@ fn read(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, F
             false => fault,
         }
     })?;
-    let mut reader = pass((title, times), &bytes, shape, None).map_err(bad)?;
+    let pass = |event| pass((title, times), &bytes, shape, event, symbols);
+    let mut reader = pass(None).map_err(bad)?;
     // The first event may have no sample, as the one that only follows threads.
     if let (0, Some((&other, _))) = (reader.samples, reader.others.first_key_value()) {
-        reader = pass((title, times), &bytes, shape, Some(other)).map_err(bad)?;
+        reader = pass(Some(other)).map_err(bad)?;
     }
     reader.finish().map_err(bad)
 }
@@ -75,6 +95,7 @@ fn pass(
     bytes: &[u8],
     shape: guard::Shape,
     event: Option<usize>,
+    symbols: bool,
 ) -> Result<Reader, String> {
     let cursor = Cursor::new(bytes);
     let wrong = |e: linux_perf_data::Error| format!("is not perf.data: {e}");
@@ -83,6 +104,8 @@ fn pass(
         guard::Shape::Pipe => PerfFileReader::parse_pipe(cursor).map_err(wrong)?,
     };
     let mut reader = Reader::new(title, times, &perf_file, event.unwrap_or(0));
+    let host = || HostSymbols::new(Path::new("/proc"), Path::new("/sys"));
+    reader.names.host = symbols.then(host);
     while let Some(record) = record_iter.next_record(&mut perf_file).map_err(wrong)? {
         if let PerfFileRecord::EventRecord { attr_index, record } = record {
             reader.record(attr_index, &record)?;
@@ -98,7 +121,8 @@ struct Reader {
     build_ids: HashMap<DsoKey, String>,
     spaces: Spaces,
     comms: HashMap<i32, String>,
-    frames: HashMap<(Option<ModuleId>, u64, FrameKind), FrameId>,
+    frames: HashMap<(Option<ModuleId>, u64, FrameKind), Rc<[FrameId]>>,
+    names: Names,
     stack: Vec<FrameId>,
     /// The event that is read.
     event: usize,
@@ -145,6 +169,7 @@ impl Reader {
             spaces: Spaces::default(),
             comms: HashMap::new(),
             frames: HashMap::new(),
+            names: Names::default(),
             stack: Vec::new(),
             event,
             others: BTreeMap::new(),
@@ -224,6 +249,11 @@ impl Reader {
             _ if text.starts_with("//anon") => (String::new(), FrameKind::User),
             known => known,
         };
+        if let (true, Some(symbol)) =
+            (kernel && offset != 0, text.strip_prefix("[kernel.kallsyms]"))
+        {
+            self.names.base = Some((symbol.to_owned(), offset));
+        }
         let owner = if kernel { None } else { Some(pid) };
         let module = Frame { module, build_id, kind, ..Frame::default() };
         Some(self.spaces.map(owner, start, length, offset, module))
@@ -257,13 +287,13 @@ impl Reader {
                     _ => FrameKind::Unknown,
                 };
             } else {
-                let frame = self.frame(fields.pid, *entry, kind);
-                self.stack.push(frame);
+                let frames = self.frames(fields.pid, *entry, kind);
+                self.stack.extend_from_slice(&frames);
             }
         }
         if let (true, Some(ip)) = (self.stack.is_empty(), fields.ip) {
-            let frame = self.frame(fields.pid, ip, side);
-            self.stack.push(frame);
+            let frames = self.frames(fields.pid, ip, side);
+            self.stack.extend_from_slice(&frames);
         }
         let fixed =
             self.attributes.get(attribute).and_then(|known| match known.attr.sampling_policy {
@@ -271,6 +301,7 @@ impl Reader {
                 _ => None,
             });
         let weight = fields.period.or(fixed).map_or(1.0, |period| period as f64);
+        self.names.add(self.stack.first(), weight);
         let name = match self.comms.get(&fields.tid) {
             Some(name) => name.clone(),
             None if fields.pid == 0 && fields.tid == 0 => "swapper".into(),
@@ -287,7 +318,8 @@ impl Reader {
         Some(())
     }
 
-    fn frame(&mut self, pid: i32, address: u64, kind: FrameKind) -> FrameId {
+    /// The frames of an address, leaf first.
+    fn frames(&mut self, pid: i32, address: u64, kind: FrameKind) -> Rc<[FrameId]> {
         let found = self.spaces.find((kind != FrameKind::Kernel).then_some(pid), address);
         let found = found.or_else(|| self.spaces.find(None, address));
         let (module, place) = match found {
@@ -300,17 +332,23 @@ impl Reader {
             None => (None, address),
         };
         let key = (module, place, kind);
-        if let Some(id) = self.frames.get(&key) {
-            return *id;
+        if let Some(frames) = self.frames.get(&key) {
+            return Rc::clone(frames);
         }
         let known = module.and_then(|id| self.spaces.module(id)).cloned().unwrap_or_default();
-        let frame = self.collector.builder.frame(Frame {
-            function: format!("{place:#x}"),
-            kind: if known.kind == FrameKind::Unknown { kind } else { known.kind },
-            ..known
+        let named = found.and_then(|(_, offset)| self.names.find(&known, address, offset));
+        let is_named = named.is_some();
+        let frames = named.unwrap_or_else(|| {
+            let kind = if known.kind == FrameKind::Unknown { kind } else { known.kind };
+            vec![Frame { function: format!("{place:#x}"), kind, ..known }]
         });
-        self.frames.insert(key, frame);
-        frame
+        let builder = &mut self.collector.builder;
+        let frames: Rc<[FrameId]> = frames.into_iter().map(|frame| builder.frame(frame)).collect();
+        if !is_named {
+            self.names.unnamed.extend(frames.iter().copied());
+        }
+        self.frames.insert(key, Rc::clone(&frames));
+        frames
     }
 
     fn event_name(&self, attribute: usize) -> String {
@@ -333,6 +371,7 @@ impl Reader {
         };
         let others: Vec<String> = self.others.iter().map(note).collect();
         let period = self.collector.period();
+        let unnamed = self.names.note(&self.collector.builder.header().title);
         let header = self.collector.builder.header();
         header.weight = match conventions::weight_of(&name) {
             Weight::Nanoseconds => Weight::Nanoseconds,
@@ -340,8 +379,65 @@ impl Reader {
         };
         header.event = name;
         header.period = period;
+        header.notes.splice(0..0, unnamed);
         header.notes.extend(others);
         Ok(self.collector.build())
+    }
+}
+
+/// Names of addresses, and how much has none.
+#[derive(Default)]
+struct Names {
+    /// `None` if names are not asked for.
+    host: Option<HostSymbols>,
+    /// A symbol of the kernel, and its address then.
+    base: Option<(String, u64)>,
+    unnamed: HashSet<FrameId>,
+    /// Weight of the samples in functions without a name, and of all.
+    without: f64,
+    all: f64,
+}
+
+impl Names {
+    fn find(&mut self, known: &Frame, address: u64, offset: u64) -> Option<Vec<Frame>> {
+        let host = self.host.as_mut()?;
+        let Frame { module, build_id, .. } = known;
+        match known.kind {
+            FrameKind::Kernel if module == KERNEL => {
+                let base = self.base.as_ref().map(|(symbol, address)| (symbol.as_str(), *address));
+                host.kernel(build_id, base, address).map(|frame| vec![frame])
+            }
+            FrameKind::Kernel => host.module(module, build_id, offset).map(|frame| vec![frame]),
+            FrameKind::User if module.starts_with('/') => host.file(module, build_id, offset),
+            _ => None,
+        }
+    }
+
+    /// Adds a sample, by the function that ran.
+    fn add(&mut self, leaf: Option<&FrameId>, weight: f64) {
+        self.all += weight;
+        if leaf.is_some_and(|leaf| self.unnamed.contains(leaf)) {
+            self.without += weight;
+        }
+    }
+
+    /// What has no name, why, and what to type, in a line; `None` if it is next to nothing.
+    fn note(&self, title: &str) -> Option<String> {
+        /// Code that was made at run time never has a name.
+        const LITTLE: f64 = 0.01;
+        /// Reasons that are listed.
+        const NAMED: usize = 4;
+        let share = self.without / self.all;
+        let reasons = self.host.as_ref().filter(|_| share >= LITTLE)?.reasons.iter();
+        let reasons: Vec<&String> = reasons.collect();
+        (!reasons.is_empty()).then(|| {
+            format!(
+                "{UNNAMED}{:.0}% of the samples, in {}; where it was recorded: \
+                 perf script -i {title} | bytepath profile -",
+                share * 100.0,
+                listed(&reasons, NAMED)
+            )
+        })
     }
 }
 

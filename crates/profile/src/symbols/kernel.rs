@@ -78,6 +78,22 @@ impl KernelSymbols {
         (address - base < *size).then_some((*base, name))
     }
 
+    /// Base of a module, by its name in brackets; `None` if it is not loaded.
+    pub fn module_base(&self, name: &str) -> Option<u64> {
+        self.modules.iter().find(|(.., module)| module == name).map(|(base, ..)| *base)
+    }
+
+    /// Address of a symbol of the kernel itself, also of one that shares it with another.
+    pub fn address_of(&self, symbol: &str) -> Option<u64> {
+        let address = |line: &str| {
+            let mut fields = line.split_ascii_whitespace();
+            let (address, name) = (fields.next()?, fields.nth(1)?);
+            let address = u64::from_str_radix(address, 16).ok()?;
+            (name == symbol && fields.next().is_none() && address != 0).then_some(address)
+        };
+        self.text.lines().find_map(address)
+    }
+
     /// Why there are no symbols, if there are none.
     pub fn hidden(&self) -> Option<&'static str> {
         self.symbols.is_empty().then_some(
@@ -222,6 +238,8 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
         assert_eq!(find(0xffff_ffff_9100_0300), None, "far past the last one");
         assert_eq!(find(0xffff_ffff_c000_0010), Some(("veth_xmit", "[veth]")));
         assert_eq!(find(0xffff_ffff_c000_0100).unwrap().1, "[bpf]");
+        assert_eq!(symbols.address_of("_stext"), Some(0xffff_ffff_8100_0000));
+        assert_eq!((symbols.address_of("veth_xmit"), symbols.address_of("none")), (None, None));
         assert_eq!(find(0x1000), None);
         let objects = symbols.objects();
         assert_eq!((objects.start, objects.end), (0xffff_ffff_8100_0200, 0xffff_ffff_8100_0201));

@@ -92,8 +92,8 @@ pub(crate) enum Drawing {
     Rows { scale: Scale, height: f64, marks: Vec<Vec<Mark>> },
     /// Small plots over the same axes.
     Panels { across: Scale, up: Scale, panels: Vec<Panel> },
-    /// One large plot, of which only a page has a drawing.
-    Plot { across: Scale, up: Scale, marks: Vec<Mark> },
+    /// One large plot, of which only a page has a drawing, with the titles of its axes.
+    Plot { across: Scale, up: Scale, titles: [String; 2], marks: Vec<Mark> },
 }
 
 /// A small plot: of a cell or not, marks, and a text below.
@@ -379,9 +379,14 @@ impl Figure {
         Figure { caption: caption.into(), key: Vec::new(), drawing, table }
     }
 
-    /// A plot by itself.
-    pub(crate) fn plot(caption: String, [across, up]: [Scale; 2], marks: Vec<Mark>) -> Figure {
-        let drawing = Drawing::Plot { across, up, marks };
+    /// A plot by itself, with the titles of its axes.
+    pub(crate) fn plot(
+        caption: String,
+        [across, up]: [Scale; 2],
+        titles: [String; 2],
+        marks: Vec<Mark>,
+    ) -> Figure {
+        let drawing = Drawing::Plot { across, up, titles, marks };
         Figure { caption, key: Vec::new(), drawing, table: Table::default() }
     }
 }

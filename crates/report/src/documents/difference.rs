@@ -22,7 +22,7 @@ pub fn difference(diff: &Diff) -> Document {
 pub fn side_by_side(diff: &Diff, places: &[RankingLine]) -> Document {
     let mut page = Document::default();
     heading(&mut page, diff);
-    let table = ranking::side_by_side(places, ["without", "with"], decimals(diff.total));
+    let table = ranking::side_by_side(places, ["before", "after"], decimals(diff.total));
     page.add(table.flush());
     page.text("", "to, from: the rank on the other side; -: it takes no time there");
     diff.notes.iter().for_each(|note| page.text("note: ", note));
@@ -34,9 +34,9 @@ fn heading(page: &mut Document, diff: &Diff) {
         Measure::SelfOnly => "each function's own code",
         Measure::Total => "each function with all that it called",
     };
-    page.text("", format!("{} by function: {what}; saved = without - with.", diff.unit));
-    page.text("without  ", side(&diff.without));
-    page.text("with     ", side(&diff.with));
+    page.text("", format!("{} by function: {what}; change = after - before.", diff.unit));
+    page.text("before  ", side(&diff.without));
+    page.text("after   ", side(&diff.with));
     page.gap();
 }
 
@@ -92,7 +92,7 @@ fn remarks(page: &mut Document, diff: &Diff) {
         page.text("", INTERVALS);
     }
     for (names, lead) in
-        [(&diff.appeared, "appeared (only with): "), (&diff.vanished, "vanished (only without): ")]
+        [(&diff.appeared, "appeared (only after): "), (&diff.vanished, "vanished (only before): ")]
     {
         if !names.is_empty() {
             page.text("", format!("{lead}{}", listed(names, NAMES)));
@@ -101,13 +101,13 @@ fn remarks(page: &mut Document, diff: &Diff) {
     let digits = decimals(diff.total);
     for (what, excluded) in [("idle", diff.idle), ("foreign threads", diff.foreign)] {
         if let Some(Pair { with, without, .. }) = excluded {
-            let (with, without) = (number(with, digits), number(without, digits));
-            page.text("", format!("{what}, not in the table: {with} with, {without} without"));
+            let (before, after) = (number(without, digits), number(with, digits));
+            page.text("", format!("{what}, not in the table: {before} before, {after} after"));
         }
     }
     if let Some(part) = diff.classified {
         page.text("", format!("{} of the kernel's time is in a named subsystem", percent(part)));
     }
     diff.notes.iter().for_each(|note| page.text("note: ", note));
-    page.push([symptoms::section(&diff.symptoms, &["without", "with"])]);
+    page.push([symptoms::section(&diff.symptoms, &["before", "after"])]);
 }

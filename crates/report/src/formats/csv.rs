@@ -1,42 +1,65 @@
-//! `csv`: the long table as text, quoted by RFC 4180, for spreadsheets and
+//! `csv` and `summary-csv`: the two tables as text, quoted by RFC 4180, for spreadsheets and
 //! scripts. Lines end in a line feed alone, which every CSV reader accepts and
-//! every Unix tool expects. An absent value is an empty field.
+//! every Unix tool expects. An absent value is an empty field; a moment is UTC in RFC 3339.
 
-use super::rows::{COLUMNS, Value, rows};
-use crate::report::{Report, Style, Subject};
+use super::rows::rows;
+use super::summary::cells;
+use super::table::{Record, Value};
+use crate::report::Report;
 use bytepath_record::visible;
 use std::io::{self, Write};
+use time::OffsetDateTime;
+use time::macros::format_description;
 
-/// See the module's text.
+/// The long table.
 pub(crate) static FORMAT: Report = Report {
     name: "csv",
     summary: "every value of every trial, one a line, for spreadsheets and scripts",
     extension: "csv",
-    render,
+    render: |subject, _, out| {
+        write(subject.study.trials.iter().flat_map(|trial| rows(subject.study, trial)), out)
+    },
     binary: false,
     short_names: false,
 };
 
-fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let study = subject.study;
+/// The short one.
+pub(crate) static SUMMARY: Report = Report {
+    name: "summary-csv",
+    summary: "a line per cell: rate, cost, ratios, intervals, verdicts",
+    extension: "csv",
+    render: |subject, _, out| write(cells(subject), out),
+    binary: false,
+    short_names: false,
+};
+
+fn write<R: Record>(rows: impl Iterator<Item = R>, out: &mut dyn Write) -> io::Result<()> {
+    let columns = R::columns();
     let mut table = ::csv::Writer::from_writer(out);
-    table.write_record(COLUMNS.iter().map(|c| c.name)).map_err(cause)?;
-    for trial in &study.trials {
-        for row in rows(study, trial) {
-            for column in COLUMNS {
-                match (column.of)(&row) {
-                    Value::None => table.write_field(""),
-                    Value::Text(text) => table.write_field(visible(&text).as_bytes()),
-                    Value::Whole(number) => table.write_field(number.to_string()),
-                    Value::Number(number) => table.write_field(exact(number)),
-                    Value::Flag(flag) => table.write_field(flag.to_string()),
-                }
-                .map_err(cause)?;
+    table.write_record(columns.iter().map(|(name, _)| name.as_bytes())).map_err(cause)?;
+    for row in rows {
+        for column in 0..columns.len() {
+            match row.value(column) {
+                Value::None => table.write_field(""),
+                Value::Text(text) => table.write_field(visible(&text).as_bytes()),
+                Value::Whole(number) => table.write_field(number.to_string()),
+                Value::Number(number) => table.write_field(exact(number)),
+                Value::Flag(flag) => table.write_field(flag.to_string()),
+                Value::Moment(ms) => table.write_field(moment(ms).unwrap_or_default()),
             }
-            table.write_record(None::<&[u8]>).map_err(cause)?;
+            .map_err(cause)?;
         }
+        table.write_record(None::<&[u8]>).map_err(cause)?;
     }
     table.flush()
+}
+
+/// `2026-11-18T11:06:40.250Z`; `None` before the year -9999 and after 9999.
+fn moment(ms: i64) -> Option<String> {
+    let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok()?;
+    let format =
+        format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
+    at.format(format).ok()
 }
 
 /// The shortest text that reads as the same number again; an exponent where
@@ -68,5 +91,12 @@ mod tests {
         }
         assert_eq!(exact(28_040_000_000.0), "28040000000");
         assert_eq!(exact(1e-9), "1e-9");
+    }
+
+    #[test]
+    fn moments_are_dates() {
+        assert_eq!(moment(0).unwrap(), "1970-01-01T00:00:00.000Z");
+        assert_eq!(moment(1_795_000_015_250).unwrap(), "2026-11-18T11:06:55.250Z");
+        assert_eq!(moment(i64::MAX), None);
     }
 }

@@ -6,4 +6,6 @@ pub(crate) mod ktap;
 pub(crate) mod netdev;
 pub(crate) mod parquet;
 pub(crate) mod rows;
+pub(crate) mod summary;
+pub(crate) mod table;
 pub(crate) mod text;

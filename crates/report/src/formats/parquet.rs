@@ -1,8 +1,10 @@
-//! `parquet`: the long table in columns, for pandas, DuckDB, Polars and Spark.
+//! `parquet` and `summary-parquet`: the two tables in columns, for pandas, DuckDB, Polars and Spark.
 //! Dictionary-encoded and not compressed: names repeat so much that a codec
 //! would save little and cost a dependency.
 
-use super::rows::{COLUMNS, Column, Kind, Row, Value, rows};
+use super::rows::rows;
+use super::summary::cells;
+use super::table::{Kind, Record, Value};
 use crate::report::Report;
 use ::parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
 use ::parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
@@ -10,14 +12,13 @@ use ::parquet::errors::ParquetError;
 use ::parquet::file::properties::WriterProperties;
 use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use ::parquet::schema::types::{Type, TypePtr};
-use bytepath_record::Study;
 use std::io;
 use std::sync::Arc;
 
-/// Rows are written in groups of about this many, so that memory stays bounded.
+/// Rows are written in groups of this many, so that memory stays bounded.
 const GROUP: usize = 65_536;
 
-/// See the module's text.
+/// The long table.
 pub(crate) static FORMAT: Report = Report {
     name: "parquet",
     summary: "the csv table in columnar form, for pandas, DuckDB and the like",
@@ -26,65 +27,86 @@ pub(crate) static FORMAT: Report = Report {
     short_names: false,
     // The format's writer has to be sent between threads, which `out` cannot promise; a table of
     // this kind fits into memory.
-    render: |subject, _, out| out.write_all(&encode(subject.study).map_err(io::Error::other)?),
+    render: |subject, _, out| {
+        let study = subject.study;
+        let rows = study.trials.iter().flat_map(|trial| rows(study, trial));
+        out.write_all(&encode("trials", rows).map_err(io::Error::other)?)
+    },
 };
 
-fn encode(study: &Study) -> Result<Vec<u8>, ParquetError> {
+/// The short one.
+pub(crate) static SUMMARY: Report = Report {
+    name: "summary-parquet",
+    summary: "the summary-csv table in columnar form",
+    extension: "parquet",
+    binary: true,
+    short_names: false,
+    render: |subject, _, out| {
+        out.write_all(&encode("cells", cells(subject)).map_err(io::Error::other)?)
+    },
+};
+
+fn encode<R: Record>(
+    name: &str,
+    mut rows: impl Iterator<Item = R>,
+) -> Result<Vec<u8>, ParquetError> {
     let properties = WriterProperties::builder()
         .set_created_by(concat!("bytepath ", env!("CARGO_PKG_VERSION")).to_owned())
         .build();
-    let mut file = SerializedFileWriter::new(Vec::new(), schema()?, Arc::new(properties))?;
-    let mut group: Vec<Row> = Vec::new();
-    for trial in &study.trials {
-        group.extend(rows(study, trial));
-        if group.len() >= GROUP {
-            write_group(&mut file, &group)?;
-            group.clear();
+    let schema = schema::<R>(name)?;
+    let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties))?;
+    // Some readers want at least one group, even one without a row.
+    loop {
+        let group: Vec<R> = rows.by_ref().take(GROUP).collect();
+        write_group(&mut file, &group)?;
+        if group.len() < GROUP {
+            return file.into_inner();
         }
     }
-    // Some readers want at least one group, even one without a row.
-    write_group(&mut file, &group)?;
-    file.into_inner()
 }
 
-fn schema() -> Result<TypePtr, ParquetError> {
+fn schema<R: Record>(name: &str) -> Result<TypePtr, ParquetError> {
     let mut fields = Vec::new();
-    for column in COLUMNS {
-        let (physical, logical) = match column.kind {
+    for (name, kind) in R::columns() {
+        let (physical, logical) = match kind {
             Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
             Kind::Whole => (Physical::INT64, None),
             Kind::Number => (Physical::DOUBLE, None),
             Kind::Flag => (Physical::BOOLEAN, None),
             Kind::Moment => (Physical::INT64, Some(LogicalType::timestamp(true, TimeUnit::MILLIS))),
         };
-        let field = Type::primitive_type_builder(column.name, physical)
+        let field = Type::primitive_type_builder(&name, physical)
             .with_repetition(Repetition::OPTIONAL)
             .with_logical_type(logical)
             .build()?;
         fields.push(Arc::new(field));
     }
-    Ok(Arc::new(Type::group_type_builder("trials").with_fields(fields).build()?))
+    Ok(Arc::new(Type::group_type_builder(name).with_fields(fields).build()?))
 }
 
-fn write_group(file: &mut SerializedFileWriter<Vec<u8>>, rows: &[Row]) -> Result<(), ParquetError> {
+fn write_group<R: Record>(
+    file: &mut SerializedFileWriter<Vec<u8>>,
+    rows: &[R],
+) -> Result<(), ParquetError> {
     let mut group = file.next_row_group()?;
-    for column in COLUMNS {
-        match column.kind {
-            Kind::Text => write_column::<ByteArrayType>(&mut group, column, rows, |v| match v {
+    for (column, (_, kind)) in R::columns().into_iter().enumerate() {
+        let values = rows.iter().map(|row| row.value(column));
+        match kind {
+            Kind::Text => write_column::<ByteArrayType>(&mut group, values, |v| match v {
                 Value::Text(text) => Some(ByteArray::from(text.as_ref())),
                 _ => None,
             }),
             Kind::Whole | Kind::Moment => {
-                write_column::<Int64Type>(&mut group, column, rows, |v| match v {
-                    Value::Whole(number) => Some(number),
+                write_column::<Int64Type>(&mut group, values, |v| match v {
+                    Value::Whole(number) | Value::Moment(number) => Some(number),
                     _ => None,
                 })
             }
-            Kind::Number => write_column::<DoubleType>(&mut group, column, rows, |v| match v {
+            Kind::Number => write_column::<DoubleType>(&mut group, values, |v| match v {
                 Value::Number(number) => Some(number),
                 _ => None,
             }),
-            Kind::Flag => write_column::<BoolType>(&mut group, column, rows, |v| match v {
+            Kind::Flag => write_column::<BoolType>(&mut group, values, |v| match v {
                 Value::Flag(flag) => Some(flag),
                 _ => None,
             }),
@@ -94,21 +116,18 @@ fn write_group(file: &mut SerializedFileWriter<Vec<u8>>, rows: &[Row]) -> Result
     Ok(())
 }
 
-fn write_column<T: DataType>(
+fn write_column<'a, T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
-    column: &Column,
-    rows: &[Row],
+    rows: impl Iterator<Item = Value<'a>>,
     take: impl Fn(Value) -> Option<T::T>,
 ) -> Result<(), ParquetError> {
     // An absent value has definition level 0 and no entry among the values.
-    let mut values = Vec::with_capacity(rows.len());
-    let mut levels = Vec::with_capacity(rows.len());
-    for row in rows {
-        let value = take((column.of)(row));
+    let (mut values, mut levels) = (Vec::new(), Vec::new());
+    for value in rows.map(take) {
         levels.push(i16::from(value.is_some()));
         values.extend(value);
     }
-    let missing = || ParquetError::General(format!("no column for {}", column.name));
+    let missing = || ParquetError::General("more columns than the schema has".into());
     let mut writer = group.next_column()?.ok_or_else(missing)?;
     writer.typed::<T>().write_batch(&values, Some(&levels), None)?;
     writer.close()

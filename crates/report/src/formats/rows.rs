@@ -1,48 +1,20 @@
-//! The long table: one row per trial and value, the same for every format that
-//! goes into other programs. [`COLUMNS`] is the one place that names a column.
+//! The long table: one row per trial and value. [`COLUMNS`] is the one place that names a column.
 
+use super::table::{Kind, Record, Value, finite, moment, text, whole};
 use bytepath_record::{
-    Cell, Evidence, FragmentCounts, Hops, Percentile, ProvenWitness, Role, RoleRecord, Scope,
-    Series, Work, joined,
+    Cell, Evidence, FragmentCounts, Hops, Percentile, ProvenWitness, Reading, Role, RoleRecord,
+    Scope, Series, Work, joined,
 };
 use bytepath_record::{Study, StudyHeader, Trial, Unit};
 use bytepath_stats::{self as stats, Costs, Rules, role_cpu, why_not_measured};
 use std::borrow::Cow;
 
 /// A column of the long table.
-pub(crate) struct Column {
-    pub name: &'static str,
-    /// Type of its values.
-    pub kind: Kind,
+struct Column {
+    name: &'static str,
+    kind: Kind,
     /// Value in a row.
-    pub of: for<'a> fn(&Row<'a>) -> Value<'a>,
-}
-
-/// Type of a column's values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Text in UTF-8.
-    Text,
-    Whole,
-    /// A number in double precision; never a NaN, never infinite.
-    Number,
-    Flag,
-    /// A moment: milliseconds since the Unix epoch.
-    Moment,
-}
-
-/// A value; its variant fits the kind of its column.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value<'a> {
-    None,
-    /// Of [`Kind::Text`].
-    Text(Cow<'a, str>),
-    /// Of [`Kind::Whole`] or [`Kind::Moment`].
-    Whole(i64),
-    /// Of [`Kind::Number`].
-    Number(f64),
-    /// Of [`Kind::Flag`].
-    Flag(bool),
+    of: for<'a> fn(&'a Row<'a>) -> Value<'a>,
 }
 
 /// A row: where a value belongs, and the value.
@@ -56,7 +28,7 @@ pub(crate) struct Row<'a> {
     unit: &'static str,
     scope: &'static str,
     role: Option<Role>,
-    index: Option<u32>,
+    id: Option<u32>,
     item: Option<&'a str>,
     at: Option<f64>,
     value: Option<f64>,
@@ -64,17 +36,17 @@ pub(crate) struct Row<'a> {
 
 /// Every column, in order. New ones are added at the end; none is ever renamed
 /// or changes its meaning within one major version.
-pub(crate) static COLUMNS: &[Column] = &[
+static COLUMNS: &[Column] = &[
     column("study_started", Kind::Moment, |r| moment(r.header.started_ms)),
     column("kernel", Kind::Text, |r| text(r.header.facts.first().map(|f| &*f.kernel_release))),
     column("cell", Kind::Text, |r| text(&*r.trial.cell.0)),
     column("tx", Kind::Text, |r| text(r.cell.map(|c| &*c.tx.path))),
     column("rx", Kind::Text, |r| text(r.cell.map(|c| &*c.rx.path))),
-    column("levels", Kind::Text, levels),
+    column("levels", Kind::Text, |r| levels(r.cell)),
     column("baseline", Kind::Flag, |r| Value::Flag(r.trial.cell == r.header.baseline)),
     column("null_cell", Kind::Flag, |r| Value::Flag(r.cell.is_some_and(|c| c.null))),
-    column("block", Kind::Whole, |r| whole(r.trial.block)),
-    column("order", Kind::Whole, |r| whole(r.trial.order)),
+    column("block", Kind::Whole, |r| from_one(r.trial.block)),
+    column("trial", Kind::Whole, |r| from_one(r.trial.order)),
     column("trial_started", Kind::Moment, |r| moment(r.trial.started_ms)),
     column("status", Kind::Text, |r| text(status(r.trial))),
     column("reason", Kind::Text, |r| {
@@ -87,15 +59,29 @@ pub(crate) static COLUMNS: &[Column] = &[
     column("role", Kind::Text, |r| {
         r.role.map_or(Value::None, |role| Value::Text(role.to_string().into()))
     }),
-    column("index", Kind::Whole, |r| whole(r.index)),
+    column("id", Kind::Whole, |r| whole(r.id)),
     column("item", Kind::Text, |r| text(r.item)),
     column("at", Kind::Number, |r| finite(r.at)),
     column("value", Kind::Number, |r| finite(r.value)),
     column("pair", Kind::Text, |r| text(r.trial.pair.as_deref())),
 ];
 
-const fn column(name: &'static str, kind: Kind, of: for<'a> fn(&Row<'a>) -> Value<'a>) -> Column {
+const fn column(
+    name: &'static str,
+    kind: Kind,
+    of: for<'a> fn(&'a Row<'a>) -> Value<'a>,
+) -> Column {
     Column { name, kind, of }
+}
+
+impl Record for Row<'_> {
+    fn columns() -> Vec<(Cow<'static, str>, Kind)> {
+        COLUMNS.iter().map(|column| (column.name.into(), column.kind)).collect()
+    }
+
+    fn value(&self, column: usize) -> Value<'_> {
+        (COLUMNS[column].of)(self)
+    }
 }
 
 /// The rows of one trial. The first one is its rate (of bytes: `throughput`), which a
@@ -105,12 +91,12 @@ pub(crate) fn rows<'a>(study: &'a Study, trial: &'a Trial) -> Vec<Row<'a>> {
     let cell = header.cells.iter().find(|c| c.id == trial.cell);
     let mut rows = Rows { header, cell, trial, rows: Vec::new() };
     rows.of_trial();
-    rows.of_energy();
+    rows.of_costs();
     for record in &trial.roles {
         rows.of_role(record);
     }
-    for r in &trial.readings {
-        rows.push(&r.metric, unit(r.unit), place(&r.scope), r.value);
+    for reading in &trial.readings {
+        rows.of_reading(reading);
     }
     for series in &trial.series {
         rows.of_series(series);
@@ -138,7 +124,7 @@ pub(crate) fn unit(unit: Unit) -> &'static str {
     }
 }
 
-/// Where a value belongs: scope, role, index, item.
+/// Where a value belongs: scope, role, id, item.
 type Place<'a> = (&'static str, Option<Role>, Option<u32>, Option<&'a str>);
 
 /// The rows of a trial, being collected.
@@ -154,13 +140,12 @@ impl<'a> Rows<'a> {
         &mut self,
         metric: impl Into<Cow<'a, str>>,
         unit: &'static str,
-        (scope, role, index, item): Place<'a>,
+        (scope, role, id, item): Place<'a>,
         value: impl Into<Option<f64>>,
     ) {
         let (header, cell, trial) = (self.header, self.cell, self.trial);
         let (metric, value) = (metric.into(), value.into());
-        let row =
-            Row { header, cell, trial, metric, unit, scope, role, index, item, at: None, value };
+        let row = Row { header, cell, trial, metric, unit, scope, role, id, item, at: None, value };
         self.rows.push(row);
     }
 
@@ -222,15 +207,24 @@ impl<'a> Rows<'a> {
         counts.into_iter().for_each(|(metric, count)| self.push(metric, "1", place, count as f64));
     }
 
-    /// What was drawn and what came back for it, by end and by both together.
-    fn of_energy(&mut self) {
+    /// CPU time and energy for a unit of work, by end and by both together.
+    fn of_costs(&mut self) {
         let Some(cell) = self.cell.filter(|_| self.trial.rate().is_some()) else { return };
         let costs = Costs::of(cell, self.trial, None);
+        let (cpu, cpu_unit) = match self.trial.work {
+            Work::Bytes => ("cpu_per_gib", "s/GiB"),
+            Work::Exchanges => ("cpu_per_transaction", "s"),
+            Work::Packets => ("cpu_per_packet", "s"),
+        };
+        let [tx, rx] = Role::ALL.map(|role| costs.role_per_unit(role));
+        let cpus = [tx, rx, costs.cpu_per_unit()];
+        let cpus = if self.header.functional.is_some() { [None; 3] } else { cpus };
         let returns = match self.header.functional {
             None => costs.roi_power(&Rules::of(self.header)),
             Some(_) => [None; 3],
         };
         for (metric, unit, values) in [
+            (cpu, cpu_unit, cpus),
             ("energy.watts", "W", costs.watts),
             ("energy.joules_per_unit", "J", costs.joules_per_unit()),
             ("energy.roi", "1", returns),
@@ -338,12 +332,44 @@ impl<'a> Rows<'a> {
         }
     }
 
-    fn of_series(&mut self, series: &'a Series) {
-        for (step, value) in series.values.iter().enumerate() {
-            self.push(&*series.metric, unit(series.unit), place(&series.scope), *value);
-            let row = self.rows.last_mut();
-            row.into_iter().for_each(|row| row.at = Some(step as f64 * series.step));
+    fn of_reading(&mut self, r: &'a Reading) {
+        let terms = self.trial.work.terms();
+        match &*r.metric {
+            "throughput.flow" => {
+                let [metric, _] = flow_rates(self.trial.work);
+                self.push(metric, terms.plain_unit, place(&r.scope), r.value * terms.plain_scale);
+            }
+            metric => self.push(metric, unit(r.unit), place(&r.scope), r.value),
         }
+    }
+
+    fn of_series(&mut self, series: &'a Series) {
+        let terms = self.trial.work.terms();
+        let (metric, unit, scale) = match &*series.metric {
+            "throughput" => {
+                let [_, metric] = flow_rates(self.trial.work);
+                (metric, terms.plain_unit, terms.plain_scale)
+            }
+            metric => (metric, unit(series.unit), 1.0),
+        };
+        for (step, value) in series.values.iter().enumerate() {
+            self.push(metric, unit, place(&series.scope), *value * scale);
+            // To the microsecond: three steps of 0.1 s are 0.3 s.
+            let at = (step as f64 * series.step * 1e6).round() / 1e6;
+            if let Some(row) = self.rows.last_mut() {
+                row.at = Some(at);
+            }
+        }
+    }
+}
+
+/// Names of a connection's rate, over the window and step by step: what the meter `throughput`
+/// reads has other units by what is counted, and the trial's own rate has that name.
+fn flow_rates(work: Work) -> [&'static str; 2] {
+    match work {
+        Work::Bytes => ["flow.throughput", "flow.throughput.step"],
+        Work::Exchanges => ["flow.transactions", "flow.transactions.step"],
+        Work::Packets => ["flow.packets", "flow.packets.step"],
     }
 }
 
@@ -367,27 +393,15 @@ fn place(scope: &Scope) -> Place<'_> {
     }
 }
 
-fn levels<'a>(row: &Row<'a>) -> Value<'a> {
-    let levels = row.cell.map(|c| &c.levels).filter(|l| !l.is_empty());
+/// The levels of a cell's factors: `mtu=9000;path=socket`.
+pub(super) fn levels<'a>(cell: Option<&Cell>) -> Value<'a> {
+    let levels = cell.map(|c| &c.levels).filter(|l| !l.is_empty());
     levels.map_or(Value::None, |levels| {
         Value::Text(joined(levels.iter().map(|(k, v)| format!("{k}={v}")), ";").into())
     })
 }
 
-fn moment<'a>(ms: u64) -> Value<'a> {
-    i64::try_from(ms).map_or(Value::None, Value::Whole)
-}
-
-/// Nothing for an empty text.
-fn text<'a>(text: impl Into<Option<&'a str>>) -> Value<'a> {
-    let text = text.into().filter(|text| !text.is_empty());
-    text.map_or(Value::None, |text| Value::Text(text.into()))
-}
-
-fn whole<'a>(number: impl Into<Option<u32>>) -> Value<'a> {
-    number.into().map_or(Value::None, |n| Value::Whole(n.into()))
-}
-
-fn finite<'a>(number: Option<f64>) -> Value<'a> {
-    number.filter(|n| n.is_finite()).map_or(Value::None, Value::Number)
+/// A number that is counted from zero in records, and from one by people.
+fn from_one<'a>(number: u32) -> Value<'a> {
+    Value::Whole(i64::from(number) + 1)
 }

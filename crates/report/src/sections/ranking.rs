@@ -13,7 +13,7 @@ pub(crate) struct Labels {
     pub module: bool,
 }
 
-/// The functions of two sides, most saved first: all together, each, and the rest.
+/// The functions of two sides, the largest change first: all together, each, and the rest.
 pub(crate) fn functions(
     total: Pair,
     rows: &[Row],
@@ -39,7 +39,9 @@ pub(crate) fn functions(
             cells
         };
     let all = ("all".to_owned(), "", total, "", "", Tone::Strong);
-    let each = rows.iter().map(|row| {
+    let mut rows: Vec<&Row> = rows.iter().collect();
+    rows.sort_by(|a, b| b.amount.saved.abs().total_cmp(&a.amount.saved.abs()));
+    let each = rows.into_iter().map(|row| {
         let subsystem = row.subsystem.map_or("of its caller", |s| s.name());
         let (group, file) = (row.group.as_str(), row.module.as_str());
         (row.function.clone(), group, row.amount, subsystem, file, Tone::Plain)
@@ -78,41 +80,51 @@ pub(crate) fn side_by_side(places: &[RankingLine], sides: [&str; 2], decimals: u
 }
 
 /// What the column of intervals holds.
-pub(crate) const INTERVALS: &str = "+-: half the width of the interval of what is saved, \
+pub(crate) const INTERVALS: &str = "+-: half the width of the interval of the change, \
                          Welch's at 95% over the profiles, individually; \
                          ?: the interval contains zero.";
 
-/// With, without, saved, perhaps its interval, change.
+/// Before, after, the change, perhaps its interval, and the change as a part.
 pub(crate) fn amount_columns(intervals: bool) -> Vec<Column> {
     let mut columns = vec![
-        Column::number("", "with", 0),
-        Column::number("", "without", 0),
-        Column::number("", "saved", 0),
+        Column::number("", "before", 0),
+        Column::number("", "after", 0),
+        Column::number("", "change", 0),
     ];
     columns.extend(intervals.then(|| Column::number("", "+-", 1)));
-    columns.push(Column::number("", "change", 1));
+    columns.push(Column::number("", "%", 1));
     columns
 }
 
 /// The cells of [`amount_columns`].
 pub(crate) fn amounts(pair: Pair, decimals: usize, intervals: bool) -> Vec<Cell> {
-    let saved = match pair.saved {
+    let tone = match pair.saved {
         _ if pair.in_doubt() => Tone::Plain,
         s if s > 0.0 => Tone::Good,
         s if s < 0.0 => Tone::Bad,
         _ => Tone::Plain,
     };
     let mut cells = vec![
-        Cell::from(number(pair.with, decimals)),
         Cell::from(number(pair.without, decimals)),
-        Cell::from(number(pair.saved, decimals)).tone(saved),
+        Cell::from(number(pair.with, decimals)),
+        Cell::from(signed(-pair.saved, decimals)).tone(tone),
     ];
     cells.extend(intervals.then(|| {
         let mark = if pair.in_doubt() { "?" } else { " " };
         Cell::from(format!("{}{mark}", number(pair.half_width, decimals))).tone(Tone::Faint)
     }));
-    cells.push(Cell::from(change(pair)).tone(Tone::Faint));
+    cells.push(Cell::from(relative(pair)).tone(Tone::Faint));
     cells
+}
+
+/// A difference with its sign: after minus before.
+pub(crate) fn signed(change: f64, decimals: usize) -> String {
+    let text = number(change.abs(), decimals);
+    match text.bytes().any(|digit| (b'1'..=b'9').contains(&digit)) {
+        true if change > 0.0 => format!("+{text}"),
+        true => format!("-{text}"),
+        false => text,
+    }
 }
 
 /// Decimal digits, so that the total has four significant ones.
@@ -120,8 +132,8 @@ pub(crate) fn decimals(total: Pair) -> usize {
     digits(total.with.max(total.without), 4)
 }
 
-/// The change of a function, as a part of what it took before.
-fn change(pair: Pair) -> String {
+/// The change of a function, in percent of what it took before.
+fn relative(pair: Pair) -> String {
     match (pair.without > 0.0, pair.with > 0.0) {
         (true, true) => figures::change(pair.with / pair.without),
         (false, true) => "new".into(),

@@ -57,19 +57,19 @@ pub(crate) fn section(explanation: &Explanation, with_functions: bool) -> Sectio
 pub(crate) fn functions_of(explanation: &Explanation) -> Section {
     let mut section = Section::new("ranking", "Functions");
     for ranked in &explanation.ranked {
-        let title = "Functions, most saved first";
+        let title = "Functions, the largest change first";
         section.add_on(Media::PLAIN, Block::Heading(title.into(), None));
         let names = format!("{} against {}", ranked.with, ranked.without);
         let heading = Block::Heading(names.clone(), Some(ranked.with.clone()));
         section.add_on(Media::PAGE, heading);
         let Ranked { unit, with, without, .. } = ranked;
-        section.text("", format!("{unit}; with: {with}, without: {without}."));
+        section.text("", format!("{unit}; before: {without}, after: {with}."));
         section.add(Block::Gap);
         let Ranked { total, rows, left_out, .. } = ranked;
         let labels = ranking::Labels { subsystem: true, ..Default::default() };
         let table = ranking::functions(*total, rows, *left_out, labels);
         section.add(table.folded(&format!("{title}: {names}")));
-        section.text("  ", "Of each function its own code; saved = without - with.");
+        section.text("  ", "Of each function its own code; change = after - before.");
         if ranked.total.half_width.is_some() {
             section.text("  ", ranking::INTERVALS);
         }

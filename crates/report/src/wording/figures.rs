@@ -215,7 +215,7 @@ pub(crate) fn bytes(bytes: f64) -> String {
 }
 
 /// `1 block`, `5 blocks`.
-pub(crate) fn plural(n: u64, what: &str) -> String {
+pub fn plural(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 

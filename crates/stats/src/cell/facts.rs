@@ -5,11 +5,12 @@ use crate::estimate::Summary;
 use crate::trial::{Costs, ENGINE_RUN, sum_of};
 use bytepath_math::welch;
 use bytepath_record::{Cell, Hops, Reading, Role, Scope, Trial, TrialStatus, Work};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Something that is known of a cell, trial by trial.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Fact {
     #[serde(flatten)]
     pub what: FactKind,
@@ -17,7 +18,7 @@ pub struct Fact {
 }
 
 /// What a [`Fact`] is of. A frame is one that was received within the window.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "fact")]
 pub enum FactKind {
     /// Frames received a second.

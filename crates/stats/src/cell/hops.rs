@@ -3,6 +3,7 @@
 use super::facts::busy;
 use crate::estimate::Summary;
 use bytepath_record::{Cell, Hops, Role, Trial};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A thread that runs for this part of its window does nothing else than its work.
@@ -12,7 +13,7 @@ const FULL: f64 = 0.97;
 const FEW: f64 = 0.01;
 
 /// Frames of a cell: rates are per second, of all threads together.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct HopsRow {
     /// Threads that generate, and threads that take in.
     pub threads: [u32; 2],
@@ -35,7 +36,7 @@ pub struct HopsRow {
 }
 
 /// What sets the rate of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RateLimit {
     /// The rate that was requested.

@@ -1,10 +1,11 @@
 //! How long the CPUs of the roles rested in each idle state.
 
 use bytepath_record::{Cell, Role, Scope, Trial, Unit, distinct};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What an idle state had of a role's CPU.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct IdleShare {
     /// Name of the state: "C6", "core-c6".
     pub state: String,

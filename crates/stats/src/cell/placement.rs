@@ -3,6 +3,7 @@
 //! what was asked.
 
 use bytepath_record::{Cell, Facts, Placement, Reading, Role, Trial};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 pub const ELSEWHERE_LIMIT: f64 = 0.25;
 
 /// Where the softirqs of a cell's devices ran, on one machine.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ReceiveWork {
     /// The CPU that was requested; `None` if that was left to the scheduler.
     pub asked: Option<u32>,
@@ -24,7 +25,7 @@ pub struct ReceiveWork {
 }
 
 /// What one CPU did of the receive work, over the measured trials.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CpuShare {
     pub cpu: u32,
     /// Its part of the time in softirqs and in threads that poll for the device.

@@ -4,11 +4,12 @@ use bytepath_math::Moments;
 use bytepath_record::{
     CallRow, Evidence, FragmentCounts, Ledger, Manner, SizeDistribution, joined,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 
 /// A sentence, and in how many trials it occurs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CountedText {
     /// The sentence, as the first trial worded it.
     pub text: String,
@@ -75,7 +76,7 @@ pub(crate) fn shape(text: &str) -> String {
 }
 
 /// The ledgers of one end, added up over trials, as parts of the bytes delivered.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Shares {
     /// Bytes delivered in all trials together.
     pub delivered: u64,
@@ -147,7 +148,7 @@ fn enter(evidence: &mut Vec<Evidence>, new: &Evidence) {
 }
 
 /// A system call over several trials.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PooledCall {
     /// All calls together. `stddev_percent` is the standard deviation of the trials' means in
     /// percent of their mean, zero for a single trial: calls of one connection depend on each
@@ -224,7 +225,7 @@ pub(crate) fn sizes<'a>(parts: impl IntoIterator<Item = &'a SizeDistribution>) -
 }
 
 /// Fragments per receive over several trials: the counts, and what they come to.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Fragments {
     #[serde(flatten)]
     pub counts: FragmentCounts,

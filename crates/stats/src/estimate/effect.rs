@@ -7,6 +7,7 @@
 use super::interval::{Estimate, Interval, Looks, ratio};
 use super::order::Order;
 use bytepath_math::{Moments, StandardError};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::ops::RangeInclusive;
 
@@ -16,7 +17,7 @@ use std::ops::RangeInclusive;
 const FLIPPED: RangeInclusive<usize> = 6..=16;
 
 /// A cell against another, paired by block.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Effect {
     /// Blocks in which both cells have a value above zero.
     pub blocks: usize,
@@ -48,7 +49,7 @@ pub struct Effect {
 
 /// The first blocks of a study that may stop early. Every interval is then at
 /// least as wide as their spread requires: see `should_stop`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Opening {
     /// How many blocks these are, at least two.
     pub blocks: usize,

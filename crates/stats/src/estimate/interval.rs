@@ -2,6 +2,7 @@
 //! to know of a comparison, however it was laid out.
 
 use bytepath_math::StandardError;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A ratio is never reported beyond exp(700), about 1e304: an interval that
@@ -35,7 +36,7 @@ pub enum Looks {
 }
 
 /// A confidence interval of a ratio, by Student's t over logarithms.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Interval {
     /// Lower end, as a ratio.
     pub low: f64,

@@ -8,11 +8,12 @@
 
 use super::interval::ratio;
 use bytepath_math::Moments;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The scatter of one comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PairSpread {
     /// Pairs of hosts with a block that has both cells.
     pub pairs: usize,

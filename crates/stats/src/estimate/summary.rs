@@ -1,10 +1,11 @@
 //! Summary of a handful of values.
 
 use bytepath_math::{Moments, StandardError};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Centre and spread of a sample. Every field is finite.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Summary {
     pub n: usize,
     pub mean: f64,

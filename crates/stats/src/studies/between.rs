@@ -17,10 +17,11 @@ use crate::trial::Costs;
 use crate::verdict::{Findings, Test, Verdict, judge, tests, undeclared, unlike};
 use bytepath_math::{Moments, welch};
 use bytepath_record::{Cell, CellId, Study, Trial, Work};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Two studies, the second against the first.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StudyComparison {
     /// What decides: the rules of the second study.
     pub rules: Rules,
@@ -37,7 +38,7 @@ pub struct StudyComparison {
 }
 
 /// One cell in two studies, in one question.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CellComparison {
     pub cell: CellId,
     pub question: Metric,

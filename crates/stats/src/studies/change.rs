@@ -13,6 +13,7 @@
 //! of it.
 
 use bytepath_math::Random;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Random orders that a cut must beat.
@@ -22,7 +23,7 @@ const ORDERS: usize = 1999;
 const LEAST: usize = 2;
 
 /// A place where the series changed.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Change {
     /// The first value after the change, counted from 0.
     pub at: usize,

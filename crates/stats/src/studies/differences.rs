@@ -1,6 +1,7 @@
 //! Differences between the hosts and the methods of two studies.
 
 use bytepath_record::{Facts, StudyHeader, Work, unit};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Copy bandwidths that differ by more than this part are worth a word: then the
@@ -11,7 +12,7 @@ const CEILING_APART: f64 = 0.1;
 const MEMORY_APART: f64 = 0.05;
 
 /// Something in which hosts or method differ.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Difference {
     pub what: String,
     /// In the first study.
@@ -22,7 +23,7 @@ pub struct Difference {
 }
 
 /// What a difference means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weight {
     /// Another machine: its numbers do not show what changed in software.

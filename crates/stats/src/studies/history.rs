@@ -6,6 +6,7 @@ use crate::estimate::Summary;
 use crate::metric::Metric;
 use crate::study::counted;
 use bytepath_record::{Role, Study, Work};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Error rate of each search for a change. Stricter than that of a verdict,
@@ -16,7 +17,7 @@ pub const CHANGE_LEVEL: f64 = 0.01;
 const LONGEST: usize = 500;
 
 /// The figures of all cells of one study.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StudyPoints {
     /// When it began, milliseconds since the Unix epoch.
     pub started_ms: u64,
@@ -28,7 +29,7 @@ pub struct StudyPoints {
 }
 
 /// A figure of one cell in one study.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
     pub cell: String,
     /// Which figure: work per second, CPU seconds or instructions per unit
@@ -43,7 +44,7 @@ pub struct Point {
 }
 
 /// A figure over time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct History {
     pub cell: String,
     pub question: Metric,
@@ -55,7 +56,7 @@ pub struct History {
 }
 
 /// One study of a history.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Entry {
     /// Name of the study.
     pub study: String,
@@ -72,7 +73,7 @@ pub struct Entry {
 }
 
 /// A change of the level.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Shift {
     /// The first study after the change, counted from 0.
     pub at: usize,

@@ -17,6 +17,7 @@ use bytepath_record::{
     Cell, Levels, Ours, Published, PublishedFactor, PublishedFigure, ReadFrom, Role, Scope, Study,
     Trial, joined,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ const RATE: &str = "rate";
 const ITEM: &str = "item";
 
 /// A study compared with a work.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PublishedComparison {
     /// The figures of the work that have ratios of rates.
     pub figures: Vec<FigureComparison>,
@@ -38,7 +39,7 @@ pub struct PublishedComparison {
 }
 
 /// A published number and the study's.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct NumberComparison {
     /// Id of its figure.
     pub figure: String,
@@ -58,7 +59,7 @@ pub struct NumberComparison {
 }
 
 /// A figure of the work.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FigureComparison {
     pub id: String,
     pub title: String,
@@ -73,7 +74,7 @@ pub struct FigureComparison {
 }
 
 /// A row of a figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RowComparison {
     pub at: Levels,
     /// How its number was read.
@@ -90,7 +91,7 @@ pub struct RowComparison {
 }
 
 /// How a published ratio compares with that of a study.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Agreement {
     /// It is in the study's interval.

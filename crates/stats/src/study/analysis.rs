@@ -12,6 +12,7 @@ use crate::rules::Rules;
 use crate::trial::{CpuRule, Headline, PerEnd};
 use crate::verdict::{Comparison, Noise};
 use bytepath_record::{CellId, Fault, Percentile, Role, SizeDistribution, Work};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Version of this record, as the `json` report prints it. It grows when a
@@ -19,10 +20,10 @@ use serde::Serialize;
 ///
 /// 2: rates are in work per second (bytes, not bits) and costs per unit of the row's
 /// `work`; comparisons and noises are lists, one of each question.
-pub const ANALYSIS_VERSION: u32 = 2;
+pub const ANALYSIS_VERSION: u32 = 3;
 
 /// A study, analysed. Every number in it is finite; what is unknown is absent.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Analysis {
     /// [`ANALYSIS_VERSION`].
     pub schema: u32,
@@ -88,7 +89,7 @@ impl Analysis {
 }
 
 /// A stopping rule and its outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StoppingNote {
     /// Stop when every interval is within this part of its ratio.
     pub within: f64,
@@ -99,7 +100,7 @@ pub struct StoppingNote {
     pub run: u32,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     pub cell: CellId,
     /// Path of the sender.
@@ -204,7 +205,7 @@ impl Row {
 }
 
 /// Latency of a cell's measured trials, in seconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LatencyRow {
     /// Exchanges of all trials.
     pub count: u64,
@@ -222,7 +223,7 @@ impl LatencyRow {
 }
 
 /// One percentile of a cell's latency, in seconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PercentileRow {
     pub percentile: Percentile,
     /// Of all trials together.
@@ -233,7 +234,7 @@ pub struct PercentileRow {
 }
 
 /// The outcome of a cell's trials.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Status {
     /// Trials that ran and count.
     pub measured: u32,
@@ -268,7 +269,7 @@ impl Status {
 }
 
 /// One reason for failed trials.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Failure {
     /// The reason, of the first of them.
     pub fault: Fault,
@@ -276,7 +277,7 @@ pub struct Failure {
 }
 
 /// One end of a cell's stream, over its measured trials.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct End {
     pub role: Role,
     /// What it cost in CPU time; `None` if no meter saw it.
@@ -310,7 +311,7 @@ pub struct End {
 
 /// CPU time of an end per work done. Means over the trials, in CPU seconds per unit
 /// of work: `total.mean = user + system + softirq + unsplit`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CpuCost {
     /// How time was given to the role.
     pub rule: CpuRule,
@@ -335,7 +336,7 @@ pub struct CpuCost {
 }
 
 /// What the witness page showed, in trials.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Witness {
     /// Both ends shared the page.
     pub shared: u32,
@@ -344,7 +345,7 @@ pub struct Witness {
 }
 
 /// How even the flow was, from the receiver's throughput in short steps.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Pace {
     /// Length of a step in seconds.
     pub step: f64,

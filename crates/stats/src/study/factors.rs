@@ -13,11 +13,12 @@ use crate::verdict::{
     Comparer, Findings, Noise, Side, Test, Verdict, judge, tests, undeclared, unlike,
 };
 use bytepath_record::{Cell, distinct};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The factors of a study of which at least two vary.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct FactorView {
     /// Those with at least two levels, in alphabetical order.
     pub factors: Vec<Factor>,
@@ -32,7 +33,7 @@ pub struct FactorView {
 }
 
 /// A factor that varies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Factor {
     pub name: String,
     /// Its levels, in the order of the cells.
@@ -40,7 +41,7 @@ pub struct Factor {
 }
 
 /// What a level does.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LevelEffect {
     pub question: Metric,
     pub factor: String,
@@ -57,7 +58,7 @@ pub struct LevelEffect {
 }
 
 /// Two levels that change each other's effect.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Interaction {
     pub question: Metric,
     pub factors: [String; 2],

@@ -6,6 +6,7 @@ use crate::metric::Metric;
 use crate::offload::{Benefit, BreakEven, CopyCell, CopyComparison, break_evens};
 use crate::verdict::{Comparer, Side, shown, undeclared, unlike};
 use bytepath_record::{CellId, Levels, Role};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,7 @@ const SIZE: &str = "message-size";
 const PATHS: [&str; 2] = ["path", "tx"];
 
 /// The engines of a study. Costs are CPU seconds of the sender per unit of work.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Offloading {
     /// The engine that the others are compared with.
     pub first: String,

@@ -5,10 +5,11 @@ use crate::rules::Rules;
 use crate::trial::why_not_measured;
 use bytepath_math::{Moments, StandardError, welch};
 use bytepath_record::{CellId, Design, Study, Trial, distinct};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What the profiles of a study are, and what sampling cost.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ProfilingNote {
     /// The event that was sampled.
     pub event: String,
@@ -26,7 +27,7 @@ pub struct ProfilingNote {
 }
 
 /// The rate with sampling over the rate without.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct SamplingCost {
     /// The ratio: 0.99 is one percent less.
     pub ratio: f64,

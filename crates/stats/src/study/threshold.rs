@@ -26,9 +26,10 @@ use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::verdict::{Comparison, Verdict};
 use bytepath_record::{CellId, Fault};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Threshold {
     pub text: String,
     /// The cell; `None` for all.
@@ -44,7 +45,7 @@ pub struct Threshold {
 }
 
 /// The outcome of one check.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ThresholdResult {
     #[serde(flatten)]
     pub threshold: Threshold,
@@ -56,7 +57,7 @@ pub struct ThresholdResult {
 }
 
 /// The answer to a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// The whole interval lies beyond the limit.

@@ -40,10 +40,11 @@ use super::device_work::{Correction, DeviceWork};
 use super::sum_of;
 use super::threads::{Threads, cores};
 use bytepath_record::{Cell, Role, Trial};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// How CPU time was given to roles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CpuRule {
     /// The role has this CPU to itself: all of its busy time.
@@ -54,7 +55,7 @@ pub enum CpuRule {
 
 /// CPU time of one role in one trial, in CPU seconds per second ("cores").
 /// `total = user + system + softirq + unsplit`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RoleCpu {
     /// How it was found.
     pub rule: CpuRule,

@@ -6,6 +6,7 @@ use crate::estimate::Summary;
 use crate::metric::Metric;
 use crate::rules::Rules;
 use bytepath_record::{Cell, Role, Scope, Trial, Work};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Name of the reading that return on investment by power takes: mean power over
@@ -40,7 +41,7 @@ pub struct Costs {
 
 /// A figure of one trial by end, over the measured trials, with the interval of
 /// its mean.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct PerEnd {
     /// By what the sender spent.
     pub sender: Option<Summary>,
@@ -52,7 +53,7 @@ pub struct PerEnd {
 /// The mean rate without the first and the last trial in order of time, to
 /// be compared with work that publishes "the middle three of five runs". It decides
 /// nothing: verdicts and intervals use every trial that counts.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Headline {
     /// Mean of the kept trials, work per second.
     pub mean: f64,

@@ -8,6 +8,7 @@ use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::trial::{Costs, why_not_measured};
 use bytepath_record::{Cell, CopyCeiling, RoleRecord, Scope, Trial, TrialStatus, Work};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +25,7 @@ const HEADERS: f64 = 20.0 + 20.0 + 12.0;
 const FRAMING: f64 = 8.0 + 14.0 + 4.0 + 12.0;
 
 /// A cell against the baseline, in one question.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
     pub question: Metric,
     /// Ratio, cell over baseline; `None` if no block has both.

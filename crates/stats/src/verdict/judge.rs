@@ -34,10 +34,11 @@ use crate::estimate::{Effect, Estimate, Interval, POWER_OF_PLAN, blocks_for, one
 use crate::metric::Metric;
 use crate::rules::Rules;
 use bytepath_math::{Adjusted, holm, two_sided};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What a comparison allows to claim.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "word")]
 pub enum Verdict {
     /// A higher rate: the whole interval lies above 1.
@@ -85,7 +86,7 @@ pub enum Verdict {
 }
 
 /// What bounds a rate of bytes from outside of the path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ceiling {
     /// The memory-copy bandwidth of one core.
@@ -128,7 +129,7 @@ impl Verdict {
 }
 
 /// The noise, by the baseline against a second copy of itself.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Noise {
     pub question: Metric,
     /// The comparison of the second copy with the first.
@@ -165,7 +166,7 @@ impl Noise {
 }
 
 /// How sure the two claims of a comparison are, among all of its family.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Test {
     /// Comparisons of the same question in the study.
     pub family: usize,

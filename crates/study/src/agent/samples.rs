@@ -11,7 +11,7 @@ use bytepath_profile::symbols::{
     KernelSymbols, Mapping, Processes, UserSymbols, kernel_build_id, parse_maps,
 };
 use bytepath_profile::{
-    Builder, FrameId, FrameKind, Header, Owner, Profile, Sample, Thread, Weight, Work,
+    Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, Thread, Weight, Work,
 };
 use bytepath_record::wire::ProfileSize;
 use bytepath_record::{Fault, Sampling, listed};
@@ -20,6 +20,7 @@ use bytepath_sys::{Roots, allowance, thread};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Symbolizes what was captured and packs it as a file.
 pub(super) fn pack(
@@ -190,7 +191,7 @@ impl Names<'_> {
             self.user.frames(processes, &self.roots.proc, pid, address)
         };
         let ids = frames.map(|frames| {
-            let id = |frame: bytepath_profile::Frame| {
+            let id = |frame: Frame| {
                 let name = (frame.kind == FrameKind::Kernel).then(|| frame.function.clone());
                 let id = builder.frame(frame);
                 self.functions.extend(name.map(|name| (id, name)));
@@ -318,7 +319,15 @@ fn malformed(error: perf::Malformed) -> Fault {
 
 /// The highest rate that is chosen by itself, Hz. A program is observed once, along with
 /// what it is there for; trials are sampled apart from those that count.
-const GENTLE: u64 = 99;
+const GENTLE: u64 = 499;
+
+/// Part of a CPU that samples of a program may take: a profile is asked for, and below a few hundred
+/// samples it says nothing.
+const PART: f64 = 0.01;
+
+/// For how long samples are taken in turn with none to measure what they cost: whoever observes a
+/// program waits for it.
+const LOOK: Duration = Duration::from_millis(4);
 
 /// Samples all CPUs from the program's first instruction to its end.
 pub struct ProgramSampler {
@@ -330,7 +339,7 @@ pub struct ProgramSampler {
 
 impl ProgramSampler {
     /// Gets ready to sample this many times a second and CPU; without a rate, as
-    /// often as costs little. Takes about a second, in which it measures what a
+    /// often as costs little. Takes a moment, in which it measures what a
     /// sample costs: to be called before anything else is counted.
     pub fn new(rate: Option<u64>) -> Self {
         let roots = Roots::real();
@@ -382,8 +391,8 @@ fn room_for_names(capture: &Capture, roots: &Roots) -> Result<(), Fault> {
 fn prepare(rate: Option<u64>, roots: &Roots) -> Result<Prepared, Fault> {
     let cpus = allowed_cpus()?;
     let first = cpus.first().copied().unwrap_or_default();
-    let price = meter::sample_price(None, first, roots)?;
-    let rate = rate.unwrap_or_else(|| affordable_rate(price.seconds).min(GENTLE));
+    let price = meter::sample_price(None, first, LOOK, roots)?;
+    let rate = rate.unwrap_or_else(|| affordable_rate(price.seconds, PART).min(GENTLE));
     let options = json!(Sampling { event: price.event, rate, cpus });
     let context = Context { options, ..Context::idle(roots.clone()) };
     let profile = meter::CATALOG.iter().find(|meter| meter.name == meter::PROFILE_NAME);
@@ -400,11 +409,24 @@ fn nothing() -> Fault {
 }
 
 /// The part of a profile that is of these processes. Softirqs that ran on top of
-/// their threads are in it, and marked as such.
+/// their threads are in it, and marked as such; what counts their calls is not, and a note says how
+/// much that was.
 pub fn of_program(profile: &Profile, pids: &[u32]) -> Profile {
     let mut builder = Builder::new(profile.header.clone());
     let is_of_program = |sample: &&Sample| pids.contains(&profile.thread(sample.thread).pid);
-    for sample in profile.samples().iter().filter(is_of_program) {
+    let is_counting = |sample: &&Sample| {
+        is_counting(profile.stack(sample.stack).iter().map(|id| profile.frame(*id)))
+    };
+    let all = profile.samples().iter().filter(is_of_program);
+    let (counting, own): (Vec<&Sample>, Vec<&Sample>) = all.partition(is_counting);
+    let [counting, rest] = [&counting, &own].map(|s| s.iter().map(|s| s.weight).sum::<f64>());
+    if counting > 0.0 {
+        builder.header().notes.push(format!(
+            "left out: {:.1}% of its samples, in the BPF programs that count its calls",
+            counting / (counting + rest) * 100.0
+        ));
+    }
+    for sample in own {
         let frames = profile.stack(sample.stack).iter().map(|id| profile.frame(*id).clone());
         let frames: Vec<_> = frames.map(|frame| builder.frame(frame)).collect();
         let stack = builder.stack(&frames);
@@ -416,6 +438,26 @@ pub fn of_program(profile: &Profile, pids: &[u32]) -> Profile {
         builder.add(Sample { stack, thread, owner, ..*sample });
     }
     builder.build()
+}
+
+/// Whether a stack, innermost function first, is of the BPF programs that `bytepath observe` attaches
+/// to system calls, forks, exits and copies, or of what runs only to call them.
+fn is_counting<'a>(stack: impl Iterator<Item = &'a Frame>) -> bool {
+    /// How the kernel calls them, by the names of the programs, of which it keeps 15 letters.
+    const PROGRAMS: [&str; 5] =
+        ["_sys_enter", "_sys_exit", "_sched_process_", "___check_object_", "_security_socket"];
+    /// What calls the programs at tracepoints (include/linux/tracepoint.h), which are ours as a rule.
+    const CALLERS: [&str; 2] = ["__traceiter_sys_", "__bpf_trace_sys_"];
+    /// What only enters and leaves a program at the return of a function (kernel/bpf/trampoline.c).
+    const AROUND: [&str; 2] = ["bpf_trampoline_", "__bpf_prog_e"];
+    let begins = |name: &str, all: &[&str]| all.iter().any(|begin| name.starts_with(begin));
+    stack.filter(|frame| frame.kind == FrameKind::Kernel).enumerate().any(|(depth, frame)| {
+        let name = frame.function.as_str();
+        let program = name.strip_prefix("bpf_prog_");
+        program.is_some_and(|name| PROGRAMS.iter().any(|own| name.contains(own)))
+            || begins(name, &CALLERS)
+            || depth == 0 && begins(name, &AROUND)
+    })
 }
 
 #[cfg(test)]
@@ -601,6 +643,25 @@ ffffffff81000300 T default_idle
 mod tests {
     use super::*;
     use bytepath_profile::{Frame, Header, Thread};
+
+    #[test]
+    fn what_counts_calls_is_not_of_the_program() {
+        let is = |names: &[&str]| {
+            let kernel = |name: &&str| Frame {
+                function: (*name).into(),
+                kind: FrameKind::Kernel,
+                ..Frame::default()
+            };
+            let frames: Vec<Frame> = names.iter().map(kernel).collect();
+            is_counting(frames.iter())
+        };
+        assert!(is(&["read_tsc", "bpf_prog_1a2b_sys_enter", "__traceiter_sys_enter"]));
+        assert!(is(&["__traceiter_sys_exit", "syscall_exit_work"]));
+        assert!(is(&["bpf_trampoline_6442", "simple_copy_to_iter"]));
+        assert!(!is(&["check_heap_object", "bpf_trampoline_6442", "simple_copy_to_iter"]));
+        assert!(!is(&["bpf_prog_77_my_filter", "sk_filter_trim_cap"]), "a program's own");
+        assert!(!is(&["tcp_sendmsg", "do_syscall_64"]));
+    }
 
     #[test]
     fn only_the_program_is_left() {

@@ -258,7 +258,7 @@ impl Agent {
             Request::PriceSample(call) => answer(call, |call| {
                 let any = || samples::allowed_cpus().map(|all| all.first().copied());
                 let cpu = call.cpu.map_or_else(any, |cpu| Ok(Some(cpu)))?.unwrap_or_default();
-                meter::sample_price(call.event.as_deref(), cpu, &Roots::real())
+                meter::sample_price(call.event.as_deref(), cpu, meter::SAMPLE_TURN, &Roots::real())
             }),
             Request::PackProfile(call) => answer(call, |call| self.pack_profile(call)),
             Request::FetchPart(call) => answer(call, |call| {

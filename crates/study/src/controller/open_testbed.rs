@@ -6,7 +6,7 @@ use super::plan::Laboratory;
 use super::remote::Remotes;
 use super::stream;
 use super::trial::{Position, deploy, empty_trial};
-use crate::sampling_rate::affordable_rate;
+use crate::sampling_rate::{SHARE, affordable_rate};
 use bytepath_meter::{self as meter, Meter};
 use bytepath_record::wire::PriceSample;
 use bytepath_record::{Cell, Fault, Role, Sampling, Schedule, Trial, TrialStatus};
@@ -50,7 +50,7 @@ impl<'a> OpenTestbed<'a> {
         let call = PriceSample { event: None, cpu: cell.placement.receiver };
         let price = self.remotes.agents.call(Role::Receiver, call)?;
         let cpus = Role::ALL.into_iter().filter_map(|role| cell.placement.cpu(role)).collect();
-        Ok(Sampling { event: price.event, rate: affordable_rate(price.seconds), cpus })
+        Ok(Sampling { event: price.event, rate: affordable_rate(price.seconds, SHARE), cpus })
     }
 
     /// A process that lives in the network namespace of a role.

@@ -8,12 +8,13 @@ use crate::{Laboratory, Plan, meters_for_header, previewed, time_of_trial};
 use bytepath_engine::path;
 use bytepath_record::{Cell, CellId, Fault, Judgement, Power, Profiling, Schedule, SettingRecord};
 use bytepath_spec as spec;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 /// A plan as a person and `--dry-run --json` see it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct Outline<'a> {
     pub title: &'a str,
     testbed: &'a str,
@@ -49,14 +50,14 @@ pub struct Outline<'a> {
 }
 
 /// A cell that cannot run, and why.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct Unable<'a> {
     pub cell: &'a CellId,
     pub fault: Fault,
 }
 
 /// What would be set before each trial of a cell, and restored after it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct Prepared<'a> {
     pub cell: &'a CellId,
     #[serde(flatten)]
@@ -64,7 +65,7 @@ pub struct Prepared<'a> {
 }
 
 /// Settings as text, or why the cell cannot run.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preview {
     Settings(Vec<String>),

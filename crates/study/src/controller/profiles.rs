@@ -8,7 +8,7 @@ use super::remote::Remotes;
 use super::run::{Countdown, Run, judged, lost_peer};
 use super::stream::seconds;
 use super::trial::{Position, TrialRunner, empty_trial, fail};
-use crate::sampling_rate::affordable_rate;
+use crate::sampling_rate::{SHARE, affordable_rate};
 use crate::store::{LARGEST_PROFILE, profile_file};
 use bytepath_meter::Chosen;
 use bytepath_profile::import::{PPROF, Times};
@@ -199,7 +199,7 @@ impl Run<'_, '_> {
         }
         let cell = missing.first().and_then(|(id, _)| header.cells.iter().find(|c| c.id == *id));
         let price = price(self.laboratory, cell, profiling.event.clone())?;
-        let rate = profiling.rate.unwrap_or_else(|| affordable_rate(price.seconds));
+        let rate = profiling.rate.unwrap_or_else(|| affordable_rate(price.seconds, SHARE));
         self.remark(describe(&price, rate))?;
         Ok(Sampling { event: price.event, rate, cpus: Vec::new() })
     }

@@ -5,6 +5,7 @@ use crate::{Progress, is_begun, load, merge, storage};
 use bytepath_record::Fault;
 use bytepath_spec::usage;
 use bytepath_sys::files::{self, Folder};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -30,7 +31,7 @@ const RECORD: &str = "fleet.json";
 const SCHEMA: u32 = 1;
 
 /// What is known about a fleet in addition to its experiment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fleet {
     schema: u32,
     /// How many shards it has, numbered from 0.
@@ -145,7 +146,7 @@ pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), Fault> {
 }
 
 /// A shard of a fleet as it is now.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Shard {
     pub shard: u32,
     pub state: ShardState,
@@ -165,7 +166,7 @@ pub struct Shard {
     pub seconds_left: Option<f64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShardState {
     /// It was never submitted.

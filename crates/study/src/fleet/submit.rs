@@ -116,7 +116,7 @@ fn reopen(folder: &Path, order: &Order, source: &Source) -> Result<Fleet, Fault>
     if read_text(&path)? != source.text || fleet.shards != order.shards {
         let text = format!("{} already holds a different fleet", folder.display());
         return Err(usage(text).remedy(format!(
-            "choose another folder with --out, or submit its {} shards of {} again",
+            "choose another folder, or submit its {} shards of {} again",
             fleet.shards,
             path.display()
         )));

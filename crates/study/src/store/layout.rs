@@ -75,7 +75,7 @@ pub fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
             fault.remedy("free some space; the trials before this one are kept")
         }
         io::ErrorKind::PermissionDenied if verb != "read" => {
-            fault.remedy("choose another folder with --out")
+            fault.remedy("choose another folder (that of a study: --study DIR)")
         }
         _ => fault,
     }

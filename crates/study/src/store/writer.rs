@@ -182,7 +182,7 @@ pub fn refuse_used(folder: &Path) -> Result<(), Fault> {
         return Ok(());
     }
     let text = format!("the folder {} is not empty", folder.display());
-    Err(Fault::storage(text).remedy("choose another one with --out"))
+    Err(Fault::storage(text).remedy("choose another one (that of a study: --study DIR)"))
 }
 
 /// Whether a study was started in a folder: all of its files are there.

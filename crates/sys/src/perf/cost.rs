@@ -15,13 +15,13 @@ pub struct Cost {
     pub samples: u64,
 }
 
-/// Samples a second while it is measured.
-const RATE: u64 = 1000;
+/// Samples in a turn while it is measured; at most a thousand a second in a long one.
+const SAMPLES: f64 = 20.0;
+const MOST_RATE: f64 = 5000.0;
+const LEAST_RATE: f64 = 1000.0;
 
 /// Turns with and without sampling.
 const TURNS: u32 = 4;
-
-const TURN: Duration = Duration::from_millis(50);
 
 /// Gaps between two readings of the clock that are interrupts: longer than the
 /// reading takes, shorter than to wait for another thread's turn on the CPU.
@@ -29,12 +29,13 @@ const GAP: std::ops::Range<f64> = 0.5e-6..300e-6;
 
 /// Measures the cost of a sample of this event on a CPU: the time of all
 /// interruptions of a busy loop with sampling less those without, over the number
-/// of samples. Takes half a second. `None` if no sample came (the event does
+/// of samples. Takes eight turns of this length. `None` if no sample came (the event does
 /// not happen in such a loop).
 ///
 /// It is the cost of a short call chain with warm caches, so a lower bound.
-pub fn sample_cost(event: &Event, cpu: u32) -> Result<Option<Cost>, Refused> {
-    let request = Request { event: event.clone(), rate: Rate::Frequency(RATE), cpus: vec![cpu] };
+pub fn sample_cost(event: &Event, cpu: u32, turn: Duration) -> Result<Option<Cost>, Refused> {
+    let rate = (SAMPLES / turn.as_secs_f64()).clamp(LEAST_RATE, MOST_RATE) as u64;
+    let request = Request { event: event.clone(), rate: Rate::Frequency(rate), cpus: vec![cpu] };
     let mut sampler = Sampler::open(&request)?;
     let refused =
         |error| Refused { step: super::Step::Wait, event: event.name.clone(), cpu, error };
@@ -48,9 +49,9 @@ pub fn sample_cost(event: &Event, cpu: u32) -> Result<Option<Cost>, Refused> {
             let control = sampler.control();
             let (mut with, mut without, mut samples) = (0.0, 0.0, 0);
             for _ in 0..TURNS {
-                without += interrupted(threshold, limit);
+                without += interrupted(turn, threshold, limit);
                 control.enable()?;
-                with += interrupted(threshold, limit);
+                with += interrupted(turn, threshold, limit);
                 control.disable()?;
                 let mut count = |_: usize, first: &[u8], second: &[u8]| {
                     let bytes = [first, second].concat();
@@ -73,8 +74,8 @@ pub fn sample_cost(event: &Event, cpu: u32) -> Result<Option<Cost>, Refused> {
 }
 
 /// Ticks of one turn within gaps above the threshold and below the limit.
-fn interrupted(threshold: f64, limit: f64) -> f64 {
-    let length = (TURN.as_secs_f64() / clock::tick_seconds()) as u64;
+fn interrupted(turn: Duration, threshold: f64, limit: f64) -> f64 {
+    let length = (turn.as_secs_f64() / clock::tick_seconds()) as u64;
     let (threshold, limit) = (threshold as u64, limit as u64);
     let begin = clock::now();
     let (mut last, mut sum) = (begin, 0u64);

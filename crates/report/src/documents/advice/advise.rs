@@ -8,6 +8,7 @@ use bytepath_record::{
     Cell, Observation, ObservedSocket, Role, Study, Traffic, Trial, TrialStatus, Way, joined,
 };
 use bytepath_stats::{Costs, Difference, Summary, Weight, host_differences};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +26,7 @@ const FLOWS: f64 = 0.95;
 const CPU_BOUND: f64 = 0.9;
 
 /// An answer for each direction, or refusals.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Advice {
     /// `bytepath-advice`.
     pub format: &'static str,
@@ -36,12 +37,15 @@ pub struct Advice {
     pub directions: Vec<DirectionAdvice>,
     /// Why there is none, or none for a direction.
     pub refused: Vec<Refusal>,
+    /// Where nothing is answered, the arguments of the `bytepath` that would measure it: `run`,
+    /// `-l`, `128K`; empty if none would.
+    pub measurement: Vec<String>,
     /// What the reader of the figures should know.
     pub remarks: Vec<String>,
 }
 
 /// What is not answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Refusal {
     /// What it is about: a direction, a cell of the study, or all.
     pub what: String,
@@ -49,7 +53,7 @@ pub struct Refusal {
 }
 
 /// Bytes in one direction, and how else they could go.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct DirectionAdvice {
     /// The role that the program has in it.
     pub role: Role,
@@ -76,7 +80,7 @@ pub struct DirectionAdvice {
 }
 
 /// Another way for the same bytes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Alternative {
     /// The cell of the study that measured it.
     pub cell: String,
@@ -99,7 +103,7 @@ pub struct Alternative {
 }
 
 /// A mean and the interval it lies in.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct MeanRange {
     pub mean: f64,
     pub low: f64,
@@ -131,13 +135,64 @@ pub fn advise(observed: &Observation, study: &Study) -> Advice {
         refused.push(Refusal { what: "all".into(), reason });
         Vec::new()
     });
+    let measurement = if directions.is_empty() { measurement(observed) } else { Vec::new() };
     Advice {
         format: "bytepath-advice",
         command: observed.command.clone(),
         first: first(&directions, &refused),
         directions,
         refused,
+        measurement,
         remarks,
+    }
+}
+
+/// The arguments of a `bytepath run` whose study has the program's calls, bytes a call and number of
+/// flows; empty if there is none.
+pub fn measurement(observed: &Observation) -> Vec<String> {
+    let of = |role: Role| {
+        let traffic = traffic(observed, role);
+        let moved = moved(traffic);
+        let way = main_way(traffic, moved).ok().filter(|_| moved >= LEAST)?;
+        let known =
+            words(role, &way.path) != OTHER && !["discard", "userspace"].contains(&&*way.path);
+        known.then_some((role, way))
+    };
+    let ways: Vec<(Role, &Way)> = Role::ALL.into_iter().filter_map(of).collect();
+    let Some(most) = ways.iter().max_by_key(|(_, way)| way.bytes) else { return Vec::new() };
+    let (flows, loopback) = flows(observed, most.0);
+    let mut words = vec!["run".to_owned()];
+    let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
+    if flows > 1 {
+        add("-P", flows.to_string());
+    }
+    for (role, way) in ways {
+        let size = kibibytes(way);
+        match role {
+            Role::Sender => add("-l", size),
+            Role::Receiver => add("--stream", format!("read-size={size}")),
+        }
+    }
+    if loopback.is_some() {
+        add("--link", NEAR_LOOPBACK.into());
+    }
+    words
+}
+
+/// Bytes a call as the power of two that is nearest, at least 1 KiB and at most 16 MiB.
+fn kibibytes(way: &Way) -> String {
+    let per_call = way.bytes as f64 / way.calls.max(1) as f64;
+    let exponent = (per_call / 1024.0).log2().round().clamp(0.0, 14.0) as u32;
+    format!("{}K", 1u64 << exponent)
+}
+
+/// The preset of links that is nearest to the loopback device: packets of 64 KiB cross whole.
+const NEAR_LOOPBACK: &str = "offload";
+
+fn traffic(observed: &Observation, role: Role) -> &Traffic {
+    match role {
+        Role::Sender => &observed.sent,
+        Role::Receiver => &observed.received,
     }
 }
 
@@ -153,6 +208,8 @@ fn same_host(observed: &Observation, study: &Study) -> Result<Vec<String>, Strin
     let mut differences = host_differences(host, other);
     // Who ran it, and on which of its CPUs, does not characterise the host.
     differences.retain(|d| !matches!(d.what.as_str(), "user" | "CPUs"));
+    // The study's own namespaces have none of the host's devices.
+    let is_absent = |d: &&Difference| [&d.first, &d.second].into_iter().any(|v| v == "not there");
     let (fatal, mild): (Vec<_>, Vec<_>) = differences.iter().partition(|d| {
         let kernel = matches!(d.what.as_str(), "kernel" | "kernel build" | "page size");
         d.weight == Weight::Machine || kernel
@@ -169,13 +226,14 @@ fn same_host(observed: &Observation, study: &Study) -> Result<Vec<String>, Strin
         ));
     }
     let mut remarks = Vec::new();
+    let mild: Vec<&Difference> = mild.into_iter().filter(|d| !is_absent(d)).collect();
     if !mild.is_empty() {
         remarks.push(format!("Settings differ between observation and study: {}.", listed(mild)));
     }
     remarks.push(format!(
         "The study's connections ran over its own link (testbed {}); a link with another MTU or \
-         other offloads has other costs, and zero-copy sends are copied on the way to a program \
-         on the same host.",
+         other offloads has other costs (the loopback device a little less), and zero-copy sends \
+         are copied on the way to a program on the same host.",
         study.header.testbed
     ));
     Ok(remarks)
@@ -187,10 +245,7 @@ fn direction(
     study: &Study,
     role: Role,
 ) -> Result<Option<DirectionAdvice>, String> {
-    let traffic = match role {
-        Role::Sender => &observed.sent,
-        Role::Receiver => &observed.received,
-    };
+    let traffic = traffic(observed, role);
     let [moved, larger] = [moved(traffic), moved(&observed.sent).max(moved(&observed.received))];
     // For example requests, where the answers count.
     if (moved as f64) < BESIDES * larger as f64 || moved == 0 {
@@ -204,7 +259,13 @@ fn direction(
         ));
     }
     let way = main_way(traffic, moved)?;
-    let flows = flows(observed, role)?;
+    let (flows, loopback) = flows(observed, role);
+    if let Some(remote) = loopback.filter(|_| !study.header.cells.iter().all(is_near_loopback)) {
+        return Err(format!(
+            "the bytes went over the loopback device (to {remote}), which the study's link is not: \
+             --link {NEAR_LOOPBACK} is nearest"
+        ));
+    }
     let per_call = way.bytes as f64 / way.calls.max(1) as f64;
     let now = nearest(study, role, way, per_call, flows)?;
     let mut direction = DirectionAdvice {
@@ -255,8 +316,9 @@ fn main_way(traffic: &Traffic, moved: u64) -> Result<&Way, String> {
     })
 }
 
-/// The connections that carried nearly all bytes.
-fn flows(observed: &Observation, role: Role) -> Result<usize, String> {
+/// The connections that carried nearly all bytes, and where one of them went over the loopback
+/// device, if one did.
+fn flows(observed: &Observation, role: Role) -> (usize, Option<&str>) {
     let of = |socket: &ObservedSocket| match role {
         Role::Sender => socket.sent,
         Role::Receiver => socket.received,
@@ -265,22 +327,23 @@ fn flows(observed: &Observation, role: Role) -> Result<usize, String> {
         observed.sockets.iter().filter(|socket| socket.kind == "tcp").collect();
     sockets.sort_by_key(|socket| std::cmp::Reverse(of(socket)));
     let all: u64 = sockets.iter().map(|socket| of(socket)).fold(0, u64::saturating_add);
-    let (mut sum, mut flows) = (0u64, 0);
+    let (mut sum, mut flows, mut loopback) = (0u64, 0, None);
     for socket in sockets {
         if sum as f64 >= FLOWS * all as f64 {
             break;
         }
         let remote = socket.remote.as_deref().unwrap_or_default();
         if remote.starts_with("127.") || remote.starts_with("[::1]") {
-            return Err(format!(
-                "the bytes went over the loopback device (to {remote}), which the study's link \
-                 is not"
-            ));
+            loopback = Some(remote);
         }
         sum = sum.saturating_add(of(socket));
         flows += 1;
     }
-    Ok(flows)
+    (flows, loopback)
+}
+
+fn is_near_loopback(cell: &Cell) -> bool {
+    cell.link.preset == NEAR_LOOPBACK
 }
 
 /// A cell that does what the program does.
@@ -450,6 +513,9 @@ pub(super) fn role_words(role: Role) -> &'static str {
     }
 }
 
+/// Calls that no path of bytepath makes.
+const OTHER: &str = "another path";
+
 /// The calls of a path.
 fn words(role: Role, path: &str) -> &'static str {
     match (path, role) {
@@ -465,7 +531,7 @@ fn words(role: Role, path: &str) -> &'static str {
         ("discard", _) => "receive calls with MSG_TRUNC",
         ("devmem", _) => "devmem TCP",
         ("userspace", _) => "TCP in user space",
-        _ => "another path",
+        _ => OTHER,
     }
 }
 

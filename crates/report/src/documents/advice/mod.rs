@@ -3,5 +3,5 @@
 mod advise;
 mod text;
 
-pub use advise::{Advice, advise};
+pub use advise::{Advice, advise, measurement};
 pub use text::{advice, advice_or_hint};

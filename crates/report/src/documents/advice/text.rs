@@ -1,6 +1,6 @@
 //! Advice as text.
 
-use super::advise::{Advice, LEAST, Refusal, moved, role_words, sentence};
+use super::advise::{Advice, LEAST, Refusal, measurement, moved, role_words, sentence};
 use crate::document::{Document, Section};
 use crate::wording::figures::{bytes, plural};
 use bytepath_record::Observation;
@@ -34,6 +34,10 @@ pub fn advice(advice: &Advice) -> Document {
     if !advice.refused.is_empty() {
         page.heading("No answer");
         refusals(&mut page, &advice.refused);
+        if !advice.measurement.is_empty() {
+            let command = format!("bytepath {}", advice.measurement.join(" "));
+            page.text("  To measure it: ", format!("{command} (advise --run does)"));
+        }
     }
     page.texts("Notes", "  ", &advice.remarks);
     page
@@ -42,16 +46,20 @@ pub fn advice(advice: &Advice) -> Document {
 /// The end of an observation: the answer in one sentence, or how to get one; `None` if it moved
 /// too little for advice.
 pub fn advice_or_hint(advice: Option<&Advice>, observed: &Observation) -> Option<Document> {
-    let text = match advice {
-        Some(advice) => &advice.first,
-        None if moved(&observed.sent).saturating_add(moved(&observed.received)) >= LEAST => {
-            "Whether other calls would save CPU time: observe with --study STUDY, the folder of a \
-             `bytepath run` on this host."
+    let text = match (advice, measurement(observed).as_slice()) {
+        (Some(advice), _) => advice.first.clone(),
+        (None, _) if moved(&observed.sent).saturating_add(moved(&observed.received)) < LEAST => {
+            return None;
         }
-        None => return None,
+        (None, []) => return None,
+        (None, words) => format!(
+            "`bytepath {}` measures whether other calls would save CPU time; then observe with \
+             --study STUDY, its folder.",
+            words.join(" ")
+        ),
     };
     let mut section = Section::new("", "Advice");
-    section.text("  ", text);
+    section.text("  ", &text);
     Some(Document::of([section]))
 }
 

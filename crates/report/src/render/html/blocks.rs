@@ -104,8 +104,11 @@ pub(crate) fn figure(figure: &Figure) -> Markup {
                 Drawing::Panels { across, up, panels } => {
                     div class="panels" { @for each in panels { (panel(across, up, each)) } }
                 }
-                Drawing::Plot { across, up, marks } => {
-                    div class="scroll" { div class="large" { (plot::LARGE.drawn(across, up, marks)) } }
+                Drawing::Plot { across, up, titles, marks } => {
+                    p class="note narrow" { "It is wider than the page: scroll it sideways." }
+                    div class="scroll" {
+                        div class="large" { (plot::LARGE.drawn(across, up, Some(titles), marks)) }
+                    }
                 }
             }
         }
@@ -119,7 +122,7 @@ fn panel(across: &Scale, up: &Scale, panel: &Panel) -> Markup {
     html! {
         div class="panel" {
             h3 class=[panel.of_cell.then_some("cell")] { (name(&panel.title)) }
-            (plot::SMALL.drawn(across, up, &panel.marks))
+            (plot::SMALL.drawn(across, up, None, &panel.marks))
             @if !panel.text.is_empty() { p { (panel.text) } }
         }
     }

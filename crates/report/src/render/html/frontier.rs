@@ -1,14 +1,14 @@
-//! The first figure: what each cell moves against what that costs, and the cells that
-//! no other one beats in both.
+//! What each cell moves against what that costs, with intervals, and the cells that no other one beats
+//! in both.
 
 use super::plot::LARGE;
 use crate::document::{Figure, Mark, Scale};
 use crate::sections::View;
-use crate::wording::figures::{cost, rate};
+use crate::wording::figures::{cost, level, rate};
 use bytepath_record::{Work, joined};
 use bytepath_stats::Row;
 
-/// Radius of a dot, and of one on the frontier.
+/// Radius of a dot, and of one to use or to compare with.
 const DOTS: (f64, f64) = (4.0, 5.5);
 
 /// Beyond this many cells only those on the frontier, and the baseline, have their names in
@@ -22,8 +22,12 @@ const LETTER: (f64, f64) = (6.0, 12.0);
 struct Point<'a> {
     row: &'a Row,
     at: (f64, f64),
+    /// Where the means of its cost and its rate lie, if that is known.
+    ranges: [Option<(f64, f64)>; 2],
     /// Whether no other cell has a higher rate at the same or a lower cost.
     leads: bool,
+    /// Whether it is one to use instead of the baseline.
+    chosen: bool,
 }
 
 /// The figure, of the baseline's work; `None` of fewer than two cells.
@@ -35,30 +39,47 @@ pub(crate) fn figure(view: &View) -> Option<Figure> {
     }
     let terms = work.terms();
     let cost_unit = work.cost(view.analysis.instructions_per_second);
+    let scale = |ends: Vec<f64>| Scale::over(ends.into_iter().map(|end| end * ROOM).chain([0.0]));
+    let ends = |at: f64, range: Option<(f64, f64)>| [at, range.map_or(at, |(_, high)| high)];
     let scales = [
-        Scale::over(points.iter().map(|point| point.at.0).chain([0.0])),
-        Scale::over(points.iter().map(|point| point.at.1).chain([0.0])),
+        scale(points.iter().flat_map(|p| ends(p.at.0, p.ranges[0])).collect()),
+        scale(points.iter().flat_map(|p| ends(p.at.1, p.ranges[1])).collect()),
     ];
-    let leading = points.iter().filter(|point| point.leads);
+    let leading: Vec<&Point> = points.iter().filter(|point| point.leads).collect();
+    let line = match leading.len() {
+        0 | 1 => String::new(),
+        _ => format!(
+            " The line joins the cells that no other cell beats in both means: {}.",
+            joined(leading.iter().map(|point| &point.row.cell), ", ")
+        ),
+    };
     let caption = format!(
-        "{} (up, {}) against {}, both ends (across): higher and further left is better. The line \
-         joins the cells that no other cell beats in both means: {}. Which of the differences are \
-         real is in the verdicts.",
+        "{} against {}, both ends: higher and further left is better, with the {} intervals of the \
+         means. Green is better than the baseline by its verdicts.{line}",
         terms.rate_heading,
-        terms.rate_unit,
         cost_unit.unit,
-        joined(leading.map(|point| &point.row.cell), ", ")
+        level(view.analysis.rules.confidence),
     );
     let marks = marks(&points, &scales, work, view);
-    Some(Figure::plot(caption, scales, marks))
+    let titles = [cost_unit.unit.to_owned(), terms.rate_unit.to_owned()];
+    Some(Figure::plot(caption, scales, titles, marks))
 }
+
+/// Room at the far end of both axes, as a multiple of the largest value.
+const ROOM: f64 = 1.06;
 
 fn points<'a>(view: &View<'a>, work: Work) -> Vec<Point<'a>> {
     let scale = work.cost(view.analysis.instructions_per_second).scale;
+    let rate_scale = work.terms().rate_scale;
     let at = |row: &Row| {
-        let (cost, rate) =
-            (row.cpu_per_unit?.mean * scale, row.rate?.mean * work.terms().rate_scale);
+        let (cost, rate) = (row.cpu_per_unit?.mean * scale, row.rate?.mean * rate_scale);
         (cost.is_finite() && rate.is_finite()).then_some((cost, rate))
+    };
+    let ranges = |row: &Row| {
+        [(row.cpu_per_unit, scale), (row.rate, rate_scale)].map(|(summary, scale)| {
+            let (low, high) = summary?.interval?;
+            Some((low.max(0.0) * scale, high * scale))
+        })
     };
     let rows = view.rows.iter().filter(|row| row.work == work);
     let candidates: Vec<(&Row, (f64, f64))> =
@@ -66,21 +87,37 @@ fn points<'a>(view: &View<'a>, work: Work) -> Vec<Point<'a>> {
     let beaten = |(cost, rate): (f64, f64)| {
         candidates.iter().any(|(_, (c, r))| *c <= cost && *r >= rate && (*c < cost || *r > rate))
     };
-    candidates.iter().map(|(row, at)| Point { row, at: *at, leads: !beaten(*at) }).collect()
+    let choices = view.analysis.choices();
+    let chosen = |row: &Row| choices.iter().any(|choice| choice.row.cell == row.cell);
+    let point = |(row, at): &(&'a Row, (f64, f64))| Point {
+        row,
+        at: *at,
+        ranges: ranges(row),
+        leads: !beaten(*at),
+        chosen: chosen(row),
+    };
+    candidates.iter().map(point).collect()
 }
 
 fn marks(points: &[Point], scales: &[Scale; 2], work: Work, view: &View) -> Vec<Mark> {
     let mut frontier: Vec<(f64, f64)> = points.iter().filter(|p| p.leads).map(|p| p.at).collect();
     frontier.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut marks = vec![Mark::course("frontier", frontier)];
+    let mut marks = Vec::new();
+    if frontier.len() > 1 {
+        marks.push(Mark::course("frontier", frontier));
+    }
+    for Point { at, ranges: [cost, rate], .. } in points {
+        marks.extend(cost.map(|(low, high)| Mark::line("thin", (low, at.1), (high, at.1))));
+        marks.extend(rate.map(|(low, high)| Mark::line("thin", (at.0, low), (at.0, high))));
+    }
     let cost_unit = work.cost(view.analysis.instructions_per_second);
     for point in points {
-        let class = match (point.row.baseline, point.leads) {
+        let class = match (point.row.baseline, point.chosen) {
             (true, _) => "spot first",
             (_, true) => "spot leads",
             _ => "spot",
         };
-        let radius = if point.leads { DOTS.1 } else { DOTS.0 };
+        let radius = if point.chosen || point.row.baseline { DOTS.1 } else { DOTS.0 };
         let words = format!(
             "{}: {} {}, {} {}",
             point.row.cell,

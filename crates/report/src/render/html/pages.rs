@@ -6,7 +6,7 @@ use crate::document::{Cell, Column, Document, Figure, Mark, Scale, Section, Tabl
 use crate::documents::advice::Advice;
 use crate::documents::observation::{self, direction};
 use crate::documents::{difference, studies};
-use crate::sections::class_of;
+use crate::sections::{class_of, ranking};
 use crate::wording::figures::{
     digits, figure, interval, number, percent, plural, ratio, unit, unit_and_scale,
 };
@@ -167,7 +167,7 @@ fn course(history: &History, what: &str) -> Figure {
          trials to either side, a dashed one a change. {}",
         if up.low > 0.0 { "The axis does not start at zero." } else { "" }
     );
-    Figure::plot(caption, [across, up], marks)
+    Figure::plot(caption, [across, up], ["study".to_owned(), unit.to_owned()], marks)
 }
 
 /// Writes the page of an observation, with the flame graph of its profile.
@@ -246,22 +246,18 @@ pub fn difference(diff: &Diff, charts: &[Chart], out: &mut dyn Write) -> io::Res
     };
     let title = charts.iter().find(|chart| chart.boxes.iter().any(|b| b.change.is_some()));
     let title = title.and_then(|chart| chart.title.split(", widths of ").next());
-    let figure = saved(&diff.rows, &diff.unit, places);
+    let figure = functions(&diff.rows, &diff.unit, places);
     finish(title.unwrap_or("Two profiles"), answer, figure, charts, &document, out)
 }
 
 /// The functions that differ most, as bars to both sides of none.
-fn saved(rows: &[Row], unit: &str, places: usize) -> Option<Figure> {
+fn functions(rows: &[Row], unit: &str, places: usize) -> Option<Figure> {
     let mut rows: Vec<&Row> = rows.iter().filter(|row| row.amount.saved != 0.0).collect();
     rows.sort_by(|a, b| b.amount.saved.abs().total_cmp(&a.amount.saved.abs()));
     rows.truncate(DRAWN);
-    rows.sort_by(|a, b| b.amount.saved.total_cmp(&a.amount.saved));
     let change = |row: &Row| -row.amount.saved;
     let scale = Scale::over(rows.iter().map(|row| change(row)).chain([0.0]));
-    let signed = |value: f64| {
-        let sign = if value > 0.0 { "+" } else { "-" };
-        format!("{sign}{}", number(value.abs(), places))
-    };
+    let signed = |value: f64| ranking::signed(value, places);
     let bar = |row: &Row| {
         let class = match (row.amount.in_doubt(), change(row) < 0.0) {
             (false, true) => "less",

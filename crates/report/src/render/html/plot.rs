@@ -134,8 +134,14 @@ impl Panel {
         left >= 0.0 && top >= 0.0 && right <= self.size.0 && bottom <= self.size.1
     }
 
-    /// A plot with both of its axes.
-    pub(crate) fn drawn(&self, across: &Scale, up: &Scale, marks: &[Mark]) -> Markup {
+    /// A plot with both of its axes, and their titles: across, up.
+    pub(crate) fn drawn(
+        &self,
+        across: &Scale,
+        up: &Scale,
+        titles: Option<&[String; 2]>,
+        marks: &[Mark],
+    ) -> Markup {
         let ((left, right), (top, bottom)) = (self.across, self.up);
         let place = |at| self.place((across, up), at);
         let line = |class, from, to| drawn(&Mark::line(class, from, to), "", |at| at);
@@ -152,6 +158,12 @@ impl Panel {
                     (line("axis", (left - TICK, y), (left, y)))
                     text class="tick" x=(left - 2.0 * TICK) y=(short(y)) dy="0.5ex"
                         text-anchor="end" { (up.label(tick)) }
+                }
+                @if let Some([across, up]) = titles {
+                    text class="title" x=(right) y=(bottom - 2.0 * TICK) text-anchor="end" {
+                        (across) " \u{2192}"
+                    }
+                    text class="title" x=(left - 10.0 * TICK) y=(top - 4.0 * TICK) { "\u{2191} " (up) }
                 }
                 (line("axis", (left, top), (left, bottom)))
                 (line("axis", (left, bottom), (right, bottom)))
@@ -201,7 +213,7 @@ mod tests {
     fn a_panel_is_drawn_in_pixels_and_scales_as_one() {
         let course = Mark::course("course", vec![(0.0, 0.0), (5.0, 1.0), (10.0, 0.0)]);
         let drawn =
-            SMALL.drawn(&Scale::over([0.0, 10.0]), &Scale::shares(), &[course]).into_string();
+            SMALL.drawn(&Scale::over([0.0, 10.0]), &Scale::shares(), None, &[course]).into_string();
         assert!(drawn.starts_with("<svg class=\"chart\" viewBox=\"0 0 300 112\""), "{drawn}");
         let points = r#"<polyline class="course" points="28,92 159,6 290,92">"#;
         assert!(drawn.contains(points), "{drawn}");
@@ -218,7 +230,7 @@ mod tests {
         };
         assert_eq!(texts(head(&scale)), ["0", "2", "4", "6", "8", "10"]);
         assert!(texts(row(&scale, 20.0, &[])).is_empty());
-        let both = texts(SMALL.drawn(&scale, &Scale::shares(), &[]));
+        let both = texts(SMALL.drawn(&scale, &Scale::shares(), None, &[]));
         assert!(both.contains(&"10".to_owned()) && both.contains(&"100%".to_owned()), "{both:?}");
     }
 }

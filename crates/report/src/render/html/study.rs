@@ -2,7 +2,7 @@
 
 use super::shell::{titled, write};
 use super::{blocks, filter, flame, frontier, method, pages};
-use crate::document::{Block, Media};
+use crate::document::{Block, Media, Section};
 use crate::report::{Report, Subject};
 use crate::sections::frames::RateDifference;
 use crate::sections::{self, View, frames, waterfall};
@@ -69,7 +69,7 @@ fn content(view: &View, results: &[ThresholdResult]) -> Markup {
     let date = date(header.started_ms).unwrap_or_else(|| NONE.into());
     let mut parts = sections::study(view);
     parts.extend([method::section(view), sections::setup(view)]);
-    parts.sort_by_key(|part| part.id != "verdict");
+    parts.sort_by_key(|part| FIRST.iter().position(|id| *id == part.id).unwrap_or(FIRST.len()));
     let charts = view.explanation.map_or(&[][..], |explanation| &explanation.charts);
     html! {
         header {
@@ -82,12 +82,34 @@ fn content(view: &View, results: &[ThresholdResult]) -> Markup {
             }
         }
         main {
-            @if let Some(figure) = frontier::figure(view) { section id="frontier" { (blocks::figure(&figure)) } }
             (filter::bar(view))
-            @for part in &parts { (titled(part)) }
+            @for part in &parts {
+                @match part.id {
+                    "verdict" => (in_words(part)),
+                    _ => (titled(part)),
+                }
+                @if part.id == "cpu" {
+                    @if let Some(figure) = frontier::figure(view) {
+                        section id="frontier" { (blocks::figure(&figure)) }
+                    }
+                }
+            }
             @if !charts.is_empty() {
                 section id="flames" { h2 { "Flame graphs" } (flame::graphs(charts)) }
             }
+        }
+    }
+}
+
+/// What is read first: the figures, and why they differ.
+const FIRST: [&str; 7] = ["rate", "latency", "cpu", "differs", "why", "symptoms", "verdict"];
+
+/// A section of sentences, which the figures have said before: for those who ask.
+fn in_words(section: &Section) -> Markup {
+    html! {
+        section id=(section.id) {
+            h2 { (section.title) }
+            details { summary { "Every comparison in words" } (blocks::section(section)) }
         }
     }
 }
