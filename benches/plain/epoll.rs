@@ -140,7 +140,10 @@ impl<'a> All<'a> {
         let sent = send(&self.streams[place], message, SendFlags::NOSIGNAL);
         match sent {
             Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),
-            sent => Ok(ensure!(sent.context("send")? == message.len(), "a message was cut")),
+            sent => {
+                ensure!(sent.context("send")? == message.len(), "a message was cut");
+                Ok(())
+            }
         }
     }
 }

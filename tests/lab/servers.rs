@@ -22,7 +22,7 @@ fn ten_thousand_connections_exchange_by_each_loop() {
         .args(["run", "--path", "epoll+epoll", "--path", "uring-loop+uring-loop"])
         .args(["--workload", "rr", "--stream", &format!("flows={CONNECTIONS}")])
         .args(["--blocks", "1", "--warm-up", "300ms", "--window", "1s", "--profile", "none"])
-        .args(["--cores", "none", "--out"])
+        .args(["--cores", "none", "--study"])
         .arg(&out)
         .output()
         .unwrap();
