@@ -9,6 +9,8 @@
 //! than all by BENCH_PATH (names, or TX+RX, with commas between).
 
 mod common;
+#[path = "common/end.rs"]
+mod end;
 #[path = "common/namespace.rs"]
 mod namespace;
 #[path = "plain/mod.rs"]
@@ -20,10 +22,8 @@ use anyhow::{Context, Result, ensure};
 use bytepath::meter;
 use bytepath::record::{Cell, Role, Schedule};
 use bytepath::study::OpenTestbed;
-use namespace::inside;
+use end::End;
 use ratios::Ratios;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
 /// The links compared by default: of whole pages and of one MSS a packet, which is
@@ -125,42 +125,19 @@ fn program(stand: &OpenTestbed, cell: &Cell, window: f64) -> Result<f64> {
     let alike = [stream.message_size, stream.read_size] == [plain::MESSAGE as u64; 2];
     ensure!(alike, "the small programs have messages and reads of {} bytes", plain::MESSAGE);
 
-    let mut receiver = end(stand, cell, Role::Receiver)?;
+    let mut receiver = End::command(stand, cell, Role::Receiver)?;
     receiver.args(["receive", &cell.rx.path, CONGESTION, &format!("{address}:0")]);
-    receiver.args([WARM_UP, window].map(|seconds| seconds.to_string())).stdout(Stdio::piped());
-    let mut receiver = Process(receiver.spawn().context("cannot start the receiver")?);
-    let mut said = BufReader::new(receiver.0.stdout.take().context("no output")?);
-    let port = line(&mut said).context("the receiver's port")?;
+    receiver.args([WARM_UP, window].map(|seconds| seconds.to_string()));
+    let mut receiver = End::start(&mut receiver).context("cannot start the receiver")?;
+    let port = receiver.line().context("the receiver's port")?;
 
-    let mut sender = end(stand, cell, Role::Sender)?;
+    let mut sender = End::command(stand, cell, Role::Sender)?;
     sender.args(["send", &cell.tx.path, CONGESTION, &format!("{address}:{port}")]);
-    let mut sender = Process(sender.spawn().context("cannot start the sender")?);
-    let result = line(&mut said).context("the receiver's result")?;
+    let sender = End::start(&mut sender).context("cannot start the sender")?;
+    let result = receiver.line().context("the receiver's result")?;
     let (bytes, seconds) = result.split_once(' ').context("two numbers")?;
-    ensure!(sender.0.wait()?.success(), "the sender failed");
-    ensure!(receiver.0.wait()?.success(), "the receiver failed");
+    sender.ends_well().context("the sender")?;
+    receiver.ends_well().context("the receiver")?;
     Ok(bytes.parse::<f64>()? * 8.0 / seconds.parse::<f64>()?)
 }
 
-/// This program again, as one end of a small program.
-fn end(stand: &OpenTestbed, cell: &Cell, role: Role) -> Result<Command> {
-    let mut command = inside(stand, cell, role);
-    command.arg(std::env::current_exe()?).arg(plain::PLAIN);
-    Ok(command)
-}
-
-fn line(output: &mut BufReader<ChildStdout>) -> Result<String> {
-    let mut line = String::new();
-    ensure!(output.read_line(&mut line)? > 0, "it ended without a word");
-    Ok(line.trim().to_owned())
-}
-
-/// A process that does not outlive its parent.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}

@@ -8,18 +8,18 @@
 //! BENCH_SIZE, paths by BENCH_PATH (with commas between).
 
 mod common;
+#[path = "common/end.rs"]
+mod end;
 #[path = "common/namespace.rs"]
 mod namespace;
 #[path = "plain/mod.rs"]
 mod plain;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use bytepath::record::{Cell, Role, Schedule};
 use bytepath::stats::Effect;
 use bytepath::study::OpenTestbed;
-use namespace::inside;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use end::End;
 use std::sync::atomic::AtomicBool;
 
 const PATHS: &str = "epoll,uring-loop";
@@ -121,45 +121,17 @@ fn program(
 ) -> Result<f64> {
     let address = stand.address(Role::Receiver);
     let load = [size.to_string(), size.to_string(), connections.to_string()];
-    let mut server = end(stand, cell, Role::Receiver)?;
-    server
-        .args(["serve", path, CONGESTION, &format!("{address}:0")])
-        .args(&load)
-        .stdout(Stdio::piped());
-    let mut server = Process(server.spawn().context("cannot start the server")?);
-    let mut said = BufReader::new(server.0.stdout.take().context("no output")?);
-    let port = next_line(&mut said).context("the server's port")?;
-    let mut client = end(stand, cell, Role::Sender)?;
+    let mut server = End::command(stand, cell, Role::Receiver)?;
+    server.args(["serve", path, CONGESTION, &format!("{address}:0")]).args(&load);
+    let mut server = End::start(&mut server).context("cannot start the server")?;
+    let port = server.line().context("the server's port")?;
+    let mut client = End::command(stand, cell, Role::Sender)?;
     client.args(["request", path, CONGESTION, &format!("{address}:{port}")]).args(&load);
-    client.args([WARM_UP, window].map(|seconds| seconds.to_string())).stdout(Stdio::piped());
-    let mut client = Process(client.spawn().context("cannot start the client")?);
-    let mut said = BufReader::new(client.0.stdout.take().context("no output")?);
-    let result = next_line(&mut said).context("the client's result")?;
+    client.args([WARM_UP, window].map(|seconds| seconds.to_string()));
+    let mut client = End::start(&mut client).context("cannot start the client")?;
+    let result = client.line().context("the client's result")?;
     let (count, seconds) = result.split_once(' ').context("two numbers")?;
-    ensure!(client.0.wait()?.success(), "the client failed");
-    ensure!(server.0.wait()?.success(), "the server failed");
+    client.ends_well().context("the client")?;
+    server.ends_well().context("the server")?;
     Ok(count.parse::<f64>()? / seconds.parse::<f64>()?)
-}
-
-/// This program again, as one end of the small program.
-fn end(stand: &OpenTestbed, cell: &Cell, role: Role) -> Result<Command> {
-    let mut command = inside(stand, cell, role);
-    command.arg(std::env::current_exe()?).arg(plain::PLAIN);
-    Ok(command)
-}
-
-fn next_line(output: &mut BufReader<ChildStdout>) -> Result<String> {
-    let mut line = String::new();
-    ensure!(output.read_line(&mut line)? > 0, "it ended without a word");
-    Ok(line.trim().to_owned())
-}
-
-/// A process that does not outlive its parent.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
