@@ -140,4 +140,3 @@ fn program(stand: &OpenTestbed, cell: &Cell, window: f64) -> Result<f64> {
     receiver.ends_well().context("the receiver")?;
     Ok(bytes.parse::<f64>()? * 8.0 / seconds.parse::<f64>()?)
 }
-

@@ -220,7 +220,10 @@ fn inside_limits() {
         let named = said.contains("pids.max");
         assert!(code == Some(0) || named, "{most}: {code:?}: {said}");
     }
-    assert!((1..all).contains(&refused), "some of these limits suffice, and some do not: {refused}");
+    assert!(
+        (1..all).contains(&refused),
+        "some of these limits suffice, and some do not: {refused}"
+    );
     // A limit of data, which stacks count to.
     for kib in [4000, 8000, 16_000] {
         let _ = limited(&host, &format!("ulimit -d {kib}"), &["sh"]);

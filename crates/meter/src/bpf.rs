@@ -109,12 +109,17 @@ pub fn too_old(message: String) -> Fault {
 /// several of them does not stand that: guests of Linux 7.3 panicked ("Fatal exception in
 /// interrupt") or hung, some of ten.
 pub fn refuse_emulated(roots: &Roots) -> Result<(), Fault> {
-    let cpuinfo = std::fs::read_to_string(roots.proc.join("cpuinfo")).unwrap_or_default();
-    if !cpuinfo.contains("QEMU TCG") {
+    if !is_emulated(roots) {
         return Ok(());
     }
     let text = "an emulated processor (QEMU TCG) is not stable with programs at tracepoints";
     Err(Fault::unsupported(text))
+}
+
+/// Whether the processor is one that QEMU emulates.
+pub fn is_emulated(roots: &Roots) -> bool {
+    let cpuinfo = std::fs::read_to_string(roots.proc.join("cpuinfo")).unwrap_or_default();
+    cpuinfo.contains("QEMU TCG")
 }
 
 /// `R0` = the value in a map for the key at this place of the program's stack, or null.

@@ -2,7 +2,7 @@
 //! with its control group (`cgroup.freeze`, `docker pause`), or suspended with its machine. The
 //! rate of such a window is one of the pause.
 
-use bytepath_meter::TICK;
+use bytepath_meter::{TICK, bpf};
 use bytepath_sys::Roots;
 use bytepath_sys::procfs::{SchedStat, parse_schedstat};
 use rustix::time::{ClockId, clock_gettime};
@@ -14,6 +14,8 @@ use std::time::Duration;
 pub(super) struct Pauses {
     last: Moment,
     paused: Duration,
+    /// An emulated processor stands still whenever the emulator waits for a CPU, and shows no steal.
+    is_emulated: bool,
 }
 
 /// Longer gaps are pauses: many times what a timer is late.
@@ -22,7 +24,8 @@ const LATE: Duration = Duration::from_millis(100);
 impl Pauses {
     /// Watches from now on.
     pub(super) fn begin() -> Pauses {
-        Pauses { last: Moment::now(), paused: Duration::ZERO }
+        let is_emulated = bpf::is_emulated(&Roots::real());
+        Pauses { last: Moment::now(), paused: Duration::ZERO, is_emulated }
     }
 
     /// Looks at the time since the last call of this or of [`skip`](Self::skip): TICK at most,
@@ -30,7 +33,7 @@ impl Pauses {
     pub(super) fn tick(&mut self) {
         let now = Moment::now();
         let gap = unexplained(&self.last, &now).unwrap_or_default();
-        self.paused += if gap > LATE { gap } else { Duration::ZERO };
+        self.paused += if gap > LATE && !self.is_emulated { gap } else { Duration::ZERO };
         self.last = now;
     }
 
