@@ -40,7 +40,7 @@ fn inside_a_study_over_ssh() {
     }
     let near = lab.dir.path().join("embedded");
     let mut embedded = bytepath(&["run", "--path", "socket", "--cores", "unpinned"]);
-    embedded.args(["--design", "trials", "--blocks", "2", "--window", "300ms", "--warm-up", "0"]);
+    embedded.args(["--design", "trials", "--blocks", "2", "--window", "600ms", "--warm-up", "0"]);
     let embedded = embedded.args(["--profile", "none", "--study"]).arg(&near).output().unwrap();
     // A busy machine may leave nothing to compare.
     assert!(matches!(embedded.status.code(), Some(0 | 5)), "{}", text(&embedded));
@@ -283,7 +283,7 @@ impl Lab {
         all.extend(["--sender", "ssh://sender", "--receiver", "ssh://receiver"]);
         all.extend(["--profile", "none"]);
         for (name, usual) in
-            [("--design", "trials"), ("--blocks", "2"), ("--window", "300ms"), ("--warm-up", "0")]
+            [("--design", "trials"), ("--blocks", "2"), ("--window", "600ms"), ("--warm-up", "0")]
         {
             if !options.contains(&name) {
                 all.extend([name, usual]);
