@@ -120,7 +120,7 @@ impl Readiness for Epoll {
     fn want_room(&mut self, on: &Watched, wanted: bool, tried: bool) -> io::Result<()> {
         match self.trigger {
             Trigger::Level => self.modify(on, wanted),
-            // To be told once more of what is there already.
+            // Reports once more what is there already.
             Trigger::Edge if wanted && !tried => self.modify(on, wanted),
             Trigger::Oneshot if self.current != Some(on.place) => self.modify(on, wanted),
             Trigger::Edge | Trigger::Oneshot => Ok(()),

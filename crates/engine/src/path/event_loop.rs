@@ -1,5 +1,5 @@
 //! What the event loops have in common: their options, their figures, and the loop of those that
-//! are told which sockets are ready ([`ReadyLoop`]) and then call send(2) and recv(2).
+//! wait until sockets are ready ([`ReadyLoop`]) and then call send(2) and recv(2).
 
 use super::Opened;
 use super::common::{self, Sum, refuse_if};
@@ -95,13 +95,16 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// The account of a loop that copies, with `memory` bytes of its own for so many connections.
+    /// The account of a loop that copies, with so many connections and `shared` bytes that are of
+    /// none of them alone.
     pub(super) fn account(
         &self,
         role: Role,
         [sent, received]: [&str; 2],
-        [connections, memory]: [usize; 2],
+        [connections, shared]: [usize; 2],
     ) -> Account {
+        let each = size_of::<Output>() + size_of::<Arc<Flow>>() + size_of::<Flow>();
+        let memory = connections * each + shared;
         let of = |sum: Sum, source| Account::of(Manner::Copied, sum.bytes, sum.events, source);
         let (mut account, input) = (of(self.sent, sent), of(self.received, received));
         account.add(Account { ledger: input.ledger.came_in(), ..input });
@@ -355,11 +358,9 @@ impl<R: Readiness> EventLoop for ReadyLoop<R> {
     }
 
     fn account(&mut self) -> Result<Account, Fault> {
-        let each = size_of::<Output>() + size_of::<Arc<Flow>>() + size_of::<Flow>();
         let shared = self.message.len() + self.buffer.len() + self.readiness.memory();
-        let memory = self.flows.len() * each + shared;
         let sources = ["send(2): copied from user memory", "recv(2): copied to user memory"];
-        Ok(self.counts.account(self.role, sources, [self.flows.len(), memory]))
+        Ok(self.counts.account(self.role, sources, [self.flows.len(), shared]))
     }
 }
 

@@ -223,12 +223,10 @@ impl EventLoop for RingLoop {
     }
 
     fn account(&mut self) -> Result<Account, Fault> {
-        let each = size_of::<Output>() + size_of::<Arc<Flow>>() + size_of::<Flow>();
-        let memory = self.flows.len() * each + self.ring.memory();
         let sources = [
             "IORING_OP_SEND copies into socket buffers",
             "IORING_OP_RECV copies into provided buffers",
         ];
-        Ok(self.counts.account(self.role, sources, [self.flows.len(), memory]))
+        Ok(self.counts.account(self.role, sources, [self.flows.len(), self.ring.memory()]))
     }
 }
