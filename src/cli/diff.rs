@@ -1,8 +1,9 @@
 //! `bytepath diff`: the difference between two profiles.
 
+use super::exit::{THRESHOLD_FAILED, UNDECIDED};
 use super::help::{Choice, choices, one_of, values};
 use super::output::{
-    PAGE_WIDTH, deliver, json, refuse_on_terminal, style, unknown_suffix, write_file,
+    PAGE_WIDTH, deliver, json, refuse_on_terminal, say, style, unknown_suffix, write_file,
 };
 use super::output_args::Document;
 use super::profile::{cell_of_study, open, source};
@@ -23,13 +24,14 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = after_help())]
 pub(super) struct DiffArgs {
     /// Profile before the change: FILE,..., FILE@N, STUDY#CELL, or - for standard input
     ///
-    /// Several files are repeated trials. FILE@N is the Nth table of a mail.
+    /// Several files are repeated runs, whose means are compared. FILE@N is the Nth table of a mail.
     #[arg(value_name = "BEFORE")]
     without: String,
     /// Profile after the change
@@ -46,9 +48,10 @@ pub(super) struct DiffArgs {
     /// Include what each function called; recursive calls count once
     #[arg(long)]
     total: bool,
-    /// Divide by: gib, packet, second, sample or none
+    /// Divide by: gib, packet, second, run, sample or none
     ///
-    /// The default is gib if both profiles record it, else none.
+    /// The default is gib if both profiles record it, else run if a side has several files, else
+    /// none.
     #[arg(long, hide_possible_values = true, value_name = "UNIT", value_parser = one_of(PER))]
     per: Option<Per>,
     /// Group rows by: none, thread, role or subsystem
@@ -60,6 +63,12 @@ pub(super) struct DiffArgs {
     /// Show only functions that differ by at least this percentage of the larger total
     #[arg(long, hide_short_help = true, value_name = "PERCENT", default_value = "0", value_parser = percent)]
     threshold: f64,
+    /// Exit with 7 if AFTER takes this much more, 125 if undecided
+    ///
+    /// As a percentage of BEFORE, all functions together. Undecided is what the interval contains; it
+    /// takes at least two files of each side.
+    #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with_all = ["explain", "side_by_side"])]
+    fail_if_more: Option<f64>,
     /// Show the top functions of each side in two columns
     ///
     /// Each has its rank on the other side.
@@ -156,7 +165,8 @@ impl DiffArgs {
 const AFTER_HELP: &str = "\
 Examples:
   bytepath diff before.txt after.txt                     two profiles of any tool
-  bytepath diff a1.pb.gz,a2.pb.gz b1.pb.gz,b2.pb.gz      repeated trials of two
+  bytepath diff a1.pb.gz,a2.pb.gz b1.pb.gz,b2.pb.gz      repeated runs: means, with intervals
+  bytepath diff a1.pb.gz,a2.pb.gz b1.pb.gz,b2.pb.gz --fail-if-more 5%
   bytepath diff STUDY#socket STUDY#splice                two cells of a study
   bytepath diff before.txt after.txt -o change.svg       a differential flame graph
   perf script | bytepath diff before.txt - --per sample -o change.html
@@ -187,6 +197,7 @@ const PER: &[Choice<Per>] = &[
     ("gib", "GiB delivered", Per::Gib),
     ("packet", "Packet delivered", Per::Packet),
     ("second", "Second of wall time", Per::Second),
+    ("run", "Profile: the mean of repeated runs", Per::Run),
     ("sample", "Sample: shares of the whole", Per::Sample),
     ("none", "Weights as they are", Per::None),
 ];
@@ -226,7 +237,7 @@ enum ExplainName {
 }
 
 /// Compares two profiles.
-pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
+pub(super) fn diff(arguments: &DiffArgs) -> Result<ExitCode, Fault> {
     arguments.format()?;
     let rules = rules(arguments.rules.as_deref())?;
     if arguments.without == "-" && arguments.with == "-" {
@@ -235,7 +246,9 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
     }
     let [without, with] = sides(arguments)?;
     match (&without, &with) {
-        (Side::Counts(before), Side::Counts(after)) => return counters(arguments, [before, after]),
+        (Side::Counts(before), Side::Counts(after)) => {
+            return counters(arguments, [before, after]).map(|()| ExitCode::SUCCESS);
+        }
         (Side::Counts(_), _) | (_, Side::Counts(_)) => {
             let what = "one side holds counters and the other functions";
             return Err(
@@ -244,12 +257,12 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
         }
         _ if arguments.work.is_some() => {
             let what = "--work divides counters, and these have none";
-            return Err(usage(what).remedy("choose --per"));
+            return Err(usage(what).remedy("--per divides profiles: run, gib, packet, second"));
         }
         _ => {}
     }
     if let Some(form) = arguments.explain {
-        return explain(arguments, [&without, &with], &rules, form);
+        return explain(arguments, [&without, &with], &rules, form).map(|()| ExitCode::SUCCESS);
     }
     let options = Options {
         measure: if arguments.total { Measure::Total } else { Measure::SelfOnly },
@@ -281,9 +294,41 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
     if arguments.side_by_side {
         let places = diff::places(&difference.rows, arguments.top.unwrap_or(TOP));
         let document = report::side_by_side(&difference, &places);
-        return arguments.deliver(|out| document.write(&arguments.style(), out));
+        return arguments
+            .deliver(|out| document.write(&arguments.style(), out))
+            .map(|()| ExitCode::SUCCESS);
     }
-    print_difference(arguments, difference, [&without, &with], &rules)
+    let limit = arguments.fail_if_more.map(|percent| limit(&difference, percent)).transpose()?;
+    print_difference(arguments, difference, [&without, &with], &rules)?;
+    let (words, code) = limit.unwrap_or_default();
+    if !words.is_empty() {
+        say(words);
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// Whether AFTER takes more than so many per cent more, as far as the interval of repeated runs
+/// shows: a sentence and the exit code.
+fn limit(difference: &Diff, percent: f64) -> Result<(String, u8), Fault> {
+    let total = &difference.total;
+    let Some(half) = total.half_width.filter(|_| total.without > 0.0) else {
+        let what = "--fail-if-more takes an interval, and this difference has none";
+        let remedy = "name two files or more of each side: a1.pb.gz,a2.pb.gz b1.pb.gz,b2.pb.gz";
+        return Err(usage(what).remedy(remedy));
+    };
+    let share = |change: f64| 100.0 * change / total.without;
+    let [low, high] = [-half, half].map(|off| share(off - total.saved));
+    let (word, code) = match () {
+        () if low > percent => ("FAILED", THRESHOLD_FAILED),
+        () if high <= percent => ("passed", 0),
+        () => ("UNDECIDED", UNDECIDED),
+    };
+    let change = share(-total.saved);
+    let words = format!(
+        "{word} {change:+.1}% {} in all, interval {low:+.1}% to {high:+.1}%; the limit is +{percent}%",
+        difference.unit
+    );
+    Ok((words, code))
 }
 
 /// Prints the functions that differ most, in the requested format.

@@ -87,7 +87,7 @@ enum Command {
     Fleet(fleet::FleetArgs),
     /// Attach the log of an external power meter to a study
     Attach(power::AttachArgs),
-    /// Show one figure over many studies and where it changed
+    /// Plot a figure across studies and find where it changed
     History(history::HistoryArgs),
     /// Rank the functions that differ between two profiles
     Diff(diff::DiffArgs),
@@ -95,7 +95,7 @@ enum Command {
     Profile(profile::ProfileArgs),
     /// Observe a program: its system calls, its CPU time, its profile
     Observe(observe::ObserveArgs),
-    /// Predict from a study what an observed program would save with other calls
+    /// Estimate the CPU time a program would save with other I/O calls
     Advise(advise::AdviseArgs),
     /// Measure copy engines: the CPU, a helper core, a DMA engine
     Copy(copy::CopyArgs),
@@ -241,7 +241,7 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Fleet(arguments) => return fleet::fleet(arguments),
         Command::Attach(arguments) => power::attach(&arguments),
         Command::History(arguments) => history::history(&arguments),
-        Command::Diff(arguments) => diff::diff(&arguments),
+        Command::Diff(arguments) => return diff::diff(&arguments),
         Command::Profile(arguments) => profile::profile(&arguments),
         Command::Observe(arguments) => return observe::observe(&arguments),
         Command::Advise(arguments) => advise::advise(&arguments),

@@ -14,7 +14,7 @@ use super::signals::catch_signals;
 use super::testbed_args::TestbedArgs;
 use bytepath_engine::workload;
 use bytepath_host::testbed;
-use bytepath_record::{Design, Fault, OptionSpec, OptionValue, Study, TrialStatus};
+use bytepath_record::{Design, Fault, OptionSpec, OptionValue, Study, Trial, TrialStatus};
 use bytepath_spec::{self as spec, usage};
 use bytepath_stats::FOREIGN_LIMIT;
 use bytepath_study::{
@@ -33,12 +33,12 @@ use time::OffsetDateTime;
 #[derive(Debug, Args)]
 #[command(after_long_help = run_options_help())]
 pub(super) struct RunArgs {
-    /// Experiment file [default: none; the options below say what to run]
+    /// Experiment file; without one, the options below say what to run
     ///
     /// docs/guide/experiments.md describes the format.
     #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "workload", "flows", "message_size", "stream", "link", "cores", "kernel"])]
     file: Option<PathBuf>,
-    /// Path to run: PAIR or TX+RX; repeatable [default: all pairs]
+    /// Data path, as in splice or splice+socket; repeatable [default: all]
     ///
     /// With options: PAIR[:key=value,...] or TX[:...]+RX[:...]. `bytepath paths` lists them.
     #[arg(long, value_name = "PATH")]
@@ -51,7 +51,7 @@ pub(super) struct RunArgs {
     /// With options: rr[:key=value,...], packets[:key=value,...].
     #[arg(long, value_name = "WORKLOAD")]
     workload: Option<String>,
-    /// Connections, each with a thread at both ends [default: 1]
+    /// Connections [default: 1]
     #[arg(short = 'P', long, value_name = "N", value_parser = |text: &str| spec::stream_value("flows", text))]
     flows: Option<OptionValue>,
     /// Size of a message: bytes, or with K, M or G [default: 1M]
@@ -87,14 +87,14 @@ pub(super) struct RunArgs {
     /// CPUs: two, one, together, apart, unpinned, or S,R
     ///
     /// two, one: a CPU for each end, or one for both (also two-cores, one-core). together,
-    /// apart: the softirqs of each end on the CPU of its threads, or on another. Parts by
+    /// apart: softirqs on the CPU of an end's threads, or on another. Parts by
     /// name: sender=0,receiver=1,softirq=1,io-wq=0.
     #[arg(long, value_name = "CORES", default_value = "two")]
     cores: String,
     /// Meters to run: default, all, none, or names as in default,locks [default: the file's, or default]
     #[arg(long, hide_short_help = true, value_name = "METERS")]
     meters: Option<String>,
-    /// Blocks to run, each of all cells in random order [default: until sure]
+    /// Repetitions of every path, in random order [default: until sure]
     ///
     /// With a file the default is the file's, or 10. With --time it is the most.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(spec::MOST_BLOCKS)))]
@@ -110,8 +110,9 @@ pub(super) struct RunArgs {
     /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or slices if all cells can be open at once]
     #[arg(long, hide_short_help = true, value_name = "DESIGN", value_parser = spec::parse_design)]
     design: Option<Design>,
-    /// Time of the study, as in 20s; it ends once it is sure [default: 3m]
+    /// Time of the study, as in 20s; it ends once it is sure [default: 90s]
     ///
+    /// The default is 5m where the cells cannot be open at once and take turns (--design trials).
     /// A comparison is decided as soon as its interval, which holds however often one looks,
     /// allows it; a cell whose comparisons are decided or out of reach is left out of further
     /// blocks. With a file the default is the file's, or no limit but its blocks.
@@ -344,15 +345,24 @@ fn watch(
         say(format!("resume with: bytepath resume {}", quoted(folder)));
     }
     result.and(printed)?;
-    let statuses = || study.iter().flat_map(|study| &study.trials).map(|trial| &trial.status);
-    let failed = statuses().any(|status| matches!(status, TrialStatus::Failed { .. }));
-    let ran = statuses().any(|status| matches!(status, TrialStatus::Rejected { .. }));
-    let measured = statuses().any(|status| *status == TrialStatus::Measured);
-    Ok(match (failed, measured) {
-        (true, _) => ExitCode::from(TRIAL_FAILED),
-        (_, false) if ran => ExitCode::from(NOTHING_MEASURED),
-        _ => ExitCode::SUCCESS,
-    })
+    let code = study.map_or(0, |study| {
+        let statuses = |trials: &[Trial]| trials.iter().map(|trial| trial.status.clone()).collect();
+        exit_code(statuses(&study.trials), statuses(&study.profiles))
+    });
+    Ok(ExitCode::from(code))
+}
+
+/// The exit code of a study that went to its end: whether a trial failed, one for a profile
+/// included, else whether any was measured.
+fn exit_code(trials: Vec<TrialStatus>, profiles: Vec<TrialStatus>) -> u8 {
+    let measured = trials.contains(&TrialStatus::Measured);
+    let ran = trials.iter().any(|status| matches!(status, TrialStatus::Rejected { .. }));
+    let mut all = trials.iter().chain(&profiles);
+    match all.any(|status| matches!(status, TrialStatus::Failed { .. })) {
+        true => TRIAL_FAILED,
+        false if ran && !measured => NOTHING_MEASURED,
+        false => 0,
+    }
 }
 
 /// Prints the report, or writes it to its file; whoever watched on a terminal sees the answer then,
@@ -441,3 +451,20 @@ const UNITS: &str = "\
 Times need a unit (2s, 500ms, 20us, 2m, 1h). Sizes are in bytes, or with K, M, G or T in
 powers of 1024 (64K is 64KiB); 64KB is refused, because it may mean 64000.
 `bytepath paths` lists the paths and their options.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_or_was_not_measured_decides_the_exit_code() {
+        let measured = || TrialStatus::Measured;
+        let rejected = || TrialStatus::Rejected { events: vec!["a CPU was throttled".into()] };
+        let failed = || TrialStatus::Failed { fault: Fault::failed("nothing moved") };
+        assert_eq!(exit_code(vec![measured(), rejected()], vec![rejected()]), 0);
+        assert_eq!(exit_code(vec![measured(), failed()], vec![]), TRIAL_FAILED);
+        assert_eq!(exit_code(vec![measured()], vec![measured(), failed()]), TRIAL_FAILED);
+        assert_eq!(exit_code(vec![rejected()], vec![]), NOTHING_MEASURED);
+        assert_eq!(exit_code(vec![], vec![]), 0);
+    }
+}

@@ -123,7 +123,7 @@ impl Apart {
     /// The study ends, can be gone on with, and nothing stays set at its hosts.
     pub fn is_survived(&self, lab: &mut Lab, run: Started, plan: &Plan) -> Result<()> {
         let survived = || -> Result<()> {
-            let ended = run.end_within(PATIENCE)?.sound()?.with_code(&[0, 1, 2, 3, 5])?;
+            let ended = run.end_within(PATIENCE)?.sound()?.with_code(&[0, 1, 2, 3, 5, 8])?;
             goes_on(lab, &ended, plan)?;
             if !self.restores_itself {
                 let bed = plan.arguments.iter().skip_while(|word| *word != "--testbed").nth(1);

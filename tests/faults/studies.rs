@@ -119,7 +119,7 @@ pub fn child(lab: &mut Lab) -> Result<()> {
             number => drop(strike(victim, number)),
         }
     }
-    goes_on(lab, &run.end()?.sound()?.with_code(&[0, 5])?, &plan)
+    goes_on(lab, &run.end()?.sound()?.with_code(&[0, 5, 8])?, &plan)
 }
 
 /// A device of the link goes down and up again, or for good, while a study runs.
@@ -275,7 +275,7 @@ pub fn is_survived(lab: &mut Lab, run: Started, plan: &Plan) -> Result<()> {
         ensure!(!lab.folder.join("study").exists(), "a study that was not begun left a folder");
         return lab.host_is_as_before();
     }
-    goes_on(lab, &ended.with_code(&[0, 5])?, plan)
+    goes_on(lab, &ended.with_code(&[0, 5, 8])?, plan)
 }
 
 /// A study that has ended has said what it lost, and can be completed.
@@ -303,6 +303,13 @@ pub fn is_true(lab: &Lab, ended: &Ended, plan: &Plan) -> Result<()> {
         );
         let silent = ended.code == Some(0) && failed(&loaded) > 0;
         ensure!(!silent, "a failed trial, and exit code 0: {}", ended.err);
+        let measured = loaded.trials.iter().any(|trial| trial.status == TrialStatus::Measured);
+        let matches = match ended.code {
+            Some(0) => measured,
+            Some(8) => !measured,
+            _ => true,
+        };
+        ensure!(matches, "exit code {:?}, and trials were measured: {measured}", ended.code);
     }
     Ok(())
 }

@@ -52,6 +52,31 @@ fn a_difference_goes_to_a_file_whose_suffix_gives_the_format() {
     assert!(code == 2 && said.contains(".txt, .tsv, .html, .json, .svg"), "{said}");
 }
 
+#[test]
+fn a_limit_on_what_is_more_decides_the_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, samples: u32| {
+        let path = folder.path().join(name);
+        fs::write(&path, format!("main;f {samples}\nmain;g 100\n")).unwrap();
+        path.display().to_string()
+    };
+    let before = [file("a1.txt", 900), file("a2.txt", 910), file("a3.txt", 890)].join(",");
+    let after = [file("b1.txt", 1100), file("b2.txt", 1090), file("b3.txt", 1110)].join(",");
+    let checked = |before: &str, after: &str, limit: &str| {
+        let output = diff(&[before, after, "--fail-if-more", limit]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = checked(&before, &after, "5%");
+    assert!(code == Some(7) && said.starts_with("FAILED +20.0% samples/run in all"), "{said}");
+    let (code, said) = checked(&after, &before, "5%");
+    assert!(code == Some(0) && said.starts_with("passed -16.7%"), "{said}");
+    let (code, said) = checked(&before, &after, "20%");
+    assert!(code == Some(125) && said.starts_with("UNDECIDED "), "{said}");
+    // One file of a side has no interval.
+    let (code, said) = checked(&file("a1.txt", 900), &after, "5%");
+    assert!(code == Some(2) && said.contains("name two files or more of each side"), "{said}");
+}
+
 fn savings() -> String {
     fs::read_to_string(PathBuf::from(PAIR).join("savings.txt")).unwrap()
 }
@@ -160,11 +185,14 @@ fn text_fits_its_width_and_is_plain() {
 }
 
 #[test]
-fn sides_are_added_up_and_shares_do_not_change_by_it() {
-    let twice = printed(&["baseline.txt,baseline.txt", "affinity.txt", "--format", "tsv"]);
-    assert!(twice.contains("\npoll_idle\t72241\t243486\t171245\t"), "{twice}");
-    let text = printed(&["baseline.txt,baseline.txt", "affinity.txt"]);
-    assert!(text.contains("2 profiles before and 1 after are added up unnormalised"), "{text}");
+fn repeated_files_are_a_mean_or_a_sum_and_shares_do_not_change_by_it() {
+    let twice = ["baseline.txt,baseline.txt", "affinity.txt"];
+    let mean = printed(&[&twice[..], &["--format", "tsv"]].concat());
+    assert!(mean.contains("\npoll_idle\t72241\t121743\t49502\t"), "{mean}");
+    let sum = printed(&[&twice[..], &["--format", "tsv", "--per", "none"]].concat());
+    assert!(sum.contains("\npoll_idle\t72241\t243486\t171245\t"), "{sum}");
+    let text = printed(&[&twice[..], &["--per", "none"]].concat());
+    assert!(text.contains("2 profiles before and 1 after are added up: --per run"), "{text}");
     let share = |before: &str| {
         let text = printed(&[before, "affinity.txt", "--per", "sample", "--format", "tsv"]);
         let row = text.lines().find(|row| row.starts_with("schedule\t")).unwrap().to_owned();

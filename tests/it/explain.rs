@@ -9,7 +9,7 @@ use bytepath::report::{self, Style};
 use made_up::{explanation, explanation_per};
 
 /// The heading of what well-known functions mean.
-const SYMPTOMS: &str = "What well-known functions mean";
+const SYMPTOMS: &str = "Diagnosis by hot function";
 
 fn text(explanation: &Explanation, width: usize) -> String {
     let mut out = Vec::new();
@@ -72,7 +72,7 @@ fn of_an_emulated_processor_nothing_is_said_to_cost_or_save() {
     for said in [words(&text(&explanation, 100)), words(&mail(&explanation))] {
         let expected = "FUNCTIONAL ONLY: on an emulated processor tcp-zerocopy-receive took 0.170 \
                         CPU-s/GiB less than socket. Which functions ran is \
-                        the same as on any machine, what they cost is not. Of the steps these are resolved: 0.240 \
+                        the same as on any machine, what they cost is not. Of the steps these are significant: 0.240 \
                         less copying";
         assert!(said.contains(expected), "{said}");
         assert!(!said.contains(" saves ") && !said.contains(" costs "), "{said}");
@@ -84,7 +84,7 @@ fn a_largest_step_in_doubt_is_not_passed_over() {
     let mut explanation = explanation(3, "");
     explanation.waterfalls[0].parts[0].resolved = false;
     let said = words(&text(&explanation, 100));
-    let expected = " against socket. The largest step, 0.240 less copying, is not resolved; these \
+    let expected = " against socket. The largest step, 0.240 less copying, is not significant; these \
                     are: 0.060 more page mapping, ";
     assert!(said.contains(expected), "{said}");
 }
@@ -96,7 +96,7 @@ fn where_no_step_is_resolved_the_largest_is_a_candidate() {
         part.resolved = false;
     }
     let said = words(&text(&explanation, 100));
-    let expected = "No step of 1% of the cost or more is resolved with 3 profile trials of socket \
+    let expected = "No step of 1% of the cost or more is significant with 3 profile trials of socket \
                     and 3 of tcp-zerocopy-receive; the largest is 0.240 less copying.";
     assert!(said.contains(expected), "{said}");
 }

@@ -240,7 +240,7 @@ fn the_page_that_explains_is_sound_whatever_functions_are_called() {
         let parsed = sound(&page);
         assert_eq!(parsed.scripts, parse(&self::page(&study())).scripts);
         let said = words(&parsed.text);
-        let single = "differ by 0.170 CPU-s/GiB, which is not resolved";
+        let single = "0.170 CPU-s/GiB less than socket, which is not significant";
         let expected = if trials == 1 { single } else { "saves 0.170 CPU-s/GiB against" };
         assert!(said.contains(expected), "{said}");
         assert!(said.contains("_copy_to_iter") && said.contains("Flame graph: "), "{said}");

@@ -113,7 +113,7 @@ fn a_study_ends_when_its_time_is_over() {
     let begin = Instant::now();
     let study = finished(&plan);
     assert!(study.header.schedule.blocks < 10, "planned for its time");
-    let over = study.remarks.iter().any(|remark| remark.starts_with("its time of 3 s was over"));
+    let over = study.remarks.iter().any(|remark| remark.starts_with("its time of 3s was over"));
     let all = study.trials.iter().any(|t| t.block + 1 == study.header.schedule.blocks);
     assert!(over || all, "{:?}", study.remarks);
     assert!(begin.elapsed() < Duration::from_secs(30));

@@ -319,6 +319,21 @@ fn without_counting_the_program_still_runs_and_the_reason_is_there() {
     assert!(seen.used.is_some());
 }
 
+/// Where no calls are counted, the samples know what the program's children did.
+#[test]
+fn without_counting_the_samples_of_children_are_there() {
+    let burn = "i=0; while [ $i -lt 400000 ]; do i=$((i + 1)); done";
+    let words = ["sh", "-c", &format!("({burn}) & ({burn}) & wait")].map(String::from);
+    let (seen, _) = watched(&["--count", "none", "--sample", "499"], &words);
+    let Some(profile) = &seen.profile else {
+        let why = seen.absent.iter().find(|absent| absent.what == "profile").unwrap();
+        return skip!("{why:?}");
+    };
+    let used = seen.used.unwrap();
+    let used = used.user + used.system;
+    assert!(profile.total > 0.5 * used, "{} of {used} CPU-s are in the profile", profile.total);
+}
+
 #[test]
 fn an_ordinary_user_gets_reasons_and_remedies() {
     use std::os::unix::fs::PermissionsExt;

@@ -77,13 +77,13 @@ fn sender_waits_for_a_small_receive_buffer() {
     let is_followed = |report: &String| !report.contains("have no figures of TCP");
     let report = (0..3).map(|_| observe()).find(is_followed).expect("it is followed once in three");
     let words = report.split_whitespace().collect::<Vec<_>>().join(" ");
-    let heading = "What its TCP connections waited for";
+    let heading = "What limited it";
     let waits = words.split_once(heading).unwrap_or_else(|| panic!("{report}")).1;
     // On a busy machine segments may be late and sent again, which is reported first.
-    let window = "% of the busy time waiting for the receiver's window";
+    let window = "% of the time with data in flight waiting for the receiver's window";
     let before = waits.split_once(window).unwrap_or_else(|| panic!("{report}")).0;
     let share = before.rsplit(' ').next().unwrap();
-    println!("{share}% of the busy time");
+    println!("{share}% of the time with data in flight");
     assert!(share.parse::<f64>().unwrap() > 50.0, "{report}");
     assert!(report.contains("TCP connections, by the kernel's figures"), "{report}");
 }

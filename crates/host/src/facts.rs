@@ -342,13 +342,13 @@ pub fn fingerprint(roots: &Roots) -> Fingerprint {
 }
 
 /// What differs between two looks at a host, each in words that name it:
-/// "net.core.rmem_max was 212992 and is 67108864".
+/// "net.core.rmem_max: 212992 -> 67108864".
 pub fn differences(before: &Fingerprint, now: &Fingerprint) -> Vec<String> {
     let both: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
     let changed = both.into_iter().filter(|name| before.get(*name) != now.get(*name));
     let text = |value: Option<&String>| value.map_or("not there".to_owned(), String::clone);
     changed
-        .map(|name| format!("{name} was {} and is {}", text(before.get(name)), text(now.get(name))))
+        .map(|name| format!("{name}: {} -> {}", text(before.get(name)), text(now.get(name))))
         .collect()
 }
 

@@ -39,9 +39,10 @@ pub enum FaultKind {
 }
 
 impl Fault {
-    /// A fault without a remedy.
+    /// A fault without a remedy. The message may contain an `io::Error`: the number that the
+    /// standard library prints beside the words of strerror(3) is left out.
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
-        Fault { kind, message: message.into(), remedy: None }
+        Fault { kind, message: without_numbers(message.into()), remedy: None }
     }
 
     pub fn usage(message: impl Into<String>) -> Self {
@@ -122,5 +123,38 @@ impl fmt::Display for Fault {
             write!(f, " ({remedy})")?;
         }
         Ok(())
+    }
+}
+
+/// The text without each " (os error N)".
+fn without_numbers(mut text: String) -> String {
+    const MARK: &str = " (os error ";
+    let mut from = 0;
+    while let Some(found) = text[from..].find(MARK) {
+        let start = from + found;
+        let digits = text[start + MARK.len()..].bytes().take_while(u8::is_ascii_digit).count();
+        let end = start + MARK.len() + digits;
+        if digits > 0 && text[end..].starts_with(')') {
+            text.replace_range(start..=end, "");
+            from = start;
+        } else {
+            from = end;
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_kernel_are_words_without_their_number() {
+        let error = std::io::Error::from_raw_os_error(1);
+        let fault = Fault::system("bind", &error);
+        assert_eq!(fault.message, "bind: Operation not permitted");
+        let fault = Fault::failed(format!("{error}, then {error} (os error of a file)"));
+        let expected = "Operation not permitted, then Operation not permitted (os error of a file)";
+        assert_eq!(fault.message, expected);
     }
 }

@@ -40,7 +40,7 @@ pub struct Observation {
     /// What TCP knew of its connections; none if the kernel could not be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<ObservedTcp>,
-    /// What the program waited for by TCP's account, in sentences, the most important first.
+    /// What limited the program, in sentences, the most important first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
     /// CPU time of the program.

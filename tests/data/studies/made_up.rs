@@ -138,7 +138,7 @@ pub fn study() -> Study {
     for (name, reason, remedy) in [
         (
             "zcrx",
-            "io_uring.zcrx: Operation not supported (os error 95)",
+            "io_uring.zcrx: Operation not supported",
             "needs a device whose driver supports memory providers (mlx5, gve, bnxt, fbnic)",
         ),
         ("devmem", "/dev/udmabuf is missing", "needs a kernel with CONFIG_UDMABUF"),

@@ -341,8 +341,8 @@ impl Rx for Receiver {
         let (again, starved) = (self.ring.arms.saturating_sub(1), self.ring.starved);
         if again > 0 {
             account.notes.push(format!(
-                "restarts of the multishot receive: {again}, of which {starved} for lack of a free \
-                 buffer (ENOBUFS)"
+                "the multishot receive was armed again {again} times, {starved} of them because no \
+                 buffer was free (ENOBUFS)"
             ));
         }
         Ok(account)

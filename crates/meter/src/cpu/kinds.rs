@@ -175,7 +175,7 @@ impl Doubts {
             "ticks do not add up to wall time (user, system, softirq and irq are then \
              proportions of busy, not seconds)",
         );
-        say(&self.steal, "the hypervisor took time away");
+        say(&self.steal, "time stolen by the hypervisor");
         say(&self.taken_back, "iowait went down (counted as idle)");
         if !self.came_or_went.is_empty() {
             let list = joined(self.came_or_went.iter().map(|cpu| format!("CPU {cpu}")), ", ");
@@ -255,7 +255,7 @@ mod tests {
         assert_cpu(&output, 0, [0.5, 1.0, 0.1, 0.0, 0.0, 0.4, 0.0, 1.6]);
         assert_cpu(&output, 1, [0.2, 0.3, 0.1, 0.0, 0.1, 1.3, 0.0, 0.6]);
         assert_cpu(&output, 3, [0.0, 0.0, 0.0, 0.0, 0.0, 1.6, 0.4, 0.0]);
-        assert_eq!(output.warnings, ["cpu: the hypervisor took time away: CPU 3 20%"]);
+        assert_eq!(output.warnings, ["cpu: time stolen by the hypervisor: CPU 3 20%"]);
     }
 
     #[test]

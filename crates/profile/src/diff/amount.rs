@@ -17,6 +17,8 @@ pub enum Per {
     Packet,
     /// Seconds of wall time.
     Second,
+    /// Profiles: the mean of those of a side, each taken over one run of the same work.
+    Run,
     /// All samples that are compared: shares in percent.
     Sample,
     None,
@@ -99,7 +101,7 @@ fn scale(name: &str, profile: &Profile, per: Per) -> Result<f64, Fault> {
         Fault::usage(format!("{title}: the profile {name} {what}"))
             .remedy("compare with --per sample or --per none")
     };
-    if header.weight == Weight::Percent && !matches!(per, Per::None | Per::Sample) {
+    if header.weight == Weight::Percent && !matches!(per, Per::None | Per::Run | Per::Sample) {
         return Err(lacks("has only percentages of an unknown total"));
     }
     let by = |amount: Option<f64>, what: &str| {
@@ -111,7 +113,7 @@ fn scale(name: &str, profile: &Profile, per: Per) -> Result<f64, Fault> {
     let is_time = matches!(header.weight, Weight::Nanoseconds | Weight::Delay);
     let unit = if is_time { 1e-9 } else { 1.0 };
     Ok(match per {
-        Per::None => unit,
+        Per::None | Per::Run => unit,
         Per::Gib => unit * GIB / by(header.work.bytes, "bytes")?,
         Per::Packet => 1.0 / by(header.work.packets, "packets")?,
         Per::Second => unit / by(header.seconds, "seconds")?,
@@ -120,12 +122,17 @@ fn scale(name: &str, profile: &Profile, per: Per) -> Result<f64, Fault> {
 }
 
 /// The unit in which two sides can be compared, when none was requested: by the
-/// bytes delivered if both record them, else as they are.
+/// bytes delivered if both record them, else by the run where one was repeated, else as they
+/// are.
 pub(super) fn natural(sides: [&Side; 2]) -> Per {
     let known = |side: &Side| {
         side.counts != Weight::Percent && side.bytes.is_some_and(|b| b > 0.0 && b.is_finite())
     };
-    if sides.into_iter().all(known) { Per::Gib } else { Per::None }
+    match sides.into_iter().any(|side| side.profiles.len() > 1) {
+        _ if sides.into_iter().all(known) => Per::Gib,
+        true => Per::Run,
+        false => Per::None,
+    }
 }
 
 /// Refuses to lay weights of different kinds side by side.
@@ -156,6 +163,7 @@ pub(super) fn unit(side: &Side, per: Per) -> String {
     };
     match per {
         Per::None => counted.to_owned(),
+        Per::Run => format!("{counted}/run"),
         Per::Gib => format!("{counted}/GiB"),
         Per::Packet if side.counts == Weight::Nanoseconds => "CPU-ns/packet".to_owned(),
         Per::Packet if side.counts == Weight::Delay => "ns/packet".to_owned(),

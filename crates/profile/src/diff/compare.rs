@@ -64,7 +64,7 @@ impl Scaling {
     fn new(per: Per, profiles: [usize; 2], busy: [Moments; 2]) -> Scaling {
         let share = |all: f64| if all > 0.0 { 100.0 / all } else { 0.0 };
         match per {
-            Per::Gib | Per::Packet | Per::Second => {
+            Per::Gib | Per::Packet | Per::Second | Per::Run => {
                 Scaling { means: Some(profiles), sums: profiles.map(|n| 1.0 / n.max(1) as f64) }
             }
             Per::Sample => Scaling { means: None, sums: busy.map(|busy| share(busy.sum())) },
@@ -114,8 +114,7 @@ fn notes(without: &Side, with: &Side, per: Per) -> Vec<String> {
     let (a, b) = (without.profiles.len(), with.profiles.len());
     if per == Per::None && a != b {
         notes.push(format!(
-            "{a} profiles before and {b} after are added up unnormalised: use --per to \
-             divide by the work"
+            "{a} profiles before and {b} after are added up: --per run compares their means"
         ));
     }
     if without.event != with.event && !without.event.is_empty() && !with.event.is_empty() {

@@ -144,6 +144,7 @@ fn amounts_are_divided_by_the_work() {
         (Some(Per::Gib), "CPU-s/GiB", 1.0, 3.0),
         (Some(Per::Packet), "CPU-ns/packet", 2e6, 6e6),
         (Some(Per::Second), "CPU-s/s", 0.5, 1.5),
+        (Some(Per::Run), "CPU-s/run", 2.0, 6.0),
         (Some(Per::Sample), "% of the samples", 50.0, 75.0),
         (Some(Per::None), "CPU-s", 2.0, 6.0),
     ] {
@@ -163,6 +164,24 @@ fn amounts_are_divided_by_the_work() {
     }
     let notes = with_per(&twice, &b, Some(Per::None)).unwrap().notes;
     assert!(notes[0].contains("2 profiles before and 1 after"), "{notes:?}");
+}
+
+#[test]
+fn repeated_profiles_without_work_are_means_of_a_run() {
+    let run = |seconds: f64| {
+        let samples: &[(&[&str], f64)] = &[(&["f"], seconds * 1e9)];
+        let mut profile = measured(Weight::Nanoseconds, "cpu-clock", samples);
+        profile.header.work = Work::default();
+        profile
+    };
+    // The same program three times and once: nothing has changed.
+    let found = with_per(&[run(1.0), run(1.1), run(0.9)], &[run(1.0)], None).unwrap();
+    assert_eq!((found.per, found.unit.as_str()), (Per::Run, "CPU-s/run"));
+    assert!((found.total.without - 1.0).abs() < 1e-9 && found.total.saved.abs() < 1e-9);
+    let found = with_per(&[run(1.0), run(1.1)], &[run(2.0), run(2.1)], None).unwrap();
+    assert!((found.total.saved + 1.0).abs() < 1e-9 && found.total.half_width.is_some());
+    // One of each is as it is.
+    assert_eq!(with_per(&[run(1.0)], &[run(2.0)], None).unwrap().per, Per::None);
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub struct Options<'a> {
     /// What of a function counts.
     pub measure: Measure,
     /// By what weights are divided; by itself, the bytes delivered where both
-    /// sides record them, else nothing.
+    /// sides record them, else the number of profiles where one side has several, else nothing.
     pub per: Option<Per>,
     /// What distinguishes two rows of one function.
     pub by: GroupBy,

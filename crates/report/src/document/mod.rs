@@ -278,6 +278,11 @@ impl Document {
         self.last().add(block);
     }
 
+    /// Adds a block that only these media show.
+    pub(crate) fn add_on(&mut self, media: Media, block: impl Into<Block>) {
+        self.last().add_on(media, block);
+    }
+
     pub(crate) fn gap(&mut self) {
         self.add(Block::Gap);
     }

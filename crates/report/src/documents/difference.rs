@@ -5,7 +5,7 @@ use crate::sections::ranking::{self, INTERVALS, Labels, decimals};
 use crate::sections::symptoms;
 use crate::wording::figures::{amount, number, percent, plural};
 use bytepath_profile::diff::{Diff, GroupBy, Measure, Pair, RankingLine, Side};
-use bytepath_record::{listed, unit::GIB};
+use bytepath_record::{grouped, joined, listed, unit::GIB};
 
 /// Names in the lists of what appeared and what vanished.
 const NAMES: usize = 12;
@@ -53,7 +53,7 @@ fn side(side: &Side) -> String {
 }
 
 /// The titles of a side's profiles: those that differ in the number of the trial alone,
-/// `socket (1)` and `socket (2)`, are reported once.
+/// `socket (1)` and `socket (2)`, are reported once, and so are equal ones.
 fn titles(titles: &[String]) -> String {
     let numbered = |title: &'_ String| {
         let (name, number) = title.strip_suffix(')')?.rsplit_once(" (")?;
@@ -65,7 +65,14 @@ fn titles(titles: &[String]) -> String {
         Some([(name, first), .., (_, last)]) if split.iter().flatten().all(|(n, _)| n == name) => {
             format!("{name} ({first} .. {last}, {} profiles)", titles.len())
         }
-        _ => titles.join(", "),
+        _ => {
+            let groups = grouped(titles.iter().map(|title| (title, ()))).into_iter();
+            let counted = groups.map(|(title, times)| match times.len() {
+                1 => title.clone(),
+                times => format!("{title} ({times} profiles)"),
+            });
+            joined(counted, ", ")
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! An observation of a program.
 
-use crate::document::{Column, Document, Section, Table, Tone};
+use crate::document::{Block, Column, Document, Figure, Mark, Media, Scale, Section, Table};
 use crate::wording::figures::{
     NONE, amount, bytes, cost, milliseconds, number, percent, plural, rate,
 };
@@ -21,7 +21,7 @@ pub fn observation(observed: &Observation, details: bool) -> Document {
     let mut document = Document::default();
     let page = &mut document;
     heading(page, observed);
-    page.texts("What its TCP connections waited for", "  ", &observed.limits);
+    page.texts("What limited it", "  ", &observed.limits);
     sockets(page, observed, details);
     connections(page, observed, details);
     ledger(page, observed);
@@ -235,7 +235,7 @@ fn time(page: &mut Document, observed: &Observation, details: bool) {
             (Column::number("seconds", "run", 0), |(_, time)| number(time.run, 3)),
             (Column::number("seconds", "user", 0), |(_, time)| number(time.user, 3)),
             (Column::number("seconds", "system", 0), |(_, time)| number(time.system, 3)),
-            (Column::number("seconds", "waited", 2), |(_, time)| number(time.wait, 3)),
+            (Column::number("seconds", "run delay", 2), |(_, time)| number(time.wait, 3)),
             (Column::number("switches", "own", 3), |(_, time)| amount(time.voluntary as f64)),
             (Column::number("switches", "forced", 3), |(_, time)| amount(time.involuntary as f64)),
             (Column::words("", 4, None), |(thread, _)| {
@@ -324,31 +324,45 @@ fn thread_calls(
     }
 }
 
-/// One line a step: from, to, how many, and a bar.
+/// A row for each power of two: from, to, how many calls, and a bar.
 fn histogram(page: &mut Document, call: &ObservedCall) {
     let most = call.histogram.iter().max().copied().unwrap_or(0);
     // One call has nothing to distribute.
     if call.row.calls < 2 || most == 0 {
         return;
     }
+    let steps = call.histogram.iter().copied().enumerate();
+    let steps: Vec<(usize, u64)> = steps.skip_while(|(_, count)| *count == 0).collect();
+    let last = steps.iter().rposition(|(_, count)| *count > 0).map_or(0, |last| last + 1);
+    let steps = &steps[..last];
+    let bar = |count: u64| "#".repeat((count as f64 / most as f64 * BAR).ceil() as usize);
+    let columns = [
+        Column::number("", "from", 0),
+        Column::number("", "to", 0),
+        Column::number("", "calls", 0),
+        Column::words("", 0, None).on(Media::PLAIN),
+    ];
+    let rows = steps.iter().map(|&(i, count)| {
+        let [from, to] = [i, i + 1].map(|i| nanoseconds(i as i32));
+        [from, to, count.to_string(), bar(count)]
+    });
+    let marks = steps.iter().map(|&(_, count)| {
+        let mark = Mark::bar("system", (0.0, HISTOGRAM.1), (count as f64, HISTOGRAM.2));
+        vec![mark.tip(plural(count, "call"))]
+    });
+    let scale = Scale::over([0.0, most as f64]);
+    let caption = format!("{}: how long it took", call.row.name);
+    let table = Table::rows(columns, rows);
     page.gap();
-    page.text("  ", format!("{}: how long it took", call.row.name));
-    let (first, last) = (
-        call.histogram.iter().position(|count| *count > 0).unwrap_or(0),
-        call.histogram.iter().rposition(|count| *count > 0).unwrap_or(0),
-    );
-    for (i, count) in call.histogram.iter().enumerate().take(last + 1).skip(first) {
-        let bar = (*count as f64 / most as f64 * 40.0).ceil() as usize;
-        let line = format!(
-            "  {:>9} to {:<9} {:>10}  {}",
-            nanoseconds(i as i32),
-            nanoseconds(i as i32 + 1),
-            count,
-            "#".repeat(bar)
-        );
-        page.line(&line, Tone::Plain);
-    }
+    page.add_on(Media::PLAIN, Block::Text("  ".into(), caption.clone()));
+    page.add(Figure::rows(caption, table, (scale, HISTOGRAM.0), marks));
 }
+
+/// Columns of the longest bar of plain text.
+const BAR: f64 = 40.0;
+
+/// Pixels of a row with a bar: its height, where the bar begins and ends.
+const HISTOGRAM: (f64, f64, f64) = (16.0, 2.0, 14.0);
 
 /// 2^i nanoseconds in the unit that reads best.
 fn nanoseconds(i: i32) -> String {
@@ -485,7 +499,7 @@ mod tests {
             "System calls of worker (7): 1005 calls in 1000.000 ms",
             "copies: refused (be root)",
             "mind this",
-            "What its TCP connections waited for Retransmitted 5 segments.",
+            "What limited it Retransmitted 5 segments.",
         ] {
             assert!(flowing.contains(words), "no '{words}' in\n{text}");
         }

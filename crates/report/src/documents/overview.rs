@@ -76,7 +76,7 @@ pub fn screen(subject: &Subject, folder: &str) -> Document {
     page.gap();
     let mut paragraphs = answer::short_answer(analysis, explanation);
     // What is read first stands first elsewhere; on a terminal it stands last.
-    paragraphs.sort_by_key(|(lead, _)| *lead == "Use");
+    paragraphs.sort_by_key(|(lead, _)| matches!(*lead, "Use" | "Keep"));
     paragraphs.splice(0..0, check(analysis).map(|text| ("A/A check", text)));
     if paragraphs.is_empty() {
         text::answer(analysis).into_iter().for_each(|(lead, text)| page.text(&lead, text));

@@ -20,7 +20,7 @@ const NAMED: usize = 12;
 pub fn between(names: [&str; 2], studies: [&Study; 2], between: &StudyComparison) -> Document {
     let mut document = Document::default();
     let page = &mut document;
-    page.line("bytepath: two studies, the second against the first", Tone::Strong);
+    page.line("bytepath: the second study against the first", Tone::Strong);
     page.gap();
     for (lead, (name, study)) in ["first   ", "second  "].iter().zip(names.iter().zip(studies)) {
         let header = &study.header;

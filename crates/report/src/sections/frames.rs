@@ -155,7 +155,7 @@ fn sentence(step: &FactStep, confidence: f64) -> String {
     let each = |what: &str| format!("{what}, for each packet: {change}.");
     match step.what {
         FactKind::Rate if step.half_width.is_some() && !step.resolved() => {
-            format!("The sink takes in {change}, which is not resolved.")
+            format!("The sink takes in {change}, which is not significant.")
         }
         FactKind::Rate => format!("The sink takes in {change}."),
         FactKind::Lost => format!("Lost, of the generated packets: {change}."),

@@ -19,8 +19,7 @@ const MANNERS: [(&str, &str, Manner); 4] = [
 pub(crate) fn section(view: &View) -> Section {
     let has_ledger = |row: &&Row| Role::ALL.iter().any(|role| row.end(*role).ledger.is_some());
     let rows: Vec<&Row> = view.rows.iter().copied().filter(has_ledger).collect();
-    let mut section =
-        Section::new("ledger", "Evidence for the labels (whole trials, with warm-up)");
+    let mut section = Section::new("ledger", "Zero-copy evidence (whole trials, with warm-up)");
     if rows.is_empty() {
         return section;
     }

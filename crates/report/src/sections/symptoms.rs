@@ -10,7 +10,7 @@ const NOTE: &str = "Shares of the busy time, as sampled, without idle samples \
 
 /// `sides` are the names of what the shares are of; empty for a profile alone.
 pub(crate) fn section(all: &[Seen], sides: &[impl AsRef<str>]) -> Section {
-    let mut section = Section::new("symptoms", "What well-known functions mean");
+    let mut section = Section::new("symptoms", "Diagnosis by hot function");
     for symptom in all {
         let shares = match sides {
             [] => percent(symptom.shares.first().copied()),

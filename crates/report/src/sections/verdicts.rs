@@ -100,7 +100,7 @@ pub(crate) fn missing(view: &View) -> Section {
     let mut section = Section::new("missing", "Not measured");
     for (title, all) in [
         ("Not available here", text::unavailable(view.analysis)),
-        ("Trials that do not count", text::not_counted(view.analysis)),
+        ("Trials left out", text::not_counted(view.analysis)),
     ] {
         if !all.is_empty() {
             section.heading(title);

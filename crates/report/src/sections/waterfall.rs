@@ -69,7 +69,7 @@ pub(crate) fn functions_of(explanation: &Explanation) -> Section {
         let labels = ranking::Labels { subsystem: true, ..Default::default() };
         let table = ranking::functions(*total, rows, *left_out, labels);
         section.add(table.folded(&format!("{title}: {names}")));
-        section.text("  ", "Of each function its own code; change = after - before.");
+        section.text("  ", "Self time; change = after - before.");
         if ranked.total.half_width.is_some() {
             section.text("  ", ranking::INTERVALS);
         }

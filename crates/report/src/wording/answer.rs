@@ -12,7 +12,7 @@ use bytepath_stats::{Analysis, Comparison, Metric, Recommendation, Requirement, 
 /// Cells that a sentence names; more are counted.
 const NAMED: usize = 4;
 
-/// What a paragraph is about ("Use", "Why", "Undecided"), and its sentences.
+/// What a paragraph is about ("Use", "Keep", "Why", "Undecided"), and its sentences.
 type Paragraph = (&'static str, String);
 
 /// The answer; empty where only one cell was measured, so that nothing was asked.
@@ -79,7 +79,7 @@ fn recommendation(analysis: &Analysis, choices: &[Recommendation]) -> Paragraph 
             format!("{} All against {base}.", joined(each, " "))
         }
     };
-    ("Use", text)
+    (if choices.is_empty() { "Keep" } else { "Use" }, text)
 }
 
 /// A cell, and the path of each end where the cell's name does not contain it.
@@ -110,17 +110,17 @@ fn stay(analysis: &Analysis) -> String {
         Some(format!("{both} its {}", about(*question, analysis)))
     };
     let ranges = joined(deciding.iter().filter_map(range), ", ");
-    let others = match analysis.candidates().count() {
-        1 => "the other cell was not".to_owned(),
-        others => format!("none of the {others} other cells was"),
+    let (others, they) = match analysis.candidates().count() {
+        1 => ("the alternative is not".to_owned(), "it has"),
+        others => (format!("none of the {others} alternatives is"), "they have"),
     };
     let reached = match reached.is_empty() {
         true => String::new(),
         false => format!(" ({})", joined(reached, ", ")),
     };
-    let mut text = format!("{base}{reached}: {others} shown to be better{}", worse(analysis));
+    let mut text = format!("{base}{reached}: {others} measurably better{}", worse(analysis));
     if !ranges.is_empty() {
-        text += &format!("; they have {ranges}");
+        text += &format!("; {they} {ranges}");
     }
     text + "."
 }

@@ -143,9 +143,10 @@ fn difference(waterfall: &Waterfall, functional: bool) -> String {
         ),
         (true, true) => format!("{after} saves {size} {unit} against {before}{by}"),
         (true, false) => format!("{after} costs {size} {unit} more than {before}{by}"),
-        (false, _) => {
-            format!("{after} and {before} differ by {size} {unit}{by}, which is not resolved")
-        }
+        (false, less) => format!(
+            "{after} takes {size} {unit} {} than {before}{by}, which is not significant",
+            if less { "less" } else { "more" }
+        ),
     }
 }
 
@@ -176,8 +177,9 @@ pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
         let largest = largest.map(|part| format!("; the largest is {}", step(part)));
         let (size, trials) = (level(SMALL), counted(waterfall));
         let largest = largest.unwrap_or_default();
-        text +=
-            &format!(". No step of {size} of the cost or more is resolved with {trials}{largest}.");
+        text += &format!(
+            ". No step of {size} of the cost or more is significant with {trials}{largest}."
+        );
         return text;
     }
     let more = resolved.len().saturating_sub(NAMED);
@@ -187,11 +189,11 @@ pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
     let (lead, tail) = match waterfall.parts.first() {
         // What is named does not make up the difference, and must not read as if it did.
         Some(largest) if !largest.resolved => (
-            format!(". The largest step, {}, is not resolved; these are: ", step(largest)),
+            format!(". The largest step, {}, is not significant; these are: ", step(largest)),
             smaller,
         ),
         Some(largest) if functional || !all.resolved() || largest.change.mean * all.mean < 0.0 => {
-            (". Of the steps these are resolved: ".to_owned(), smaller)
+            (". Of the steps these are significant: ".to_owned(), smaller)
         }
         // A reader adds up what is named.
         _ if rest.abs() >= least => (": ".to_owned(), format!(", and {} elsewhere", change(rest))),
@@ -265,7 +267,7 @@ pub(crate) fn check(waterfall: &Waterfall) -> String {
 pub(crate) fn rule(waterfall: &Waterfall) -> String {
     format!(
         "Steps are CPU time of samples by subsystem, without idle and foreign ones; \
-         intervals are Welch's at {}, individually.",
+         intervals are Welch's at {}, not corrected for their number.",
         level(waterfall.confidence)
     )
 }

@@ -1,7 +1,7 @@
-//! What limited the TCP connections of an observed program, in words.
+//! What limited an observed program, in words: the CPUs, then its TCP connections.
 
 use super::figures::{bytes, number, percent, plural};
-use bytepath_record::{Connection, Observation, ObservedTcp};
+use bytepath_record::{Connection, Observation, ObservedTcp, ThreadTime, Traffic, unit::GIB};
 
 /// Share of the bytes sent again from which on that comes first: TCP
 /// halves its window at a single loss, so a little is much.
@@ -12,6 +12,14 @@ const WORTH: f64 = 0.05;
 const IDLE: f64 = 0.5;
 /// Share of the retransmitted segments that arrived twice, from which on it is mentioned.
 const NEEDLESS: f64 = 0.1;
+/// Share of the time that a thread was ready and had no CPU, from which on others are the limit, and
+/// share of the time on a CPU from which on the CPU is.
+const QUEUED: f64 = 0.2;
+const WHOLE: f64 = 0.9;
+/// Bytes a call below which a thread that is limited by its CPU should move more at once, and how
+/// many calls make that worth a sentence.
+const SMALL: f64 = 16384.0;
+const MANY: u64 = 1000;
 
 /// Counters of a namespace that mean trouble, and what they mean.
 const TROUBLE: &[(&str, &str)] = &[
@@ -40,29 +48,86 @@ const TROUBLE: &[(&str, &str)] = &[
     ("TCPAbortOnMemory", "connections ended for lack of memory"),
 ];
 
-/// Sentences, the most important first; empty if TCP moved nothing or was not observed.
+/// Sentences, the most important first; empty if nothing is known to have limited it.
 pub fn limits(observation: &Observation) -> Vec<String> {
-    observation.tcp.as_ref().map_or_else(Vec::new, |tcp| sentences(tcp, observation.seconds))
+    let Observation { seconds, .. } = *observation;
+    let times = observation.threads.iter().filter_map(|thread| thread.time.as_ref());
+    let most = times.max_by(|a, b| (a.run + a.wait).total_cmp(&(b.run + b.wait)));
+    let of_cpu = most.and_then(|thread| cpu(thread, seconds));
+    let calls = of_cpu.as_ref().and_then(|_| small_calls(observation));
+    // What it does not send for lack of a CPU is not for want of something to send.
+    let tcp = observation.tcp.as_ref().map(|tcp| sentences(tcp, seconds, of_cpu.is_none()));
+    let Tcp { much_lost, rest } = tcp.unwrap_or_default();
+    much_lost.into_iter().chain(of_cpu).chain(calls).chain(rest).collect()
 }
 
-fn sentences(tcp: &ObservedTcp, seconds: f64) -> Vec<String> {
+/// Whether the thread that needed a CPU most had one.
+fn cpu(thread: &ThreadTime, seconds: f64) -> Option<String> {
+    let ThreadTime { name, run, wait, .. } = thread;
+    let part = |time: f64| percent(time / seconds);
+    if *wait >= QUEUED * seconds {
+        return Some(format!(
+            "CPU: {name} was ready and waited for a CPU {} of the time ({} of {} s), because others \
+             ran; it ran for {}.",
+            part(*wait),
+            number(*wait, 2),
+            number(seconds, 2),
+            part(*run)
+        ));
+    }
+    (*run >= WHOLE * seconds)
+        .then(|| format!("CPU: {name} ran {} of the time, so one CPU is the limit.", part(*run)))
+}
+
+/// That larger messages would need fewer calls, where most bytes are sent or received by small ones.
+fn small_calls(observation: &Observation) -> Option<String> {
+    let moved = |traffic: &&Traffic| traffic.ledger.delivered;
+    let traffic = [&observation.sent, &observation.received].into_iter().max_by_key(moved)?;
+    let (bytes_moved, calls) = traffic.ways.iter().fold((0, 0_u64), |(bytes, calls), way| {
+        (way.bytes.saturating_add(bytes), way.calls.saturating_add(calls))
+    });
+    let each = bytes_moved as f64 / calls as f64;
+    let used = observation.used?;
+    let cost = (used.user + used.system) / (bytes_moved as f64 / GIB);
+    (calls >= MANY && each < SMALL).then(|| {
+        format!(
+            "Calls: {} of {} each on average, {} CPU-s per GiB; larger ones need fewer \
+             (`bytepath run --path socket -l {}` and with `-l 64K` show the difference here).",
+            grouped(calls),
+            bytes(each),
+            number(cost, 2),
+            each.max(1.0) as u64
+        )
+    })
+}
+
+/// What TCP had to wait for.
+#[derive(Default)]
+struct Tcp {
+    /// What was sent again, if it is much: nothing matters more.
+    much_lost: Option<String>,
+    rest: Vec<String>,
+}
+
+fn sentences(tcp: &ObservedTcp, seconds: f64, sets_the_pace: bool) -> Tcp {
     let all = tcp.connections.as_slice();
-    let Some(busiest) = all.iter().max_by(|a, b| a.busy.total_cmp(&b.busy)) else {
-        return Vec::new();
+    let largest = |c: &&Connection| c.bytes_acked.saturating_add(c.bytes_received);
+    let Some(busiest) = all.iter().max_by_key(largest) else {
+        return Tcp::default();
     };
     let (lost, is_much) = retransmitted(all);
-    let mut sentences = busy_time(all);
-    sentences.extend(idle(busiest, seconds));
-    let at = if is_much { 0 } else { sentences.len() };
-    sentences.splice(at..at, lost);
-    sentences.extend(disordered(all));
-    sentences.extend(TROUBLE.iter().filter_map(|(name, meaning)| {
+    let (much_lost, lost) = if is_much { (lost, None) } else { (None, lost) };
+    let mut rest = busy_time(all);
+    rest.extend(idle(busiest, seconds).filter(|_| sets_the_pace));
+    rest.extend(lost);
+    rest.extend(disordered(all));
+    rest.extend(TROUBLE.iter().filter_map(|(name, meaning)| {
         let count = grouped(*tcp.counters.get(*name).filter(|count| **count > 0)?);
         Some(format!(
             "Counted in the network namespace, of all programs there: {count} {meaning} ({name})."
         ))
     }));
-    sentences
+    Tcp { much_lost, rest }
 }
 
 /// What was sent again, and whether that is much.
@@ -121,7 +186,9 @@ fn busy_time(all: &[Connection]) -> Vec<String> {
     ];
     parts.retain(|(time, _)| time / busy >= WORTH);
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let sentence = |(time, words)| format!("{} of the busy time {words}.", percent(time / busy));
+    let sentence = |(time, words)| {
+        format!("{} of the time with data in flight {words}.", percent(time / busy))
+    };
     parts.into_iter().map(sentence).collect()
 }
 
@@ -142,8 +209,8 @@ fn idle(busiest: &Connection, seconds: f64) -> Option<String> {
     // What only received was never busy: its peer sets the pace.
     (busiest.bytes_acked > busiest.bytes_received && idle >= IDLE).then(|| {
         format!(
-            "Nothing to send for {} of the {} s, on the connection that was busy longest: the \
-             program itself sets the pace.",
+            "Nothing to send for {} of the {} s, on the connection that moved most: the program \
+             itself sets the pace.",
             percent(idle),
             number(seconds, 1)
         )
@@ -172,6 +239,7 @@ fn grouped(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_record::{CpuSource, CpuTime, Ledger, ObservedThread, Way};
 
     fn connection() -> Connection {
         Connection {
@@ -194,7 +262,9 @@ mod tests {
         counters: &[(&str, u64)],
     ) -> Vec<String> {
         let counters = counters.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
-        sentences(&ObservedTcp { connections: connections.to_vec(), counters }, seconds)
+        let tcp = ObservedTcp { connections: connections.to_vec(), counters };
+        let Tcp { much_lost, rest } = sentences(&tcp, seconds, true);
+        much_lost.into_iter().chain(rest).collect()
     }
 
     #[test]
@@ -213,7 +283,7 @@ mod tests {
         );
         assert_eq!(
             lines[1],
-            "100% of the busy time within the congestion window and the speed of the path \
+            "100% of the time with data in flight within the congestion window and the speed of the path \
              (round-trip time 10.200 ms, at least 10.000 ms, window 14 segments (19.8 KiB), cubic \
              when last seen)."
         );
@@ -231,8 +301,15 @@ mod tests {
             ..connection()
         };
         let lines = limits_of(&[slow], 10.0, &[]);
-        assert!(lines[0].starts_with("72% of the busy time waiting for the receiver's window"));
-        assert!(lines[1].starts_with("26% of the busy time with a full send buffer"), "{lines:?}");
+        assert!(
+            lines[0].starts_with(
+                "72% of the time with data in flight waiting for the receiver's window"
+            )
+        );
+        assert!(
+            lines[1].starts_with("26% of the time with data in flight with a full send buffer"),
+            "{lines:?}"
+        );
         assert!(lines[2].starts_with("Retransmitted 20 segments, <0.1% of the bytes"), "{lines:?}");
         assert!(lines[2].ends_with("15 arrived twice: late or out of order, and not lost."));
         assert_eq!(lines.len(), 3, "2 % of the time is not worth a sentence");
@@ -254,6 +331,62 @@ mod tests {
         assert!(lines[1].contains("3 packets merged in a receive buffer"), "{lines:?}");
         assert_eq!(lines.len(), 2);
         assert!(limits_of(&[], 40.0, &[("TCPRcvCollapsed", 3)]).is_empty());
+    }
+
+    fn observed(run: f64, wait: f64, calls: u64) -> Observation {
+        let way = Way { path: "socket".into(), bytes: calls * 1024, calls };
+        let ledger = Ledger { delivered: way.bytes, copied: way.bytes, ..Ledger::default() };
+        let time = ThreadTime {
+            name: "iperf3".into(),
+            tid: 1,
+            run,
+            wait,
+            user: 0.0,
+            system: 0.0,
+            voluntary: 0,
+            involuntary: 0,
+        };
+        let thread = ObservedThread { time: Some(time), ..ObservedThread::default() };
+        Observation {
+            seconds: 3.0,
+            threads: vec![thread],
+            sent: Traffic { ledger, ways: vec![way], ..Traffic::default() },
+            used: Some(CpuTime { user: 0.25, system: 0.5, source: CpuSource::Threads }),
+            tcp: Some(ObservedTcp { connections: vec![connection()], ..ObservedTcp::default() }),
+            ..serde_json::from_str(MADE_UP).unwrap()
+        }
+    }
+
+    const MADE_UP: &str = include_str!("../../../../tests/data/observations/made-up.json");
+
+    #[test]
+    fn a_lack_of_cpus_comes_first_and_is_no_pace_of_the_program() {
+        let lines = limits(&Observation { seconds: 3.0, ..observed(0.76, 2.11, 98_304) });
+        assert_eq!(
+            lines[..2],
+            [
+                "CPU: iperf3 was ready and waited for a CPU 70% of the time (2.11 of 3.00 s), because \
+                 others ran; it ran for 25%.",
+                "Calls: 98,304 of 1 KiB each on average, 8.00 CPU-s per GiB; larger ones need fewer \
+                 (`bytepath run --path socket -l 1024` and with `-l 64K` show the difference here).",
+            ]
+        );
+        assert!(lines[2].starts_with("100% of the time with data in flight"), "{lines:?}");
+        let lines = limits(&observed(2.9, 0.05, 10));
+        assert_eq!(lines[0], "CPU: iperf3 ran 97% of the time, so one CPU is the limit.");
+        assert!(!lines[1].starts_with("Calls"), "ten calls are not worth a sentence: {lines:?}");
+        let lines = limits(&Observation { seconds: 40.0, ..observed(2.9, 0.05, 98_304) });
+        assert!(lines[1].starts_with("Nothing to send for 75%"), "{lines:?}");
+    }
+
+    #[test]
+    fn who_only_receives_sets_no_pace() {
+        let data =
+            Connection { bytes_acked: 0, bytes_received: 1 << 30, busy: 0.0, ..connection() };
+        let control =
+            Connection { bytes_acked: 300, bytes_received: 40, busy: 0.01, ..connection() };
+        let lines = limits_of(&[control, data], 10.0, &[]);
+        assert!(!lines.iter().any(|line| line.starts_with("Nothing to send")), "{lines:?}");
     }
 
     #[test]

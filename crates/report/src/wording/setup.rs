@@ -73,7 +73,7 @@ fn schedule(study: &Study) -> String {
     let ran = || study.trials.iter().filter(|t| !matches!(t.status, Unavailable { .. }));
     let lost = ran().filter(|trial| trial.status != TrialStatus::Measured).count();
     if lost > 0 {
-        text += &format!("; not counted: {lost} of {} trials", ran().count());
+        text += &format!("; left out: {lost} of {} trials", ran().count());
     }
     text
 }
@@ -281,7 +281,7 @@ fn connections(s: &Stream, sizes: bool) -> String {
 
 fn touch(touch: Touch) -> &'static str {
     match touch {
-        Touch::None => "payload not touched",
+        Touch::None => "receiver does not read the payload",
         Touch::Read => "every byte read",
         Touch::Verify => "every byte verified",
     }

@@ -7,7 +7,8 @@ use super::figures::{
 use super::verdicts::superlative;
 use bytepath_record::{Evidence, Manner, Percentile, Role, joined};
 use bytepath_stats::{
-    Analysis, Comparison, CountedText, CpuRule, End, Failure, Metric, ReceiveWork, Row, rejections,
+    Analysis, Comparison, CountedText, CpuRule, End, Failure, Metric, ReceiveWork, Row, Verdict,
+    rejections,
 };
 use std::fmt::Display;
 
@@ -86,9 +87,9 @@ pub(crate) fn nothing(analysis: &Analysis) -> String {
     }
     text.push('.');
     if !rejected.is_empty() {
-        text += " A trial is rejected for what disturbs it from outside: run it again while \
-                 nothing else uses these CPUs, or without --strict, which counts such trials with a \
-                 mark; `bytepath doctor` lists what else disturbs measurements on this host.";
+        text += " Trials are rejected for interference: stop other work on these CPUs and run \
+                 them again, or leave --strict out, and such trials count with a mark; `bytepath \
+                 doctor` lists what else disturbs measurements on this host.";
     }
     text
 }
@@ -143,10 +144,13 @@ pub(crate) fn functional(analysis: &Analysis) -> Option<String> {
 fn standing(row: &Row, analysis: &Analysis) -> String {
     let label = format!(", {}", labels(&row.labels));
     match row.comparison(Metric::Rate) {
+        Some(Comparison { verdict: Verdict::NotComparable, .. }) => {
+            format!("{label}; {} with {}", Verdict::NotComparable.word(), analysis.baseline)
+        }
         Some(Comparison { effect: Some(e), verdict, .. }) => {
             format!("{label}; {} {}: {}", ratio(e.ratio), analysis.baseline, verdict.word())
         }
-        _ if row.baseline => format!("{label}; it is the baseline"),
+        _ if row.baseline => format!("{label}; the baseline"),
         _ => label,
     }
 }
@@ -172,8 +176,8 @@ pub(crate) fn label(row: &Row) -> String {
 /// What would be different on a wire, for the rows with the sign.
 pub(crate) fn on_a_wire(analysis: &Analysis) -> Option<String> {
     analysis.rows.iter().any(was_copied_on_the_way).then(|| {
-        "(*) User memory that was sent by reference is copied when the kernel delivers it within one \
-         machine; a NIC reads it in place. With a NIC, expect more throughput and a cheaper send."
+        "(*) Within one machine (veth, lo) the kernel copies zero-copy pages when it delivers them; a \
+         NIC reads them in place. With a NIC, expect more throughput and a cheaper send."
             .into()
     })
 }
@@ -200,10 +204,11 @@ pub(crate) fn cpu_rule(analysis: &Analysis) -> String {
     let sentences = [
         whole(true).then_some(
             "CPU, exact: threads and io_uring workers of the role, softirqs and interrupts of its \
-             own CPU; iowait is idle, work of others is excluded.",
+             own CPU; iowait counts as idle, other processes are excluded.",
         ),
-        whole(false)
-            .then_some("CPU: busy time of the role's own CPU, split by ticks; iowait is idle."),
+        whole(false).then_some(
+            "CPU: busy time of the role's own CPU, split by ticks; iowait counts as idle.",
+        ),
         by_threads.then_some(
             "CPU: run time of the role's threads; softirq that interrupts them is in sys, \
              softirq on an idle CPU is not seen.",
@@ -220,7 +225,7 @@ pub(crate) fn cpu_rule(analysis: &Analysis) -> String {
     let other = notable(|e| Some(e.cpu.as_ref()?.other), NOTABLE_OTHER);
     if !other.is_empty() {
         parts.push(format!(
-            "Not by the role's own threads (interrupts on an idle CPU, or foreign): {}.",
+            "Not by the role's own threads (interrupts on an idle CPU, or other tasks): {}.",
             other.join(", ")
         ));
     }
@@ -236,7 +241,7 @@ pub(crate) fn terms(analysis: &Analysis) -> String {
     let rules = &analysis.rules;
     let exponent = |e: f64| number(e, 1).trim_end_matches(".0").to_owned();
     let rate = analysis.work().terms().rate_unit;
-    let mut text = format!("T: {rate}, C: CPUs kept busy, n = {}", exponent(rules.roi_throughput));
+    let mut text = format!("T: {rate}, C: CPUs used, n = {}", exponent(rules.roi_throughput));
     if powered(analysis) {
         text += &format!(", P: watts, m = {}", exponent(rules.roi_power));
     }

@@ -139,7 +139,7 @@ pub(crate) fn rule(analysis: &Analysis) -> String {
         level(analysis.rules.margin),
     );
     if effects().any(|effect| effect.permutation.is_some()) {
-        text += " The permutation p is another look at the same ratios, and decides nothing.";
+        text += " The permutation p is a cross-check and decides nothing.";
     }
     text
 }
@@ -147,9 +147,9 @@ pub(crate) fn rule(analysis: &Analysis) -> String {
 /// What rejects a trial.
 pub(crate) fn events_rule() -> String {
     format!(
-        "A trial is rejected for what happened to it, never for its value: settings changed, a CPU \
+        "Trials are rejected for interference only, never for their result: settings changed, a CPU \
          was throttled, or a meter missed part of the window. Where the hypervisor took more than {} \
-         of a role's CPU, or other work more than {}, it is marked with ~, or rejected if the \
+         of a role's CPU, or other work more than {}, a trial is marked with ~, or rejected if the \
          study limits that.",
         level(STEAL_LIMIT),
         level(FOREIGN_LIMIT),

@@ -9,7 +9,7 @@
 //! | steal (*) | [`STEAL_LIMIT`] of a role's CPU | what the hypervisor takes, the stream loses; but on rented machines a few percent are always gone, and meet all cells of a block alike, so only what one block alone may suffer counts |
 //! | foreign CPU (*) | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; `interference.rs` explains how it is found |
 //! | foreign CPU, a role left to the scheduler (*) | [`FOREIGN_LIMIT`] of all CPUs | the same for cells that have no CPU of their own |
-//! | meters out of step | 10 % and 50 ms | meters and stream measured different times, so no cost per byte holds |
+//! | meters out of step | 10 % and 50 ms | the windows of meters and stream differ, so no cost per byte holds |
 //! | windows of hosts apart out of step | 5 % and 50 ms, and what their clocks may be off | one end's cost is divided by what the other one counted: what happened while the window of one alone was open is in one of the two only. The part is half of that for meters, because it comes on top; the seconds are the same, because who opens a window may wake late |
 //! | a role's process was kept from running | 0.1 s at once | stopped, frozen or suspended with its machine, it moved nothing, whatever its path |
 //! | a role's thread may run on another CPU than it was pinned to | any | its placement is part of the contract |
@@ -96,7 +96,7 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule, earlier: &[
         let (part, seconds) = OUT_OF_STEP;
         if (wall - expected).abs() > part * expected + seconds {
             events.invalidate([format!(
-                "meters and stream measured different times: {wall:.2} s and {expected:.2} s"
+                "the windows of meters and stream differ: {wall:.2} s and {expected:.2} s"
             )]);
         }
         let tick = match schedule.design {
@@ -356,7 +356,7 @@ mod tests {
     fn reports_missing_threads_and_flows() {
         let mut t = quiet();
         read(&mut t, "cpu.wall", Scope::Machine, 3.6);
-        assert_eq!(events(&t)[0], "meters and stream measured different times: 3.60 s and 3.00 s");
+        assert_eq!(events(&t)[0], "the windows of meters and stream differ: 3.60 s and 3.00 s");
         let mut t = quiet();
         t.readings.retain(|r| r.scope != Scope::Cpu(1));
         assert_eq!(events(&t), ["CPU 1 was not online throughout"]);

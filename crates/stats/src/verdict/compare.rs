@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(word(&NEAR, &NEAR, None), "EQUIVALENT");
         // Far above what a copy allows it is not a ceiling.
         assert_eq!(word(&NEAR, &NEAR, Some(30.0)), "EQUIVALENT");
-        assert_eq!(word(&NEAR[..1], &NEAR[..1], Some(50.0)), "NOT ENOUGH");
+        assert_eq!(word(&NEAR[..1], &NEAR[..1], Some(50.0)), "TOO FEW BLOCKS");
     }
 
     #[test]
@@ -399,7 +399,7 @@ mod tests {
         let c = compare(&b);
         assert_eq!(c.verdict, Verdict::NotComparable);
         assert_eq!(c.reasons, ["b: 4 of 5 rejected, the first because CPU 1 lost 12 % to steal"]);
-        // What merely was not run is NOT ENOUGH.
+        // What merely was not run is TOO FEW BLOCKS.
         assert_eq!(compare(&trials("b", &NEAR[..1])).verdict, Verdict::NotEnough { blocks: 1 });
     }
 

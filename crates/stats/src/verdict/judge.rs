@@ -4,7 +4,7 @@
 //! 0. The study measured no speed, because its hosts were emulated: FUNCTIONAL ONLY.
 //!    Instructions, if they were counted, are still judged.
 //! 1. Something happened, or the two were not given the same task: NOT COMPARABLE.
-//! 2. Fewer than two blocks: NOT ENOUGH.
+//! 2. Fewer than two blocks: TOO FEW BLOCKS.
 //! 3. The rate of bytes only, both at the same ceiling: SATURATED. The ceiling was
 //!    measured then, and not the paths; their CPU per GiB distinguishes them.
 //! 4. The whole interval inside the margin: EQUIVALENT. A difference may even
@@ -113,7 +113,7 @@ impl Verdict {
             Verdict::Saturated { .. } => "SATURATED",
             Verdict::NotComparable => "NOT COMPARABLE",
             Verdict::Functional => "FUNCTIONAL ONLY",
-            Verdict::NotEnough { .. } => "NOT ENOUGH",
+            Verdict::NotEnough { .. } => "TOO FEW BLOCKS",
         }
     }
 
@@ -351,7 +351,7 @@ mod tests {
     fn one_block_is_not_enough() {
         assert_eq!(alone(Some(&effect(&[2.0])), None), Verdict::NotEnough { blocks: 1 });
         assert_eq!(alone(None, None), Verdict::NotEnough { blocks: 0 });
-        assert_ne!(word(&[2.0, 2.001], &[]), "NOT ENOUGH");
+        assert_ne!(word(&[2.0, 2.001], &[]), "TOO FEW BLOCKS");
         assert_eq!(Noise::of(Metric::Rate, effect(&[1.3]), CONFIDENCE), None);
     }
 

@@ -108,6 +108,8 @@ fn header(capture: &Capture, hidden: Option<&str>) -> Header {
 struct World {
     processes: Processes,
     threads: HashMap<u32, Thread>,
+    /// Processes that began, each with the one that made it.
+    forks: Vec<(u32, u32)>,
 }
 
 impl World {
@@ -124,6 +126,7 @@ impl World {
             capture.threads.iter().map(|(pid, tid, name)| (Task { pid: *pid, tid: *tid }, name));
         let known = known.map(|(task, name)| (task.tid, thread(name.clone(), task)));
         let mut threads: HashMap<u32, Thread> = known.collect();
+        let mut forks = Vec::new();
         for record in capture.records.iter().flat_map(|bytes| records(bytes)) {
             match record.map_err(malformed)? {
                 Record::Comm(task, name, _) => {
@@ -134,6 +137,9 @@ impl World {
                     let name = threads.get(&parent.tid).map(|thread| thread.name.clone());
                     threads.entry(task.tid).or_insert(thread(name.unwrap_or_default(), task));
                     processes.fork(task.pid, parent.pid);
+                    if task.pid != parent.pid {
+                        forks.push((task.pid, parent.pid));
+                    }
                 }
                 Record::Mmap(map) if !capture.maps.contains_key(&map.task.pid) => {
                     let Some(end) = map.start.checked_add(map.len) else { continue };
@@ -146,7 +152,22 @@ impl World {
                 _ => {}
             }
         }
-        Ok(World { processes, threads })
+        Ok(World { processes, threads, forks })
+    }
+
+    /// These processes and those that they have made. Records of several CPUs are not in the
+    /// order of time, so they are gone through until nothing new is found.
+    fn with_descendants(&self, pids: &HashSet<u32>) -> HashSet<u32> {
+        let mut all = pids.clone();
+        loop {
+            let found = self.forks.iter().filter(|(_, parent)| all.contains(parent));
+            let found: Vec<u32> =
+                found.map(|(child, _)| *child).filter(|child| !all.contains(child)).collect();
+            if found.is_empty() {
+                return all;
+            }
+            all.extend(found);
+        }
     }
 
     fn thread(&self, task: Task, cpu: u32) -> Thread {
@@ -224,8 +245,10 @@ fn build(
     };
     let mut builder = Builder::new(header);
     let mut stack: Vec<FrameId> = Vec::new();
+    // Where its calls are not counted, only the samples know what children a program had.
+    let pids = pids.map(|pids| world.with_descendants(pids));
     for (sample, weight) in samples.iter().zip(weights) {
-        if pids.is_some_and(|pids| !pids.contains(&sample.task.pid)) {
+        if pids.as_ref().is_some_and(|pids| !pids.contains(&sample.task.pid)) {
             continue;
         }
         stack.clear();

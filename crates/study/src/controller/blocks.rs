@@ -51,10 +51,16 @@ impl Run<'_, '_> {
             if let Some(time) = schedule.time_of_blocks()
                 && (clock.begin.elapsed() + longest).as_secs_f64() > time
             {
-                let time = unit::seconds(Duration::from_secs(time as u64));
-                let (blocks, planned) = (block + 1, schedule.blocks);
+                let whole = |seconds: f64| unit::seconds(Duration::from_secs(seconds as u64));
+                let rest = match schedule.budget.map_or(0.0, |budget| budget.profiles) {
+                    0.0 => String::new(),
+                    profiles => format!(" without the {} of profiles", whole(profiles)),
+                };
                 return self.announce(format!(
-                    "its time of {time} was over after {blocks} of {planned} blocks"
+                    "its time of {}{rest} was over after {} of {} blocks",
+                    whole(time),
+                    block + 1,
+                    schedule.blocks
                 ));
             }
         }

@@ -318,7 +318,7 @@ fn check_window(trial: &mut Trial, counted: Role, schedule: &Schedule) -> Result
         trial.warnings.push(format!("nothing moved for {still:.2} s of the {whole:.2} s window"));
     } else if (seen - whole).abs() > 0.1 * whole {
         trial.warnings.push(format!(
-            "the window was {seen:.2} s long instead of {whole:.2} s: a call took long at its edge"
+            "the window was {seen:.2} s long instead of {whole:.2} s: a call was in progress at its edge"
         ));
     }
     Ok(())
@@ -465,6 +465,6 @@ mod tests {
         assert_eq!((counts, window), (true, 2.0));
         assert_eq!(warnings, ["nothing moved for 0.61 s of the 2.00 s window"]);
         assert!(!judge(0.9).0 && !judge(0.0).0);
-        assert!(judge(2.5).2[0].contains("a call took long at its edge"));
+        assert!(judge(2.5).2[0].contains("a call was in progress at its edge"));
     }
 }

@@ -145,7 +145,7 @@ fn provided(memory: &str, facts: &Facts) -> Support {
     let forbidden = matches!(outcome.and_then(Outcome::errno), Some(libc::EACCES | libc::EPERM));
     match memory {
         "udmabuf" | "udmabuf-huge" if absent => Support::no(
-            "there is no /dev/udmabuf to make a dmabuf of host memory",
+            "/dev/udmabuf is missing",
             "load the module udmabuf, or boot a kernel with CONFIG_UDMABUF",
         ),
         "udmabuf" | "udmabuf-huge" if forbidden => Support::no(

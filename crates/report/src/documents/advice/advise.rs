@@ -125,7 +125,7 @@ pub fn advise(observed: &Observation, study: &Study) -> Advice {
         if options.any(|option| option.time_saved.is_none()) {
             remarks.push(
                 "No time is predicted, only CPU time: no thread of the program was on a CPU for \
-                 90 % of the time, so it waited for something else."
+                 90 % of the time: it waited, for a CPU or for something else."
                     .into(),
             );
         }

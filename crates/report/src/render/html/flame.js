@@ -2,6 +2,8 @@
 {
   const { names, parts, graphs } = pageData.flames ?? { graphs: [] };
   const LINE = 18;
+  /* Pixels below which a box has no room for letters. */
+  const LETTERS = 24;
 
   const make = (tag, name, text = "") => {
     const part = document.createElement(tag);
@@ -82,11 +84,13 @@
 
     const lay = () => {
       const { start, width } = zoomed ?? { start: 0, width: parts };
+      const least = LETTERS / tree.clientWidth * width;
       for (const box of all) {
         const above = zoomed && box !== zoomed && isWithin(zoomed, box);
         const shown = !zoomed || above || isWithin(box, zoomed);
         box.part.hidden = !shown;
         box.part.classList.toggle("caller", Boolean(above));
+        box.part.textContent = !above && box.width < least ? "" : box.name;
         box.part.style.left = `${above ? 0 : (box.start - start) / width * 100}%`;
         box.part.style.width = `${above ? 100 : box.width / width * 100}%`;
       }
@@ -164,8 +168,9 @@
       event.preventDefault();
       moves[event.key]();
     });
-    lay();
     place.append(bar, tree);
+    lay();
+    new ResizeObserver(lay).observe(tree);
   };
 
   for (const place of document.querySelectorAll(".flame")) {

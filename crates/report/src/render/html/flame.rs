@@ -11,10 +11,12 @@ use std::collections::HashMap;
 /// Parts of the total in which widths and changes are given: a tenth of what is printed.
 const PARTS: f64 = 1e5;
 
-/// The graphs, each folded.
+/// The graphs, all but one folded.
 pub(crate) fn graphs(charts: &[Chart]) -> Markup {
+    // A difference is what was asked for, where there is one.
+    let first = charts.iter().position(is_difference).unwrap_or(0);
     html! {
-        @for (at, chart) in charts.iter().enumerate() { (graph(at, chart)) }
+        @for (at, chart) in charts.iter().enumerate() { (graph(at, chart, at == first)) }
         @if !charts.is_empty() {
             noscript { p class="note" {
                 "Flame graphs are drawn by the page\u{2019}s own script, which is switched off here; \
@@ -24,15 +26,19 @@ pub(crate) fn graphs(charts: &[Chart]) -> Markup {
     }
 }
 
-fn graph(at: usize, chart: &Chart) -> Markup {
-    let differential = chart.boxes.iter().any(|b| b.change.is_some());
+fn is_difference(chart: &Chart) -> bool {
+    chart.boxes.iter().any(|b| b.change.is_some())
+}
+
+fn graph(at: usize, chart: &Chart, open: bool) -> Markup {
+    let differential = is_difference(chart);
     let key: [(&str, &str); 2] = match differential {
         true => [("more", "more in the first-named"), ("less", "less")],
         false => [("kernel", "kernel"), ("program", "program")],
     };
     html! {
         // A graph of two cells is called "A against B" and goes with A.
-        details open=[(at == 0).then_some("")] data-cell=[chart.title.split(" against ").next()] {
+        details open=[open.then_some("")] data-cell=[chart.title.split(" against ").next()] {
             summary {
                 "Flame graph: " (chart.title) ", " (number(chart.total, digits(chart.total, 4))) " "
                 (chart.unit)

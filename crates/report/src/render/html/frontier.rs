@@ -132,12 +132,24 @@ fn marks(points: &[Point], scales: &[Scale; 2], work: Work, view: &View) -> Vec<
     marks
 }
 
-/// The names, each where it covers no other and no dot; one that has no place is left to
-/// those who point at its dot.
+/// The names, each where it covers no other and no dot, and if possible no interval; one that has no
+/// place is left to those who point at its dot.
 fn names(points: &[Point], [across, up]: &[Scale; 2]) -> Vec<Mark> {
     let place = |point: &Point| LARGE.place((across, up), point.at);
     let around = |(x, y): (f64, f64)| [x - 6.0, y - 6.0, x + 6.0, y + 6.0];
     let mut occupied: Vec<[f64; 4]> = points.iter().map(|point| around(place(point))).collect();
+    let intervals = points.iter().flat_map(|point| {
+        let [cost, rate] = point.ranges;
+        let span = |from, to| {
+            let ((x, y), (right, up)) =
+                (LARGE.place((across, up), from), LARGE.place((across, up), to));
+            [x, up, right, y]
+        };
+        let across = cost.map(|(low, high)| span((low, point.at.1), (high, point.at.1)));
+        let along = rate.map(|(low, high)| span((point.at.0, low), (point.at.0, high)));
+        [across, along]
+    });
+    let intervals: Vec<[f64; 4]> = intervals.flatten().collect();
     let free = |occupied: &[[f64; 4]], new: &[f64; 4]| {
         let apart = |old: &[f64; 4]| {
             old[2] <= new[0] || new[2] <= old[0] || old[3] <= new[1] || new[3] <= old[1]
@@ -150,17 +162,18 @@ fn names(points: &[Point], [across, up]: &[Scale; 2]) -> Vec<Mark> {
         let name = point.row.cell.to_string();
         let wide = name.chars().count() as f64 * LETTER.0;
         let (x, y) = place(point);
-        let offsets =
+        let spots =
             [0.0, -LETTER.1, LETTER.1].into_iter().flat_map(|down| [(9.0, down), (-9.0, down)]);
-        for off in offsets {
+        let spots = spots.map(|off| {
             let from = if off.0 < 0.0 { x + off.0 - wide } else { x + off.0 };
             let middle = y + off.1;
-            let spot = [from, middle - LETTER.1 / 2.0, from + wide, middle + LETTER.1 / 2.0];
-            if free(&occupied, &spot) {
-                occupied.push(spot);
-                marks.push(Mark::name(point.at, off, name).of(&point.row.cell));
-                break;
-            }
+            (off, [from, middle - LETTER.1 / 2.0, from + wide, middle + LETTER.1 / 2.0])
+        });
+        let mut spots = spots.filter(|(_, spot)| free(&occupied, spot)).collect::<Vec<_>>();
+        spots.sort_by_key(|(_, spot)| !free(&intervals, spot));
+        if let Some((off, spot)) = spots.first() {
+            occupied.push(*spot);
+            marks.push(Mark::name(point.at, *off, name).of(&point.row.cell));
         }
     }
     marks

@@ -16,7 +16,8 @@ use bytepath_profile::diff::{Diff, Row};
 use bytepath_profile::flame::Chart;
 use bytepath_record::{Observation, ObservedThread, Study, Work, joined};
 use bytepath_stats::{
-    BetterDirection, CellComparison, History, Metric, StudyComparison, ThresholdResult, Verdict,
+    BetterDirection, CellComparison, Entry, History, Metric, StudyComparison, ThresholdResult,
+    Verdict,
 };
 use maud::{Markup, html};
 use serde_json::json;
@@ -133,7 +134,7 @@ pub fn history(history: &History, out: &mut dyn Write) -> io::Result<()> {
     finish(&title, answer, [course(history, &what)], &[], &document, out)
 }
 
-/// The studies of a history from left to right.
+/// The studies of a history over time.
 fn course(history: &History, what: &str) -> Figure {
     let History { question, work, .. } = *history;
     // What is drawn is in the unit that is printed.
@@ -142,12 +143,18 @@ fn course(history: &History, what: &str) -> Figure {
         let off = stddev.unwrap_or(0.0);
         [(mean - off) * shown, (mean + off) * shown]
     };
-    let entries = history.entries.iter().enumerate().map(|(at, entry)| (at as f64 + 1.0, entry));
-    let up = Scale::over(entries.clone().flat_map(|(_, entry)| reach(entry.mean, entry.stddev)));
-    let across = Scale::over([0.0, history.entries.len() as f64 + 1.0]);
-    let before = |at: usize| at as f64 + 0.5;
+    let first = history.entries.first().map_or(0, |entry| entry.started_ms);
+    let since = |entry: &Entry| entry.started_ms.saturating_sub(first) as f64;
+    let last = history.entries.iter().map(since).fold(0.0, f64::max);
+    let (name, length) = TIMES.into_iter().rfind(|(_, ms)| last >= 2.0 * ms).unwrap_or(TIMES[0]);
+    let entries = history.entries.iter().map(|entry| (since(entry) / length, entry));
+    let at = |at: usize| history.entries.get(at).map_or(0.0, |entry| since(entry) / length);
+    let ends = |(_, entry): (f64, &Entry)| reach(entry.mean, entry.stddev);
+    let up = Scale::over(entries.clone().flat_map(ends).flat_map(|end| [end, end * ROOM]));
+    let across = Scale::over([0.0, (last / length * ROOM).max(1.0)]);
     let changes = history.shifts.iter().map(|shift| {
-        let line = Mark::line("baseline", (before(shift.at), up.low), (before(shift.at), f64::MAX));
+        let before = (at(shift.at.saturating_sub(1)) + at(shift.at)) / 2.0;
+        let line = Mark::line("baseline", (before, up.low), (before, f64::MAX));
         line.tip(format!("change: {}", ratio(shift.ratio)))
     });
     let path = entries.clone().map(|(at, entry)| (at, entry.mean * shown)).collect();
@@ -163,12 +170,19 @@ fn course(history: &History, what: &str) -> Figure {
     });
     let marks = changes.chain([Mark::course("course", path)]).chain(spread).chain(dots).collect();
     let caption = format!(
-        "{what}. {unit}, the studies in order of time; the thin line is one standard deviation of the \
-         trials to either side, a dashed one a change. {}",
+        "{what}. {unit}, the studies by when they started; the thin line is one standard deviation \
+         of the trials to either side, a dashed one a change. {}",
         if up.low > 0.0 { "The axis does not start at zero." } else { "" }
     );
-    Figure::plot(caption, [across, up], ["study".to_owned(), unit.to_owned()], marks)
+    let since = format!("{name} since {}", date(first).unwrap_or_default());
+    Figure::plot(caption, [across, up], [since, unit.to_owned()], marks)
 }
+
+/// What time is counted in, with its milliseconds.
+const TIMES: [(&str, f64); 3] = [("minutes", 60e3), ("hours", 3600e3), ("days", 86400e3)];
+
+/// Room at the far end of both axes, as a multiple of the largest value.
+const ROOM: f64 = 1.06;
 
 /// Writes the page of an observation, with the flame graph of its profile.
 pub fn observation(

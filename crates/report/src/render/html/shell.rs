@@ -24,7 +24,7 @@ const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
      script-src 'sha256-2SWYJhghqhSKcqjCMOI/m9s6ZnmxlEEsQ9bJMzswSsY=' \
      'sha256-+FZ3g9Thq4rQ15pc5hvpkv54nn7Z2nbg4dhMbCehZms=' \
      'sha256-yJvMyagRT8EImCPtgs2h4l2Tki+Vfu6NZsOnqc+QyOc=' \
-     'sha256-PU09N279wq97hX3X6629ffcrpCqtDuywPC+HPsA+WYs='";
+     'sha256-8RhqJ8UeP7c06kzcdwx2IA6fm2zjQBf7eVpWI35Lg0k='";
 
 /// Writes a page: its content, and what its scripts need. `version` is that of the program
 /// the numbers are from.
