@@ -135,14 +135,15 @@ pub(crate) fn calls(view: &View) -> Section {
     let mut section = Section::new("calls-per-unit", format!("System calls per {unit}"));
     for (work, rows) in view.by_work() {
         let group = work.terms().calls_unit;
+        let [tx, rx] = if work == Work::Bytes { ["tx", "rx"] } else { work.terms().actors };
         let calls = |row: &Row| Role::ALL.map(|role| mean(&row.end(role).calls_per_unit));
         let rows = rows.into_iter().map(|row| (row, calls(row)));
         section.add(Table::of(
             rows.filter(|(_, calls)| calls.iter().any(Option::is_some)),
             [
                 (Column::path(), |(row, _)| Cell::path(row)),
-                (Column::number(group, "tx", 0), |(_, calls)| amount(calls[0]).into()),
-                (Column::number(group, "rx", 0), |(_, calls)| amount(calls[1]).into()),
+                (Column::number(group, tx, 0), |(_, calls)| amount(calls[0]).into()),
+                (Column::number(group, rx, 0), |(_, calls)| amount(calls[1]).into()),
                 (Column::number("", "retrans", 1), |(row, _)| number(row.retransmits, 0).into()),
             ],
         ));

@@ -109,12 +109,13 @@ pub(crate) fn unit_and_scale(question: Metric, work: Work) -> (&'static str, f64
     }
 }
 
-/// An amount in three digits or so: `88`, `1234`, `21k`, `9.5k`.
+/// An amount in three digits or so: `0.02`, `1.5`, `88`, `21k`, `9.5k`.
 pub(crate) fn amount(value: impl Into<Option<f64>>) -> String {
     match value.into() {
         Some(v) if v.abs() >= 999_500.0 => format!("{}M", number(v / 1e6, 1)),
         Some(v) if v.abs() >= 9_995.0 => format!("{}k", number(v / 1e3, 0)),
         Some(v) if v.abs() >= 999.5 => format!("{}k", number(v / 1e3, 1)),
+        Some(v) if v.abs() < 0.95 && v.fract() != 0.0 => number(v, 2),
         Some(v) if v.abs() < 9.95 && v.fract() != 0.0 => number(v, 1),
         other => number(other, 0),
     }
