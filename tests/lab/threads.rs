@@ -71,6 +71,7 @@ macro_rules! made_up {
             tx: Some($crate::threads::made_up!($half($name), open_tx)),
             rx: Some($crate::threads::made_up!($half($name), open_rx)),
             event_loop: None,
+            one_at_a_time: None,
         }),*]
     };
     ($half:ident($name:literal), $open:ident) => {

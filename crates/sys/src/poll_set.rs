@@ -35,6 +35,17 @@ impl PollSet {
         entry.events = ready.bits() as i16;
     }
 
+    /// Makes room for so many places, which are empty.
+    pub fn reserve(&mut self, places: usize) {
+        self.entries.resize(places, libc::pollfd { fd: -1, events: 0, revents: 0 });
+    }
+
+    /// From now on this descriptor is the one of a place; see [`PollSet::new`].
+    pub fn put(&mut self, place: usize, fd: BorrowedFd, ready: Ready) {
+        let Some(entry) = self.entries.get_mut(place) else { return };
+        *entry = libc::pollfd { fd: fd.as_raw_fd(), events: ready.bits() as i16, revents: 0 };
+    }
+
     /// Waits at most this long, or without a limit: how many are ready (ppoll(2)).
     pub fn wait(&mut self, limit: Option<Duration>) -> io::Result<usize> {
         let limit = limit.map(|time| libc::timespec {

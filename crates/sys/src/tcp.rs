@@ -3,7 +3,7 @@
 
 use super::bytes::{u16_at, u32_at, u64_at};
 use super::{check, ioctl};
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 use rustix::time::Timespec;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -19,6 +19,8 @@ pub struct FlowOptions {
     pub receive_buffer: Option<u64>,
     /// `TCP_CONGESTION`.
     pub congestion: Option<String>,
+    /// `TCP_NODELAY`: a small message does not wait for what was sent before it.
+    pub at_once: bool,
 }
 
 /// Listens on this port, also while connections of an earlier listener there live on; 0
@@ -29,14 +31,89 @@ pub fn listen_at(
     backlog: u32,
     options: &FlowOptions,
 ) -> io::Result<TcpListener> {
-    let socket = stream_socket(&address.ip())?;
+    let socket = stream_socket(&address.ip(), SocketFlags::CLOEXEC)?;
     set_options(socket.as_fd(), options)?;
     // Not where the kernel chooses: it might choose one that another such socket is about
     // to listen on.
     rustix::net::sockopt::set_socket_reuseaddr(&socket, address.port() != 0)?;
     rustix::net::bind(&socket, &address)?;
+    // What is accepted here does not keep `listen_beside` from the port.
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::listen(&socket, backlog as i32)?;
     Ok(TcpListener::from(socket))
+}
+
+/// Listens on a port on which connections live that [`listen_at`] has accepted, beside others of
+/// this user that do the same: the kernel spreads connections over them (`SO_REUSEPORT`,
+/// socket(7)). EADDRINUSE: another socket listens there.
+pub fn listen_beside(
+    address: SocketAddr,
+    backlog: u32,
+    nonblocking: bool,
+    options: &FlowOptions,
+) -> io::Result<OwnedFd> {
+    let socket = stream_socket(&address.ip(), socket_flags(nonblocking))?;
+    set_options(socket.as_fd(), options)?;
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::sockopt::set_socket_reuseport(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, backlog as i32)?;
+    Ok(socket)
+}
+
+/// The next connection of a listening socket (accept4(2)), which has its options.
+#[inline]
+pub fn accept(listener: BorrowedFd, nonblocking: bool) -> io::Result<OwnedFd> {
+    Ok(rustix::net::accept_with(listener, socket_flags(nonblocking))?)
+}
+
+/// A socket that is not connected, with its options.
+pub fn unconnected(
+    family: IpAddr,
+    nonblocking: bool,
+    options: &FlowOptions,
+) -> io::Result<OwnedFd> {
+    let socket = stream_socket(&family, socket_flags(nonblocking))?;
+    set_options(socket.as_fd(), options)?;
+    Ok(socket)
+}
+
+/// Connects a socket (connect(2)): whether it is connected; one that does not block is so later.
+/// EADDRNOTAVAIL: every port that it could have is in use.
+pub fn connect_socket(socket: BorrowedFd, peer: &SocketAddr) -> io::Result<bool> {
+    match rustix::net::connect(socket, peer) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::INPROGRESS) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// An address as the kernel reads it, in memory of any address's size, and its length.
+pub(super) fn address_bytes(address: &SocketAddr) -> ([u8; size_of::<libc::sockaddr_storage>()], u32) {
+    use rustix::net::addr::SocketAddrArg;
+    let mut bytes = [0; size_of::<libc::sockaddr_storage>()];
+    // SAFETY: the address has so many bytes, and is read while it is there.
+    let len = unsafe {
+        address.with_sockaddr(|raw, len| {
+            std::ptr::copy_nonoverlapping(raw.cast::<u8>(), bytes.as_mut_ptr(), len as usize);
+            len
+        })
+    };
+    (bytes, len)
+}
+
+/// The congestion control that a socket has where none is set (`net.ipv4.tcp_congestion_control`).
+pub fn default_congestion(family: IpAddr) -> io::Result<String> {
+    let socket = stream_socket(&family, SocketFlags::CLOEXEC)?;
+    Ok(rustix::net::sockopt::tcp_congestion(&socket)?)
+}
+
+/// Bounds how long calls of a socket, and of those that it accepts, block (`SO_RCVTIMEO`,
+/// `SO_SNDTIMEO`, socket(7)): EAGAIN then, or EINPROGRESS of connect(2).
+pub fn limit_blocking(socket: BorrowedFd, time: Duration) -> io::Result<()> {
+    use rustix::net::sockopt::{Timeout, set_socket_timeout};
+    set_socket_timeout(socket, Timeout::Recv, Some(time))?;
+    Ok(set_socket_timeout(socket, Timeout::Send, Some(time))?)
 }
 
 /// Connects to a peer, with the options set before the handshake, because the
@@ -47,7 +124,7 @@ pub fn connect(
     from: Option<u16>,
     options: &FlowOptions,
 ) -> io::Result<TcpStream> {
-    let socket = stream_socket(&peer.ip())?;
+    let socket = stream_socket(&peer.ip(), SocketFlags::CLOEXEC)?;
     set_options(socket.as_fd(), options)?;
     if let Some(port) = from {
         // Also while a connection of an earlier session from there is in TIME-WAIT.
@@ -66,10 +143,17 @@ pub fn unspecified(like: IpAddr) -> IpAddr {
     }
 }
 
-fn stream_socket(address: &IpAddr) -> io::Result<OwnedFd> {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+fn stream_socket(address: &IpAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketType, socket_with};
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    Ok(socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+    Ok(socket_with(family, SocketType::STREAM, flags, None)?)
+}
+
+fn socket_flags(nonblocking: bool) -> SocketFlags {
+    match nonblocking {
+        true => SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        false => SocketFlags::CLOEXEC,
+    }
 }
 
 /// Sets those options of a socket that are given.
@@ -84,6 +168,9 @@ pub fn set_options(socket: BorrowedFd, options: &FlowOptions) -> io::Result<()> 
         // ENOENT: the kernel has no such module; EPERM: it is not among
         // `tcp_allowed_congestion_control`.
         rustix::net::sockopt::set_tcp_congestion(socket, name)?;
+    }
+    if options.at_once {
+        rustix::net::sockopt::set_tcp_nodelay(socket, true)?;
     }
     Ok(())
 }

@@ -61,6 +61,9 @@ const NOTIFIES: u64 = 1 << 63;
 /// Mark in the user data of sends that pick their buffers from a group.
 const BUNDLE: u64 = 1 << 62;
 
+/// Mark in the user data of operations whose result is a descriptor.
+const DESCRIPTOR: u64 = 1 << 60;
+
 /// One completion queue entry.
 #[derive(Clone, Copy, Debug)]
 struct Completion {
@@ -161,7 +164,7 @@ impl Core {
             if completion.notification() {
                 self.notifications -= 1;
             } else {
-                bytes += result.max(0) as usize;
+                bytes += if data & DESCRIPTOR == 0 { result.max(0) as usize } else { 0 };
                 // A zero-copy send is over now, and says whether a
                 // notification will follow; other operations go on as long as
                 // they say so.

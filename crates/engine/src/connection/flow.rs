@@ -44,9 +44,14 @@ impl Flow {
     }
 
     pub fn local_address(&self) -> Result<IpAddr, Fault> {
+        Ok(self.local()?.ip().to_canonical())
+    }
+
+    /// Address and port of this end.
+    pub fn local(&self) -> Result<SocketAddr, Fault> {
         let address = self.socket.local_addr();
         let address = address.map_err(|e| self.fault("reading its address", &e))?.as_socket();
-        Ok(address.ok_or_else(|| self.cut_off())?.ip().to_canonical())
+        address.ok_or_else(|| self.cut_off())
     }
 
     pub fn peer(&self) -> Result<SocketAddr, Fault> {

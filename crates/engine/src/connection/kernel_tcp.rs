@@ -101,11 +101,13 @@ impl Drop for Acceptor {
     }
 }
 
-fn flow_options(contract: &Stream) -> FlowOptions {
+/// What the sockets of a contract have from the start.
+pub(crate) fn flow_options(contract: &Stream) -> FlowOptions {
     FlowOptions {
         send_buffer: contract.send_buffer,
         receive_buffer: contract.receive_buffer,
         congestion: Some(contract.congestion.clone()),
+        at_once: false,
     }
 }
 

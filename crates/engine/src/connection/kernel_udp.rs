@@ -69,7 +69,7 @@ fn open(address: SocketAddr, contract: &Stream, shared: bool) -> io::Result<Sock
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
     socket.set_reuse_address(shared)?;
     let Stream { send_buffer, receive_buffer, .. } = *contract;
-    let options = FlowOptions { send_buffer, receive_buffer, congestion: None };
+    let options = FlowOptions { send_buffer, receive_buffer, ..FlowOptions::default() };
     tcp::set_options(socket.as_fd(), &options)?;
     socket.bind(&address.into())?;
     Ok(socket)

@@ -1,9 +1,18 @@
 //! What limits the number of connections of a host: open files (setrlimit(2)), and the ports that it
 //! connects from (ip(7), `ip_local_port_range`).
 
-use bytepath_record::{Cell, Facts, MOST_FILES, Protocol, Role, Support};
+use bytepath_record::{Cell, Facts, LINK_DEVICE, MOST_FILES, Protocol, Role, Support};
 
 const PORTS: &str = "net.ipv4.ip_local_port_range";
+const REUSE: &str = "net.ipv4.tcp_tw_reuse";
+
+/// Seconds for which a connection stays in TIME-WAIT at the end that has closed first, and keeps its
+/// port (`TCP_TIMEWAIT_LEN`, include/net/tcp.h).
+const TIME_WAIT: u64 = 60;
+
+/// What a client that connects over and over needs of a network: all ports, and each again a second
+/// after its connection was closed (Documentation/networking/ip-sysctl.rst, `tcp_tw_reuse`).
+pub const RECONNECTING: &[(&str, &str)] = &[(PORTS, "1024 65535"), (REUSE, "1")];
 
 /// Connections that are too few to count their files.
 const FEW: u32 = 256;
@@ -17,18 +26,38 @@ pub fn files(flows: u32) -> Option<u64> {
     (flows > FEW).then(|| u64::from(flows) + OTHER_FILES)
 }
 
-/// Whether a host of which this is known can have the connections of a cell. Pure; what is not known
-/// refuses nothing.
-pub fn check(cell: &Cell, role: Role, facts: &Facts) -> Support {
+/// Whether a host of which this is known can have so many connections of a cell open. Pure; what is
+/// not known refuses nothing.
+pub fn check(cell: &Cell, open: u32, role: Role, facts: &Facts) -> Support {
     if cell.stream.protocol != Protocol::Tcp {
         return Support::Yes;
     }
-    let files = open_files(cell.flows(role), facts);
-    let flows = u64::from(cell.flows(role));
+    let files = open_files(open, facts);
     match role {
-        Role::Sender => files.and(ports(flows, facts)),
+        Role::Sender => files.and(ports(open.into(), facts)),
         Role::Receiver => files,
     }
+}
+
+/// Whether a client can connect over and over: its ports would run dry while a trial lasts, unless
+/// those of connections in TIME-WAIT are used again. Pure; what is not known refuses nothing.
+pub fn check_reconnecting(facts: &Facts) -> Support {
+    let over_device = facts.settings.contains_key(LINK_DEVICE);
+    let reuses = match number(facts, REUSE) {
+        Some(0) => false,
+        // Over the loopback device alone.
+        Some(2) => !over_device,
+        _ => true,
+    };
+    let Some(ports) = port_count(facts).filter(|_| !reuses) else { return Support::Yes };
+    Support::no(
+        format!(
+            "each connection keeps its port for {TIME_WAIT} s, so that {ports} ports ({PORTS}) are \
+             enough for {} connections a second",
+            ports / TIME_WAIT
+        ),
+        format!("--set 'sysctl {REUSE}=1'; more ports: --set 'sysctl {PORTS}=1024 65535'"),
+    )
 }
 
 fn open_files(flows: u32, facts: &Facts) -> Support {
@@ -45,11 +74,14 @@ fn open_files(flows: u32, facts: &Facts) -> Support {
     )
 }
 
+fn port_count(facts: &Facts) -> Option<u64> {
+    let (low, high) = facts.settings.get(PORTS)?.split_once(' ')?;
+    let bound = |text: &str| text.trim().parse::<u64>().ok();
+    Some(bound(high)?.saturating_sub(bound(low)?) + 1)
+}
+
 fn ports(flows: u64, facts: &Facts) -> Support {
-    let range = facts.settings.get(PORTS).and_then(|text| text.split_once(' '));
-    let bounds = range.and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
-    let Some((low, high)) = bounds else { return Support::Yes };
-    let ports = u64::saturating_sub(high, low) + 1;
+    let Some(ports) = port_count(facts) else { return Support::Yes };
     if flows <= ports {
         return Support::Yes;
     }
@@ -75,7 +107,7 @@ mod tests {
             cell.stream.flows = flows;
             let settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into()));
             let facts = Facts { settings: settings.collect(), ..Facts::default() };
-            match check(&cell, role, &facts) {
+            match check(&cell, flows, role, &facts) {
                 Support::Yes => String::new(),
                 Support::No { reason, remedy } => format!("{reason} ({remedy})"),
             }

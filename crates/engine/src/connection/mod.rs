@@ -27,6 +27,7 @@ mod witness;
 pub use flow::Flow;
 pub use frames::{Attached, FRAMES};
 pub use kernel_tcp::KERNEL_TCP;
+pub(crate) use kernel_tcp::flow_options;
 pub use kernel_udp::KERNEL_UDP;
 pub use transport::{Connected, Connection, Listener, Terms, Transport};
 pub use userspace::USERSPACE_TCP;

@@ -84,7 +84,10 @@ pub fn of_end(paths: &[&DataPath], cell: &Cell, role: Role) -> Cell {
     };
     let own = cell.half(role).clone();
     let apart = Cell { tx: own.clone(), rx: own, ..cell.clone() };
-    let is_loop = |half: &Half| find(paths, &half.path).is_some_and(|p| p.event_loop.is_some());
+    let reconnects = workload::of(cell).is_ok_and(|workload| workload.reconnects);
+    let is_loop = |half: &Half| {
+        reconnects || find(paths, &half.path).is_some_and(|path| path.event_loop.is_some())
+    };
     if is_loop(&cell.tx) || is_loop(&cell.rx) {
         return apart;
     }
@@ -125,12 +128,18 @@ pub fn transport(
     })
 }
 
-/// Refuses an event loop to a workload that has nothing to do with many connections at a time.
+/// Refuses an event loop to a workload that has nothing to do with many connections at a time, and
+/// anything but loops to one whose connections come and go.
 pub fn suits_workload(workload: &Workload, path: &DataPath) -> Result<(), Fault> {
-    if path.event_loop.is_none() || workload.play_loop.is_some() {
+    let has_loop = path.loop_of(workload).is_some();
+    let (path, name) = (path.name, workload.name);
+    if workload.reconnects && !has_loop {
+        let text = format!("path '{path}' opens connections once, and {name} one for each exchange");
+        return Err(Fault::usage(text).remedy("choose socket or an event loop, such as epoll"));
+    }
+    if !has_loop || workload.play_loop.is_some() {
         return Ok(());
     }
-    let (path, name) = (path.name, workload.name);
     let text = format!("path '{path}' is an event loop, which the workload {name} does not use");
     Err(Fault::usage(text).remedy("choose --workload rr, or a path with a thread per flow"))
 }

@@ -1,9 +1,9 @@
 //! `epoll`: an event loop by epoll_wait(2), send(2) and recv(2), as most servers have one.
 
-use super::event_loop::{self, OPTIMISTIC, Readiness, Ready, ReadyLoop, THREADS, Watched};
+use super::event_loop::{self, OPTIMISTIC, Readiness, Ready, ReadyLoop, Sockets, THREADS, Watched};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow};
-use crate::workload::{Call, EventLoop, HalfConfig, Recorder};
+use crate::workload::{Call, EventLoop, Group, HalfConfig, Recorder};
 use bytepath_record::{Fault, OptionKind, OptionSpec};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -30,10 +30,14 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("events", OptionKind::Count(1, 4096), "256").help("most events of a wait"),
 ];
 
-fn open(jobs: [&HalfConfig; 2], connections: &[Arc<dyn Connection>]) -> Opened<dyn EventLoop> {
-    let flows = event_loop::sockets(connections)?;
-    let epoll = Epoll::of(&flows, jobs[0])?;
-    Ok(Box::new(ReadyLoop::open(jobs, flows, epoll)?))
+fn open(
+    jobs: [&HalfConfig; 2],
+    connections: &[Arc<dyn Connection>],
+    _: &Group,
+) -> Opened<dyn EventLoop> {
+    let sockets = Sockets::nonblocking(jobs[0], event_loop::sockets(connections)?)?;
+    let epoll = Epoll::of(&sockets.lasting, jobs[0])?;
+    Ok(Box::new(ReadyLoop::open(jobs, sockets, epoll)?))
 }
 
 const WAIT: Call = Call(2, "epoll_wait");
@@ -88,11 +92,21 @@ impl Epoll {
 
     fn modify(&self, on: &Watched, room: bool) -> io::Result<()> {
         let data = EventData::new_u64(on.place as u64);
-        Ok(epoll::modify(&self.fd, on.flow.fd(), data, self.interest(on.input, room))?)
+        Ok(epoll::modify(&self.fd, on.socket, data, self.interest(on.input, room))?)
     }
 }
 
 impl Readiness for Epoll {
+    fn watch(&mut self, on: &Watched, room: bool) -> io::Result<()> {
+        let data = EventData::new_u64(on.place as u64);
+        Ok(epoll::add(&self.fd, on.socket, data, self.interest(on.input, room))?)
+    }
+
+    /// The kernel forgets a socket when its last descriptor is closed (epoll(7)).
+    fn release(&mut self, _: usize) {
+        self.current = None;
+    }
+
     #[inline]
     fn wait(&mut self, limit: Option<Duration>, recorder: &mut Recorder) -> io::Result<usize> {
         let limit = limit.map(|time| Timespec {
@@ -137,7 +151,7 @@ impl Readiness for Epoll {
     }
 
     fn forget(&mut self, on: &Watched) -> io::Result<()> {
-        Ok(epoll::delete(&self.fd, on.flow.fd())?)
+        Ok(epoll::delete(&self.fd, on.socket)?)
     }
 
     fn reports_once(&self) -> bool {

@@ -1,6 +1,12 @@
 //! What the event loops have in common: their options, their figures, and the loop of those that
 //! wait until sockets are ready ([`ReadyLoop`]) and then call send(2) and recv(2).
 
+pub(super) mod blocking;
+mod passing;
+mod sockets;
+
+pub(super) use sockets::{Origin, Sockets};
+
 use super::Opened;
 use super::common::{self, Sum, refuse_if};
 use crate::connection::{Connection, Flow, WitnessPage};
@@ -12,6 +18,7 @@ use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
 use std::any::Any;
 use std::io::{self, ErrorKind};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,6 +131,12 @@ impl Counts {
 
 /// What reports which sockets are ready.
 pub(super) trait Readiness {
+    /// Takes in a socket that is new at its place. `room`: reports room to send from the start.
+    fn watch(&mut self, on: &Watched, room: bool) -> io::Result<()>;
+
+    /// The socket of a place is about to be closed.
+    fn release(&mut self, place: usize);
+
     /// Waits, at most this long if there is a limit: how many are ready.
     fn wait(&mut self, limit: Option<Duration>, recorder: &mut Recorder) -> io::Result<usize>;
 
@@ -153,7 +166,7 @@ pub(super) trait Readiness {
 
 /// A socket with its place.
 pub(super) struct Watched<'a> {
-    pub(super) flow: &'a Flow,
+    pub(super) socket: BorrowedFd<'a>,
     pub(super) place: usize,
     /// Whether anything can still come in.
     pub(super) input: bool,
@@ -172,36 +185,52 @@ pub(super) struct Ready {
 /// An event loop that waits until sockets are ready.
 pub(super) struct ReadyLoop<R> {
     role: Role,
-    flows: Vec<Arc<Flow>>,
+    sockets: Sockets,
     outputs: Box<[Output]>,
     readiness: R,
     message: Region,
     buffer: Region,
     toucher: Toucher,
+    /// Whether connections wait to be accepted that found no place.
+    unaccepted: bool,
     /// Whether sending, and whether receiving is tried before it is known to be possible.
     tries: [bool; 2],
     counts: Counts,
+}
+
+/// Sends the witness page over the first of these by send(2).
+fn send_witness(flows: &[Arc<Flow>]) -> Result<(), Fault> {
+    let Some(flow) = flows.first() else { return Ok(()) };
+    let mut page = common::witness_page()?;
+    let send = |at: usize| tcp::send(flow.fd(), &page[at..], 0);
+    common::send_page(flow, "send of the witness page", send)?;
+    WitnessPage::settle(&**flow, |after| page.copy_from_slice(after))
 }
 
 const RECV: Call = Call(0, "recv");
 const SEND: Call = Call(1, "send");
 
 impl<R: Readiness> ReadyLoop<R> {
-    /// What goes out and comes in over these, with `readiness` of the same sockets in their order.
+    /// What goes out and comes in over these, with `readiness` of the lasting ones in their order.
     pub(super) fn open(
         [send, receive]: [&HalfConfig; 2],
-        flows: Vec<Arc<Flow>>,
-        readiness: R,
+        sockets: Sockets,
+        mut readiness: R,
     ) -> Result<Self, Fault> {
         let tried = send.options.word(OPTIMISTIC.name);
+        if let Some((place, socket)) = sockets.listener() {
+            let watched = readiness.watch(&Watched { socket, place, input: true }, false);
+            watched.map_err(|e| Fault::system("watching the listening socket", &e))?;
+        }
         Ok(ReadyLoop {
             role: send.role,
-            outputs: vec![Output::default(); flows.len()].into(),
-            flows,
+            outputs: vec![Output::default(); sockets.places()].into(),
+            sockets,
             readiness,
             message: common::message(send.message_size, false)?,
             buffer: common::buffer("the read buffer", receive.read_size, false)?,
             toucher: Toucher::new(receive.touch, receive.message_size),
+            unaccepted: false,
             tries: [tried != "off", tried == "on"],
             counts: Counts::default(),
         })
@@ -210,10 +239,11 @@ impl<R: Readiness> ReadyLoop<R> {
     /// Sends what there is room for.
     #[inline]
     fn flush(&mut self, place: usize, recorder: &mut Recorder) -> Result<(), Fault> {
-        let (flow, output) = (&self.flows[place], &mut self.outputs[place]);
+        let Some(socket) = self.sockets.get(place) else { return Ok(()) };
+        let output = &mut self.outputs[place];
         while output.left > 0 {
             let part = &self.message[output.part(self.message.len())];
-            let sent = recorder.timed(SEND, || tcp::send(flow.fd(), part, libc::MSG_DONTWAIT));
+            let sent = recorder.timed(SEND, || tcp::send(socket, part, libc::MSG_DONTWAIT));
             match sent {
                 Ok(bytes) => {
                     recorder.moved(bytes);
@@ -225,7 +255,7 @@ impl<R: Readiness> ReadyLoop<R> {
                     self.counts.full += 1;
                     return self.await_room(place, true, true);
                 }
-                Err(e) => return Err(flow.fault("send", &e)),
+                Err(e) => return self.fail(place, "send", e, recorder),
             }
         }
         if output.busy { self.await_room(place, false, true) } else { Ok(()) }
@@ -238,9 +268,24 @@ impl<R: Readiness> ReadyLoop<R> {
             return Ok(());
         }
         output.busy = wanted;
-        let on = Watched { flow: &self.flows[place], place, input: !output.ended };
-        let asked = self.readiness.want_room(&on, wanted, tried);
-        asked.map_err(|e| on.flow.fault("waiting for room", &e))
+        let input = !output.ended;
+        self.watched(place, input, "waiting for room", |readiness, on| {
+            readiness.want_room(on, wanted, tried)
+        })
+    }
+
+    /// Has the readiness of a place changed.
+    #[inline]
+    fn watched(
+        &mut self,
+        place: usize,
+        input: bool,
+        what: &str,
+        change: impl FnOnce(&mut R, &Watched) -> io::Result<()>,
+    ) -> Result<(), Fault> {
+        let Some(socket) = self.sockets.get(place) else { return Ok(()) };
+        let changed = change(&mut self.readiness, &Watched { socket, place, input });
+        changed.map_err(|e| Fault::system(format_args!("connection {place}: {what}"), &e))
     }
 
     /// Receives what is there. `whole`: all of it, since it is not reported again.
@@ -252,8 +297,9 @@ impl<R: Readiness> ReadyLoop<R> {
         recorder: &mut Recorder,
     ) -> Result<(), Fault> {
         loop {
-            let (fd, buffer) = (self.flows[place].fd(), &mut self.buffer);
-            match recorder.timed(RECV, || tcp::recv(fd, buffer, libc::MSG_DONTWAIT)) {
+            let Some(socket) = self.sockets.get(place) else { return Ok(()) };
+            let buffer = &mut self.buffer;
+            match recorder.timed(RECV, || tcp::recv(socket, buffer, libc::MSG_DONTWAIT)) {
                 Ok(0) => return self.end(place),
                 Ok(bytes) => {
                     self.toucher.deliver(&self.buffer[..bytes], bytes, recorder)?;
@@ -270,7 +316,7 @@ impl<R: Readiness> ReadyLoop<R> {
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => return Err(self.flows[place].fault("recv", &e)),
+                Err(e) => return self.fail(place, "recv", e, recorder),
             }
         }
     }
@@ -278,16 +324,17 @@ impl<R: Readiness> ReadyLoop<R> {
     /// The peer has ended its stream; what it has asked for still goes out.
     #[cold]
     fn end(&mut self, place: usize) -> Result<(), Fault> {
-        let flow = &self.flows[place];
-        flow.confirm_end()?;
+        if let Some(flow) = self.sockets.lasting.get(place) {
+            flow.confirm_end()?;
+        }
         let output = &mut self.outputs[place];
         output.ended = true;
         if output.left == 0 {
             return Ok(());
         }
-        let on = Watched { flow, place, input: false };
-        let asked = self.readiness.want_room(&on, true, true);
-        asked.map_err(|e| flow.fault("waiting for room", &e))
+        self.watched(place, false, "waiting for room", |readiness, on| {
+            readiness.want_room(on, true, true)
+        })
     }
 
     fn serve(
@@ -297,6 +344,9 @@ impl<R: Readiness> ReadyLoop<R> {
         recorder: &mut Recorder,
     ) -> Result<(), Fault> {
         let place = ready.place;
+        if self.sockets.listener().is_some_and(|(listener, _)| listener == place) {
+            return self.accept(service, recorder);
+        }
         let Output { busy, ended, .. } = self.outputs[place];
         if busy && (ready.room || (ended && ready.last)) {
             self.flush(place, recorder)?;
@@ -305,24 +355,24 @@ impl<R: Readiness> ReadyLoop<R> {
             self.receive(place, ready.last && self.readiness.reports_once(), service, recorder)?;
         }
         let Output { left, busy, ended, .. } = self.outputs[place];
-        let on = Watched { flow: &self.flows[place], place, input: !ended };
-        if ended && left == 0 {
-            let forgotten = self.readiness.forget(&on);
-            forgotten.map_err(|e| on.flow.fault("the end of its events", &e))?;
-            return service.ended(place);
+        if !(ended && left == 0) {
+            return self.watched(place, !ended, "watching it again", |readiness, on| {
+                readiness.rearm(on, busy)
+            });
         }
-        let rearmed = self.readiness.rearm(&on, busy);
-        rearmed.map_err(|e| on.flow.fault("watching it again", &e))
+        if self.sockets.is_lasting(place) {
+            let what = "the end of its events";
+            self.watched(place, false, what, |readiness, on| readiness.forget(on))?;
+        } else if !self.release(place, recorder) {
+            return Ok(());
+        }
+        service.ended(place)
     }
 }
 
 impl<R: Readiness> EventLoop for ReadyLoop<R> {
     fn witness(&mut self) -> Result<(), Fault> {
-        let Some(flow) = self.flows.first() else { return Ok(()) };
-        let mut page = common::witness_page()?;
-        let send = |at: usize| tcp::send(flow.fd(), &page[at..], 0);
-        common::send_page(flow, "send of the witness page", send)?;
-        WitnessPage::settle(&**flow, |after| page.copy_from_slice(after))
+        send_witness(&self.sockets.lasting)
     }
 
     #[inline]
@@ -336,12 +386,22 @@ impl<R: Readiness> EventLoop for ReadyLoop<R> {
         }
     }
 
+    fn connect(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.begin_connection(place, bytes, recorder)
+    }
+
+    fn close(&mut self, place: usize, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.release(place, recorder);
+        Ok(())
+    }
+
     fn turn(
         &mut self,
         service: &mut dyn Service,
         recorder: &mut Recorder,
         limit: Option<Duration>,
     ) -> Result<(), Fault> {
+        let limit = if self.sockets.has_failures() { Some(Duration::ZERO) } else { limit };
         let ready = match self.readiness.wait(limit, recorder) {
             Err(e) if e.kind() == ErrorKind::Interrupted => 0,
             ready => ready.map_err(|e| Fault::system("waiting for events", &e))?,
@@ -354,13 +414,17 @@ impl<R: Readiness> EventLoop for ReadyLoop<R> {
             let event = self.readiness.event(number);
             self.serve(event, service, recorder)?;
         }
-        Ok(())
+        while let Some((place, error)) = self.sockets.failure() {
+            service.failed(place, &error)?;
+        }
+        self.accept_left(service, recorder)
     }
 
     fn account(&mut self) -> Result<Account, Fault> {
         let shared = self.message.len() + self.buffer.len() + self.readiness.memory();
+        let shared = shared + self.sockets.memory();
         let sources = ["send(2): copied from user memory", "recv(2): copied to user memory"];
-        Ok(self.counts.account(self.role, sources, [self.flows.len(), shared]))
+        Ok(self.counts.account(self.role, sources, [self.sockets.most(), shared]))
     }
 }
 

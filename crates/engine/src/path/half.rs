@@ -1,7 +1,7 @@
 //! What a path is: up to two halves, each a description with the functions that check and open it.
 
 use crate::connection::{Connection, FRAMES, KERNEL_TCP, KERNEL_UDP, Transport};
-use crate::workload::{EventLoop, FramePlan, Group, HalfConfig, Rx, Tx};
+use crate::workload::{EventLoop, FramePlan, Group, HalfConfig, Rx, Tx, Workload};
 use bytepath_record::{
     Attempt, Cell, Facts, Fault, Half, OptionSpec, Options, Role, Setting, Support,
 };
@@ -27,6 +27,9 @@ pub struct DataPath {
     /// Opens it for all connections of a thread, if it is an event loop: its halves are the client's
     /// and the server's then, and each end takes its own for both directions.
     pub event_loop: Option<OpenLoop>,
+    /// Opens it as a loop of one connection at a time, which waits for that alone: for workloads
+    /// whose connections come and go, where it is a path with a thread per connection.
+    pub one_at_a_time: Option<OpenLoop>,
 }
 
 impl DataPath {
@@ -39,7 +42,13 @@ impl DataPath {
         tx: None,
         rx: None,
         event_loop: None,
+        one_at_a_time: None,
     };
+
+    /// The loop by which it plays a workload, if it does so by one.
+    pub fn loop_of(&self, workload: &Workload) -> Option<OpenLoop> {
+        self.event_loop.or(self.one_at_a_time.filter(|_| workload.reconnects))
+    }
 
     /// The half that a role is named after: the sender's sends.
     pub fn half(&self, role: Role) -> Option<HalfPath> {
@@ -90,7 +99,7 @@ pub struct HalfPath<Open = ()> {
 pub type Opened<Half> = Result<Box<Half>, Fault>;
 
 /// Opens an event loop for what an end sends and receives, over these connections.
-pub type OpenLoop = fn([&HalfConfig; 2], &[Arc<dyn Connection>]) -> Opened<dyn EventLoop>;
+pub type OpenLoop = fn([&HalfConfig; 2], &[Arc<dyn Connection>], &Group) -> Opened<dyn EventLoop>;
 
 pub type OpenTx = fn(&HalfConfig, &dyn Connection, &Group) -> Opened<dyn Tx>;
 pub type OpenRx = fn(&HalfConfig, &dyn Connection, &Group) -> Opened<dyn Rx>;

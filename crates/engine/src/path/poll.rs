@@ -1,9 +1,9 @@
 //! `poll`: an event loop by poll(2), which looks at every socket whenever one is ready.
 
-use super::event_loop::{self, OPTIMISTIC, Readiness, Ready, ReadyLoop, THREADS, Watched};
+use super::event_loop::{self, OPTIMISTIC, Readiness, Ready, ReadyLoop, Sockets, THREADS, Watched};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::Connection;
-use crate::workload::{Call, EventLoop, HalfConfig, Recorder};
+use crate::workload::{Call, EventLoop, Group, HalfConfig, Recorder};
 use bytepath_record::OptionSpec;
 use bytepath_sys::poll_set::{self, PollSet};
 use std::io;
@@ -21,13 +21,16 @@ pub(super) static PATH: DataPath = DataPath {
 
 const OPTIONS: &[OptionSpec] = &[THREADS, OPTIMISTIC];
 
-fn open(jobs: [&HalfConfig; 2], connections: &[Arc<dyn Connection>]) -> Opened<dyn EventLoop> {
-    let flows = event_loop::sockets(connections)?;
-    let poll = Poll {
-        set: PollSet::new(flows.iter().map(|flow| flow.fd())),
-        found: Vec::with_capacity(flows.len()),
-    };
-    Ok(Box::new(ReadyLoop::open(jobs, flows, poll)?))
+fn open(
+    jobs: [&HalfConfig; 2],
+    connections: &[Arc<dyn Connection>],
+    _: &Group,
+) -> Opened<dyn EventLoop> {
+    let sockets = Sockets::nonblocking(jobs[0], event_loop::sockets(connections)?)?;
+    let mut set = PollSet::new(sockets.lasting.iter().map(|flow| flow.fd()));
+    set.reserve(sockets.places());
+    let poll = Poll { set, found: Vec::with_capacity(sockets.places()) };
+    Ok(Box::new(ReadyLoop::open(jobs, sockets, poll)?))
 }
 
 const WAIT: Call = Call(2, "poll");
@@ -38,7 +41,23 @@ struct Poll {
     found: Vec<Ready>,
 }
 
+fn flags(on: &Watched, room: bool) -> poll_set::Ready {
+    let mut flags = poll_set::Ready::empty();
+    flags.set(poll_set::Ready::IN, on.input);
+    flags.set(poll_set::Ready::OUT, room);
+    flags
+}
+
 impl Readiness for Poll {
+    fn watch(&mut self, on: &Watched, room: bool) -> io::Result<()> {
+        self.set.put(on.place, on.socket, flags(on, room));
+        Ok(())
+    }
+
+    fn release(&mut self, place: usize) {
+        self.set.wait_for(place, poll_set::Ready::empty());
+    }
+
     fn wait(&mut self, limit: Option<Duration>, recorder: &mut Recorder) -> io::Result<usize> {
         self.found.clear();
         let ready = recorder.timed_with(WAIT, || self.set.wait(limit), |_| 0)?;
@@ -59,10 +78,7 @@ impl Readiness for Poll {
     }
 
     fn want_room(&mut self, on: &Watched, wanted: bool, _: bool) -> io::Result<()> {
-        let mut flags = poll_set::Ready::empty();
-        flags.set(poll_set::Ready::IN, on.input);
-        flags.set(poll_set::Ready::OUT, wanted);
-        self.set.wait_for(on.place, flags);
+        self.set.wait_for(on.place, flags(on, wanted));
         Ok(())
     }
 

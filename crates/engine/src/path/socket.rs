@@ -4,7 +4,7 @@
 mod tls;
 
 use super::common::{self, LOWAT, clamp};
-use super::{DataPath, HalfPath, Opened};
+use super::{DataPath, HalfPath, Opened, event_loop};
 use crate::connection::{Connection, Flow, WitnessPage};
 use crate::workload::{Account, Call, Group, HalfConfig, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
@@ -21,6 +21,7 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "send and recv: copied from and to user memory",
     tx: Some(HalfPath::tx(check_tx, open_tx).with_options(SEND_OPTIONS).over_kernel()),
     rx: Some(HalfPath::rx(check_rx, open_rx).with_options(RECEIVE_OPTIONS).over_kernel()),
+    one_at_a_time: Some(event_loop::blocking::open),
     ..DataPath::EMPTY
 };
 
@@ -40,6 +41,26 @@ const RECEIVE_OPTIONS: &[OptionSpec] = &[
 
 fn check_tx(job: &HalfConfig, _: &Facts) -> Support {
     super::needs_stream(job, "notsent-lowat", job.options.number("notsent-lowat").is_some())
+        .and(suits_passing(job))
+}
+
+/// Connections that come and go are sent and received over in the usual way alone.
+fn suits_passing(job: &HalfConfig) -> Support {
+    if job.passing.is_none() {
+        return Support::Yes;
+    }
+    let options = [SEND_OPTIONS, RECEIVE_OPTIONS].concat();
+    let usual = |spec: &&OptionSpec| {
+        let set = job.options.0.get(spec.name);
+        set.is_none_or(|set| spec.kind.parse(spec.default).is_ok_and(|default| default == *set))
+    };
+    match options.iter().find(|spec| !usual(spec)) {
+        None => event_loop::check(job, &Facts::default()),
+        Some(spec) => Support::no(
+            format!("{} is not set on connections that come and go", spec.name),
+            format!("leave {} at {}", spec.name, spec.default),
+        ),
+    }
 }
 
 fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
@@ -62,6 +83,7 @@ fn check_rx(job: &HalfConfig, _: &Facts) -> Support {
     super::needs_stream(job, "lowat", lowat.is_some())
         .and(super::needs_stream(job, "waitall", waitall.is_some()))
         .and(super::waits_within_messages(job, lowat.max(waitall)))
+        .and(suits_passing(job))
 }
 
 fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {

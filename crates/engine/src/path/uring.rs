@@ -28,6 +28,7 @@ pub(super) static PATH: DataPath = DataPath {
             .over_kernel(),
     ),
     event_loop: None,
+    one_at_a_time: None,
 };
 
 const TX_OPTIONS: &[OptionSpec] = &[

@@ -2,14 +2,16 @@
 //! buffers from those that all share, and a send at a time; one io_uring_enter submits what a turn has
 //! queued and waits for what comes next. io_uring_prep_recv_multishot(3).
 
-use super::event_loop::{self, Counts, Output, THREADS};
+use super::event_loop::{self, Counts, Origin, Output, Sockets, THREADS};
 use super::ring::{self, ENTER};
 use super::{DataPath, HalfPath, Opened};
-use crate::connection::{Connection, Flow, WITNESS_LEN};
-use crate::workload::{Account, EventLoop, HalfConfig, Recorder, Service, Toucher};
+use crate::connection::{Connection, WITNESS_LEN};
+use crate::workload::{Account, Call, EventLoop, Group, HalfConfig, Recorder, Service, Toucher};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Role, Support};
+use bytepath_sys::tcp;
 use bytepath_sys::uring::{ManyEvent, ManyRing, ManyShape, SendRing, Wait};
-use std::os::fd::BorrowedFd;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ pub(super) static PATH: DataPath = DataPath {
     tx: Some(HalfPath::tx(check, event_loop::open_half).with_options(OPTIONS)),
     rx: Some(HalfPath::rx(check, event_loop::open_half).with_options(OPTIONS)),
     event_loop: Some(open),
+    one_at_a_time: None,
 };
 
 const OPTIONS: &[OptionSpec] = &[
@@ -63,21 +66,26 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
 fn open(
     [send, receive]: [&HalfConfig; 2],
     connections: &[Arc<dyn Connection>],
+    _: &Group,
 ) -> Opened<dyn EventLoop> {
-    let flows = event_loop::sockets(connections)?;
-    let sockets: Vec<BorrowedFd> = flows.iter().map(|flow| flow.fd()).collect();
+    let lasting = event_loop::sockets(connections)?;
+    let origin = Origin::of(send, &lasting, false)?;
+    let sockets = Sockets::open(send, lasting, origin);
+    let fds: Vec<BorrowedFd> = sockets.lasting.iter().map(|flow| flow.fd()).collect();
     let message = super::message(send.message_size, false)?;
-    let shape = shape(receive, flows.len())?;
-    let mut ring = ManyRing::new(&sockets, message, shape).map_err(|e| {
-        let text = format!("cannot set up an io_uring for {} connections", sockets.len());
+    let shape = shape(receive, sockets.places())?;
+    let passing = sockets.places() - fds.len();
+    let mut ring = ManyRing::new(&fds, passing, message, shape).map_err(|e| {
+        let text = format!("cannot set up an io_uring for {} connections", sockets.places());
         ring::fault(text, &e)
     })?;
     ring.count_iowait(ring::counts_iowait(send));
     let number = |name| send.options.number(name).unwrap_or(0);
     Ok(Box::new(RingLoop {
         role: send.role,
-        outputs: vec![Output::default(); flows.len()].into(),
-        flows,
+        outputs: vec![Output::default(); sockets.places()].into(),
+        more: Vec::with_capacity(sockets.places()),
+        sockets,
         ring,
         message: send.message_size as usize,
         toucher: Toucher::new(receive.touch, receive.message_size),
@@ -113,13 +121,17 @@ fn shape(job: &HalfConfig, connections: usize) -> Result<ManyShape, Fault> {
     Ok(ManyShape { buffers: buffers as u16, buffer_size: size as u32 })
 }
 
+const SOCKET: Call = Call(3, "socket");
+
 /// Most events of a turn: a new phase is noticed after it.
 const MOST_EVENTS: usize = 256;
 
 struct RingLoop {
     role: Role,
-    flows: Vec<Arc<Flow>>,
+    sockets: Sockets,
     outputs: Box<[Output]>,
+    /// Connections made here over which something has come in: there may be more.
+    more: Vec<u32>,
     ring: ManyRing,
     /// Bytes of the message.
     message: usize,
@@ -138,13 +150,44 @@ impl RingLoop {
             return Ok(());
         }
         let queued = self.ring.send(place, output.part(self.message));
-        queued.map_err(|e| self.flows[place].fault("cannot queue a send", &e))
+        queued.map_err(|e| Fault::system(format!("connection {place}: cannot queue a send"), &e))
     }
 
     /// What a peer that has ended its stream has asked for still goes out.
     fn end_if_done(&mut self, place: usize, service: &mut dyn Service) -> Result<(), Fault> {
         let Output { left, ended, .. } = self.outputs[place];
-        if ended && left == 0 { service.ended(place) } else { Ok(()) }
+        if !(ended && left == 0) {
+            return Ok(());
+        }
+        self.release(place)?;
+        service.ended(place)
+    }
+
+    /// Closes a passing connection.
+    fn release(&mut self, place: usize) -> Result<(), Fault> {
+        let Some(socket) = self.sockets.empty(place) else { return Ok(()) };
+        self.outputs[place] = Output::default();
+        self.ring.close(place, socket).map_err(|e| Fault::system("cannot queue a close", &e))
+    }
+
+    /// Takes in a connection that was accepted.
+    fn take_in(&mut self, connection: OwnedFd, service: &mut dyn Service) -> Result<(), Fault> {
+        let place = self.sockets.free_place().ok_or_else(|| {
+            let text = format!("the server has {} connections open, and no place for another", self.sockets.most());
+            Fault::failed(text).remedy("see that nothing else connects to its port")
+        })?;
+        let taken = self.ring.take_in(place, connection.as_fd());
+        taken.map_err(|e| Fault::system("cannot queue a receive", &e))?;
+        self.outputs[place] = Output::default();
+        self.sockets.fill(place, connection);
+        service.accepted(place);
+        Ok(())
+    }
+
+    /// Accepts from here on, if this end does.
+    fn accept(&mut self) -> Result<(), Fault> {
+        let Some((_, listener)) = self.sockets.listener() else { return Ok(()) };
+        self.ring.accept(listener).map_err(|e| Fault::system("cannot queue an accept", &e))
     }
 
     /// Takes events that are there; what is queued meanwhile is submitted once all of them are taken.
@@ -161,6 +204,9 @@ impl RingLoop {
                     if answer > 0 {
                         self.send(socket, answer, recorder)?;
                     }
+                    if self.sockets.connects() && !self.sockets.is_lasting(socket) {
+                        self.more.push(socket as u32);
+                    }
                 }
                 ManyEvent::Sent { socket, bytes } => {
                     recorder.moved(bytes as usize);
@@ -170,15 +216,42 @@ impl RingLoop {
                     self.end_if_done(socket, service)?;
                 }
                 ManyEvent::Ended { socket } => {
-                    self.flows[socket].confirm_end()?;
+                    if let Some(flow) = self.sockets.lasting.get(socket) {
+                        flow.confirm_end()?;
+                    }
                     self.outputs[socket].ended = true;
                     self.end_if_done(socket, service)?;
                 }
                 ManyEvent::Short { .. } => self.counts.short += 1,
                 ManyEvent::Failed { socket, error } => {
-                    return Err(self.flows[socket].fault("io_uring", &error));
+                    self.release(socket)?;
+                    self.sockets.fail(socket, "io_uring", error)?;
+                }
+                ManyEvent::Accepted { connection, last } => {
+                    self.take_in(connection, service)?;
+                    if last {
+                        self.accept()?;
+                    }
+                }
+                ManyEvent::NotAccepted { error } => {
+                    if error.kind() != ErrorKind::ConnectionAborted {
+                        return Err(Fault::system("accept", &error));
+                    }
+                    self.accept()?;
                 }
             }
+        }
+        while let Some((place, error)) = self.sockets.failure() {
+            service.failed(place, &error)?;
+        }
+        Ok(())
+    }
+
+    /// Receives from connections made here that are still open.
+    fn receive_more(&mut self) -> Result<(), Fault> {
+        while let Some(place) = self.more.pop() {
+            let queued = self.ring.receive_more(place as usize);
+            queued.map_err(|e| Fault::system("cannot queue a receive", &e))?;
         }
         Ok(())
     }
@@ -186,7 +259,7 @@ impl RingLoop {
 
 impl EventLoop for RingLoop {
     fn witness(&mut self) -> Result<(), Fault> {
-        let Some(flow) = self.flows.first() else { return Ok(()) };
+        let Some(flow) = self.sockets.lasting.first() else { return Ok(()) };
         ring::witness(
             flow,
             |page| {
@@ -198,7 +271,37 @@ impl EventLoop for RingLoop {
     }
 
     fn begin(&mut self) -> Result<(), Fault> {
-        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))
+        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))?;
+        self.accept()
+    }
+
+    fn connect(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+        let Some(Origin::Connect(peer, options)) = &self.sockets.origin else {
+            return Err(Fault::failed("a server was to connect").remedy("report this as a bug"));
+        };
+        let socket = recorder.timed_with(
+            SOCKET,
+            || tcp::unconnected(peer.ip(), false, options),
+            |_| 0,
+        );
+        let socket = match socket {
+            Ok(socket) => socket,
+            Err(e) => return self.sockets.fail(place, "socket", e),
+        };
+        let output = Output { left: bytes, busy: true, ..Output::default() };
+        let queued = self.ring.connect(place, socket.as_fd(), peer, output.part(self.message));
+        queued.map_err(|e| Fault::system("cannot queue a connect", &e))?;
+        self.outputs[place] = output;
+        self.sockets.fill(place, socket);
+        Ok(())
+    }
+
+    fn close(&mut self, place: usize, _: &mut Recorder) -> Result<(), Fault> {
+        self.release(place)
+    }
+
+    fn submit(&mut self) -> Result<(), Fault> {
+        self.ring.submit().map_err(|e| ring::fault("cannot submit to the io_uring", &e))
     }
 
     #[inline]
@@ -214,6 +317,8 @@ impl EventLoop for RingLoop {
         recorder: &mut Recorder,
         limit: Option<Duration>,
     ) -> Result<(), Fault> {
+        self.receive_more()?;
+        let limit = if self.sockets.has_failures() { Some(Duration::ZERO) } else { limit };
         if !self.ring.pending() {
             let (ring, wait) = (&mut self.ring, Wait { limit, ..self.wait });
             ring::entered(recorder.timed(ENTER, || ring.enter(&wait)))?;
@@ -227,6 +332,7 @@ impl EventLoop for RingLoop {
             "IORING_OP_SEND copies into socket buffers",
             "IORING_OP_RECV copies into provided buffers",
         ];
-        Ok(self.counts.account(self.role, sources, [self.flows.len(), self.ring.memory()]))
+        let shared = self.ring.memory() + self.sockets.memory();
+        Ok(self.counts.account(self.role, sources, [self.sockets.most(), shared]))
     }
 }

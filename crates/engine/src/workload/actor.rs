@@ -4,7 +4,7 @@ use super::event_loop::PlayLoop;
 use super::mover::{HalfConfig, Rx, Tx};
 use super::recorder::Recorder;
 use super::tally::FlowEnd;
-use crate::connection::Connection;
+use crate::connection::{Connection, limits};
 use bytepath_record::{
     Cell, Fault, FaultKind, Hops, OptionSpec, Protocol, Role, RoleRecord, Tls, Work,
 };
@@ -41,12 +41,40 @@ pub struct Workload {
     pub play: [fn(Actor) -> Result<FlowEnd, Fault>; 2],
     /// The same of many connections by an event loop, if it suits one.
     pub play_loop: Option<PlayLoop>,
+    /// Whether connections come and go: a cell has `flows` at a time then, and the connections
+    /// that the ends begin with say only when it is over. It is played by a loop at every path.
+    pub reconnects: bool,
     /// What must agree at the end: the records of both roles, and the hops of frames, all ends
     /// added up.
     pub settle: fn([&RoleRecord; 2], Option<&Hops>) -> Result<(), Fault>,
 }
 
 impl Workload {
+    /// Connections that last from the beginning of a trial to its end: the flows, or one for each
+    /// thread of the end that has more.
+    pub fn lasting(&self, cell: &Cell) -> u32 {
+        match self.reconnects {
+            true => Role::ALL.map(|role| cell.threads(role)).into_iter().max().unwrap_or(1),
+            false => cell.stream.flows,
+        }
+    }
+
+    /// Connections that a role may have open at a time; of those that the client has closed, the
+    /// server has some left.
+    pub fn most_open(&self, cell: &Cell, role: Role) -> u32 {
+        let flows = cell.flows(role);
+        match (self.reconnects, role) {
+            (false, _) => flows,
+            (true, Role::Sender) => self.lasting(cell).saturating_add(flows),
+            (true, Role::Receiver) => self.lasting(cell).saturating_add(flows.saturating_mul(2)),
+        }
+    }
+
+    /// Kernel parameters of a network that only bytepath uses, where the study sets no others.
+    pub fn sysctls(&self, role: Role) -> &'static [(&'static str, &'static str)] {
+        if self.reconnects && role == Role::Sender { limits::RECONNECTING } else { &[] }
+    }
+
     /// Whether the first flow's sender shows a witness page before anything else moves.
     /// Nothing acknowledges a datagram, and what the program encrypts is not the
     /// page.

@@ -1,11 +1,12 @@
 //! Every workload.
 
 use super::actor::Workload;
-use super::{packets, rr, stream};
+use super::{crr, packets, rr, stream};
 use bytepath_record::{Cell, Fault};
 
 /// Every workload; the first is meant where none is named.
-pub static CATALOG: &[&Workload] = &[&stream::WORKLOAD, &rr::WORKLOAD, &packets::WORKLOAD];
+pub static CATALOG: &[&Workload] =
+    &[&stream::WORKLOAD, &rr::WORKLOAD, &crr::WORKLOAD, &packets::WORKLOAD];
 
 /// The workload of a cell.
 pub fn of(cell: &Cell) -> Result<&'static Workload, Fault> {

@@ -4,13 +4,16 @@
 use super::mover::Account;
 use super::recorder::Recorder;
 use super::tally::FlowEnd;
-use crate::connection::Connection;
+use crate::connection::{Connection, flow_options};
 use bytepath_record::{Cell, Fault, Role};
+use bytepath_sys::tcp::FlowOptions;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A mover of many connections, which are named by their place among those it was opened with. Once
-/// it is open it allocates nothing. It stays on the thread that has opened it.
+/// A mover of many connections, which are named by their place among those it was opened with; where
+/// connections come and go, those have the places after them ([`Passing`]). Once it is open it
+/// allocates nothing. It stays on the thread that has opened it.
 pub trait EventLoop {
     /// As [`super::Tx::witness`], over the first connection.
     fn witness(&mut self) -> Result<(), Fault>;
@@ -24,6 +27,24 @@ pub trait EventLoop {
     /// find no room go out in later turns.
     fn send(&mut self, connection: usize, bytes: u64, recorder: &mut Recorder)
     -> Result<(), Fault>;
+
+    /// Connects the passing connection of a place, which is free, and has so many bytes go out over it
+    /// as soon as they can. Where that fails, the service is told by [`Service::failed`].
+    fn connect(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+        let _ = (place, bytes, recorder);
+        Err(no_passing())
+    }
+
+    /// Closes a passing connection, over which nothing is to go out any more.
+    fn close(&mut self, place: usize, recorder: &mut Recorder) -> Result<(), Fault> {
+        let _ = (place, recorder);
+        Err(no_passing())
+    }
+
+    /// Has done what was called for: a loop may queue calls until its next turn.
+    fn submit(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
 
     /// One turn: waits until there is something to do, at most this long if there is a limit, does it
     /// and hands what came in to the service. May return without having moved anything.
@@ -43,8 +64,69 @@ pub trait Service {
     /// So many bytes have come in over a connection. Returns how many are to go out over it now.
     fn received(&mut self, connection: usize, bytes: u64) -> u64;
 
-    /// The peer has ended its stream, and what was to go out to it is gone.
+    /// The peer has ended its stream, and what was to go out to it is gone. A passing connection is
+    /// closed.
     fn ended(&mut self, connection: usize) -> Result<(), Fault>;
+
+    /// A passing connection was accepted.
+    fn accepted(&mut self, connection: usize) {
+        let _ = connection;
+    }
+
+    /// A passing connection could not be made, or was lost, and is closed.
+    fn failed(&mut self, connection: usize, error: &io::Error) -> Result<(), Fault> {
+        Err(Fault::system(format!("connection {connection}"), error))
+    }
+}
+
+fn no_passing() -> Fault {
+    Fault::failed("this event loop has no connections that come and go")
+        .remedy("report this as a bug")
+}
+
+/// Connections that come and go while a loop runs: the client connects them to the port that the
+/// lasting ones are connected to, and the server accepts them there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Passing {
+    /// How many there are at a time, over all threads.
+    flows: u32,
+    /// Threads of the client, which share them.
+    threads: u32,
+    /// What their sockets have.
+    pub options: FlowOptions,
+}
+
+impl Passing {
+    /// Those of a cell.
+    pub fn of(cell: &Cell) -> Passing {
+        let options = flow_options(&cell.stream);
+        Passing { flows: cell.stream.flows, threads: cell.threads(Role::Sender), options }
+    }
+
+    /// Places at a thread of the client of which this is the first lasting connection: it has the
+    /// number of the thread, and threads take turns.
+    pub fn at_client(&self, first: u32) -> usize {
+        (self.flows + self.threads).saturating_sub(first + 1) as usize / self.threads as usize
+    }
+
+    /// Places at a thread of the server. The kernel may give it all connections, and those that a
+    /// client has closed are still there until it has looked.
+    pub fn at_server(&self) -> usize {
+        4 * self.flows as usize + 64
+    }
+
+    /// Places at a thread of a role; see above.
+    pub fn places(&self, role: Role, first: u32) -> usize {
+        match role {
+            Role::Sender => self.at_client(first),
+            Role::Receiver => self.at_server(),
+        }
+    }
+
+    /// How many may wait to be accepted.
+    pub fn backlog(&self) -> u32 {
+        self.flows
+    }
 }
 
 /// One end of the connections of one thread, open.

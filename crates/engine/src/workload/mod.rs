@@ -14,6 +14,7 @@
 
 mod actor;
 mod catalog;
+mod crr;
 mod event_loop;
 mod frames;
 mod gate;
@@ -30,7 +31,8 @@ mod tally;
 
 pub use actor::{Actor, Direction, Workload};
 pub use catalog::{CATALOG, of};
-pub use event_loop::{Crew, EventLoop, PlayLoop, Service, Shares};
+pub use crr::failures;
+pub use event_loop::{Crew, EventLoop, Passing, PlayLoop, Service, Shares};
 pub use frames::{FrameInspector, FramePlan};
 pub use gate::{Gate, Phase, Progress};
 pub use label::{after_witness, label, untested};

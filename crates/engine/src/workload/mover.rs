@@ -2,7 +2,7 @@
 //! at a time and accounts for its bytes; the loops around the turns are here, once
 //! for all movers and compiled for each.
 
-use super::{FramePlan, Phase, Recorder};
+use super::{FramePlan, Passing, Phase, Recorder};
 use bytepath_record::{
     Aggregation, Cell, Fault, Hops, Ledger, Manner, Options, Protocol, Reading, Role, Scope, Tls,
     Touch, Unit,
@@ -132,6 +132,8 @@ pub struct HalfConfig {
     pub tls: Tls,
     /// The frames, where the workload is one of frames.
     pub frames: Option<FramePlan>,
+    /// Connections that come and go, where the workload has such.
+    pub passing: Option<Passing>,
     /// The options of the half.
     pub options: Options,
 }
@@ -150,6 +152,7 @@ impl HalfConfig {
             protocol: cell.stream.protocol,
             tls: cell.stream.tls,
             frames: None,
+            passing: None,
             options: cell.half(role).options.clone(),
         }
     }

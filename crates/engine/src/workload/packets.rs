@@ -25,6 +25,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     check,
     play: [generate, take],
     play_loop: None,
+    reconnects: false,
     settle,
 };
 

@@ -31,6 +31,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     check,
     play: [play, play],
     play_loop: Some(super::rr_loop::play),
+    reconnects: false,
     settle: |ends, _| same_bytes(Work::Exchanges, ends),
 };
 
@@ -70,7 +71,7 @@ const ROOM: u64 = 4096;
 /// Largest, where many long answers may be in flight.
 const MOST_ROOM: u64 = 1 << 20;
 
-fn job(cell: &Cell, role: Role, direction: Direction) -> HalfConfig {
+pub(super) fn job(cell: &Cell, role: Role, direction: Direction) -> HalfConfig {
     let plan = Plan::of(cell);
     // A request is what the client sends and the server receives.
     let is_request = (role == Role::Sender) == (direction == Direction::Send);

@@ -8,9 +8,11 @@
 use super::event_loop::{Crew, Service, Shares};
 use super::rr::{AWAKE, Arrivals, LAST_ANSWER, NAP, Plan};
 use super::{Account, EventLoop, FlowEnd, Phase, Recorder};
+use crate::connection::Connection;
 use bytepath_record::{Fault, Role, Scope, Unit};
 use bytepath_sys::clock;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
@@ -35,15 +37,7 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
             open_loop(&mut thread, ends, clock::monotonic() + after as u64, arrivals)?
         }
     };
-    // Both ends wait until the other has their end: a packet that is sent again to a socket that is
-    // gone would be answered by a reset.
-    connections.iter().for_each(|connection| connection.close());
-    for connection in &connections {
-        match role {
-            Role::Sender => connection.await_end()?,
-            Role::Receiver => connection.wait_acknowledged(LAST_ANSWER)?,
-        }
-    }
+    end_streams(role, &connections)?;
     let mut account = thread.event_loop.account()?;
     account.add(ends.memory(role));
     let bytes = thread.moved.total();
@@ -53,21 +47,43 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
     Ok(end)
 }
 
+/// Ends the streams of a thread. Both ends wait until the other has their end: a packet that is sent
+/// again to a socket that is gone would be answered by a reset.
+pub(super) fn end_streams(role: Role, connections: &[Arc<dyn Connection>]) -> Result<(), Fault> {
+    connections.iter().for_each(|connection| connection.close());
+    connections.iter().try_for_each(|connection| match role {
+        Role::Sender => connection.await_end(),
+        Role::Receiver => connection.wait_acknowledged(LAST_ANSWER),
+    })
+}
+
 /// A loop, and what it has moved.
-struct Thread {
-    event_loop: Box<dyn EventLoop>,
-    moved: Recorder,
+pub(super) struct Thread {
+    pub(super) event_loop: Box<dyn EventLoop>,
+    pub(super) moved: Recorder,
 }
 
 impl Thread {
     /// The phase, seen by both recorders.
-    fn phase(&mut self, exchanges: &mut Recorder) -> Phase {
+    pub(super) fn phase(&mut self, exchanges: &mut Recorder) -> Phase {
         self.moved.phase();
         exchanges.phase()
     }
 
-    fn turn(&mut self, service: &mut dyn Service, limit: Option<Duration>) -> Result<(), Fault> {
+    pub(super) fn turn(
+        &mut self,
+        service: &mut dyn Service,
+        limit: Option<Duration>,
+    ) -> Result<(), Fault> {
         self.event_loop.turn(service, &mut self.moved, limit)
+    }
+
+    pub(super) fn connect(&mut self, place: usize, bytes: u64) -> Result<(), Fault> {
+        self.event_loop.connect(place, bytes, &mut self.moved)
+    }
+
+    pub(super) fn close(&mut self, place: usize) -> Result<(), Fault> {
+        self.event_loop.close(place, &mut self.moved)
     }
 
     fn send(&mut self, connection: usize, bytes: u64) -> Result<(), Fault> {
@@ -296,7 +312,6 @@ impl Service for Client {
 mod tests {
     use super::*;
     use bytepath_record::{Cell, Half, OptionValue};
-    use std::sync::Arc;
 
     fn ends(connections: usize, outstanding: u64) -> Ends {
         let mut cell = Cell::new("test", Half::plain("epoll"), Half::plain("epoll"));

@@ -20,6 +20,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     check,
     play: [send, receive],
     play_loop: None,
+    reconnects: false,
     settle: |ends, _| same_bytes(Work::Bytes, ends),
 };
 

@@ -143,7 +143,7 @@ enum Open {
 
 impl Open {
     fn of(assignment: &Assignment) -> Result<Open, Fault> {
-        let Assignment { halves, role, cell, connections, .. } = assignment;
+        let Assignment { halves, role, cell, connections, groups, .. } = assignment;
         let uses_io_uring = halves.tx.uses_io_uring || halves.rx.uses_io_uring;
         if let Some(cpu) = cell.placement.cpu(*role) {
             thread::pin(cpu).map_err(|e| Fault::system(format!("cannot pin to CPU {cpu}"), &e))?;
@@ -155,11 +155,11 @@ impl Open {
                 )
             })?;
         }
-        match (halves.tx.event_loop, halves.workload.play_loop) {
+        match (halves.tx.loop_of(halves.workload), halves.workload.play_loop) {
             (Some(open), Some(play)) => {
                 let job = |direction| (halves.workload.job)(cell, *role, direction);
                 let jobs = [&job(Direction::Send), &job(Direction::Receive)];
-                let mut event_loop = open(jobs, connections)?;
+                let mut event_loop = open(jobs, connections, &groups[0])?;
                 if *role == Role::Sender && assignment.has_witness() {
                     event_loop.witness()?;
                 }

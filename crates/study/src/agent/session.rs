@@ -44,6 +44,8 @@ pub(super) struct Session {
     encryption: Option<Encryption>,
     gate: Arc<Gate>,
     progress: Arc<Vec<Arc<Progress>>>,
+    /// How many there are to be.
+    lasting: u32,
     connections: Vec<Arc<dyn Connection>>,
     /// The kernel's sockets among them, for meters.
     sockets: Arc<Vec<OwnedFd>>,
@@ -98,7 +100,7 @@ impl Session {
         let mut session = Session::new(paths, *cell, Role::Sender, device, secret)?;
         let (transport, terms) = (session.transport()?, Terms { ports, ..session.terms() });
         let connect = |index| (transport.connect)(peer, &terms, &token, index);
-        let connections = (0..terms.contract.flows).map(connect).collect::<Result<_, _>>()?;
+        let connections = (0..session.lasting).map(connect).collect::<Result<_, _>>()?;
         session.open(connections, events)?;
         Ok(session)
     }
@@ -107,7 +109,9 @@ impl Session {
     pub(super) fn accept(&mut self, events: Sender<Event>) -> Result<(), Fault> {
         let (listener, token) =
             self.listener.take().ok_or_else(|| protocol_error("not listening"))?;
-        let connections = listener.accept(&token, self.cell.stream.flows)?;
+        let connections = listener.accept(&token, self.lasting)?;
+        // The port is free for a listening socket of the workload.
+        drop(listener);
         self.open(connections, events)
     }
 
@@ -118,6 +122,9 @@ impl Session {
         device: Option<String>,
         secret: Option<Secret>,
     ) -> Result<Self, Fault> {
+        // By the paths of both ends, which the cell of one no longer has.
+        let workload = workload::of(&cell)?;
+        let (lasting, files) = (workload.lasting(&cell), workload.most_open(&cell, role));
         let cell = path::of_end(paths, &cell, role);
         let find = |role: Role| {
             let name = &cell.half(role).path;
@@ -125,12 +132,12 @@ impl Session {
                 .ok_or_else(|| Fault::usage(format!("there is no path '{name}'")))
         };
         let halves = Halves {
-            workload: workload::of(&cell)?,
+            workload,
             tx: find(Role::Sender)?,
             rx: find(Role::Receiver)?,
         };
         path::suits_workload(halves.workload, halves.tx)?;
-        if let Some(files) = limits::files(cell.flows(role)) {
+        if let Some(files) = limits::files(files) {
             process::allow_files(files).map_err(|e| {
                 Fault::system(format!("cannot be allowed {files} open files"), &e)
                     .remedy("raise 'ulimit -Hn' (RLIMIT_NOFILE), or choose fewer flows")
@@ -146,6 +153,7 @@ impl Session {
             listener: None,
             gate: Arc::default(),
             progress: Arc::default(),
+            lasting,
             connections: Vec::new(),
             sockets: Arc::default(),
             engines: Vec::new(),
@@ -201,8 +209,10 @@ impl Session {
                 events: events.clone(),
             })?);
         }
+        // Those that last only until the end have a state that is of no interest.
+        let of_interest = if self.halves.workload.reconnects { 0 } else { MOST_WATCHED };
         let sockets = connections.iter().filter_map(|connection| connection.socket());
-        let sockets = sockets.take(MOST_WATCHED);
+        let sockets = sockets.take(of_interest);
         let sockets = sockets.map(|socket| socket.try_clone_to_owned()).collect::<Result<_, _>>();
         let sockets = sockets.map_err(|e| Fault::system("cannot duplicate a socket", &e))?;
         (self.connections, self.sockets) = (connections, Arc::new(sockets));
@@ -211,7 +221,7 @@ impl Session {
 
     /// The connections of each thread: one, or those of an event loop.
     fn deal(&self, connections: &[Arc<dyn Connection>]) -> Vec<Vec<Arc<dyn Connection>>> {
-        let threads = match self.halves.tx.event_loop {
+        let threads = match self.halves.tx.loop_of(self.halves.workload) {
             Some(_) => connections.len().min(self.cell.threads(self.role) as usize),
             None => connections.len(),
         };
@@ -376,6 +386,7 @@ impl Session {
         let workload::FlowEnd { account, bytes, window, fragments, latency, shares, .. } = all;
         let Account { mut ledger, hops, mut notes, mut readings } = account;
         readings.extend(fairness(self.role, &shares));
+        notes.extend(workload::failures(&readings));
         let (watched, connections) = (self.sockets.len(), self.connections.len());
         if watched == MOST_WATCHED && watched < connections {
             notes.push(format!("TCP_INFO is of {watched} of the {connections} connections"));

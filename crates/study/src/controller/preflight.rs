@@ -4,7 +4,7 @@
 use super::guard::Guard;
 use super::nics::{Common, Nics, Shared, halves};
 use super::plan::Laboratory;
-use super::preparation::sysctls;
+use super::preparation::{of_workload, sysctls};
 use super::stream::connect;
 use super::trial::deploy;
 use super::{clocks, preparation, reach};
@@ -256,7 +256,8 @@ impl<'r, 'a> Feasibility<'r, 'a> {
             Some(Ok(hosts)) => hosts.facts.as_slice(),
             None => &[],
         };
-        let facts = with_sysctls(facts, guard, cell);
+        let given = laboratory.testbed.properties().link_is_given;
+        let facts = with_sysctls(facts, guard, cell, given);
         for role in Role::ALL {
             let refusal = probe(laboratory, cell, role, &facts, self.force).refusal();
             if refusal.is_some() {
@@ -389,10 +390,14 @@ fn remembered<K: PartialEq>(
     Ok(obstacle)
 }
 
-/// The facts of the hosts with the kernel parameters that the study and a cell set there.
-fn with_sysctls(facts: &[Facts], guard: &Guard, cell: &Cell) -> Vec<Facts> {
+/// The facts of the hosts with the kernel parameters that the study and a cell set there, and the
+/// cell's workload where the link is not given.
+fn with_sysctls(facts: &[Facts], guard: &Guard, cell: &Cell, given: bool) -> Vec<Facts> {
     let mut all = facts.to_vec();
     for (role, facts) in Role::ALL.into_iter().zip(&mut all) {
+        let of_workload = of_workload(cell, role).ok().filter(|_| !given).unwrap_or_default();
+        let of_workload = of_workload.into_iter().map(|(name, value)| (name.to_string(), value));
+        facts.settings.extend(of_workload);
         let sysctls = sysctls(guard, cell, role);
         facts.settings.extend(sysctls.map(|(name, value)| (name.to_string(), value.clone())));
     }
@@ -472,9 +477,19 @@ pub fn check(paths: &[&'static DataPath], cell: &Cell, role: Role, facts: &Facts
         let all = halves.iter().map(|(half, job)| (half.check)(job, facts));
         all.fold(Support::Yes, Support::and)
             .and(path::encrypts(cell, facts))
-            .and(limits::check(cell, role, facts))
+            .and(connections(cell, role, facts))
     };
     halves(paths, cell, role).map_or_else(Support::from, supports)
+}
+
+/// Whether a host can have the connections of a cell.
+fn connections(cell: &Cell, role: Role, facts: &Facts) -> Support {
+    let Ok(workload) = workload::of(cell) else { return Support::Yes };
+    let open = limits::check(cell, workload.most_open(cell, role), role, facts);
+    match workload.reconnects && role == Role::Sender {
+        true => open.and(limits::check_reconnecting(facts)),
+        false => open,
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use super::plan::Laboratory;
 use super::remote::Remotes;
 use super::stewards::Stewards;
 use bytepath_engine::path::{self, Wire};
-use bytepath_host as host;
+use bytepath_engine::workload;
+use bytepath_host::{self as host, Attachment};
 use bytepath_host::testbed::Site;
 use bytepath_record::wire::{Nic, SetSysctls};
 use bytepath_record::{
@@ -52,13 +53,25 @@ pub(super) fn set_sysctls(remotes: &mut Remotes, guard: &Guard, cell: &Cell) -> 
     }
     for role in Role::ALL {
         let of_network = sysctls(guard, cell, role).filter(|(name, _)| name.is_of_namespace());
-        let values: Vec<_> =
-            of_network.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let host = &remotes.agents.hosts.hosts[role as usize];
+        let mut values = match host.attachment() {
+            Attachment::Made(..) | Attachment::Beside { .. } => of_workload(cell, role)?,
+            // It may be this machine's own network.
+            Attachment::Given { .. } => Vec::new(),
+        };
+        values.extend(of_network.map(|(name, value)| (name.clone(), value.clone())));
         if !values.is_empty() {
             remotes.agents.call(role, SetSysctls { values })?;
         }
     }
     Ok(())
+}
+
+/// Kernel parameters of a network that only bytepath uses, which a cell's workload needs. Those of
+/// the study and of the cell come after them.
+pub(super) fn of_workload(cell: &Cell, role: Role) -> Result<Vec<(SysctlName, String)>, Fault> {
+    let all = workload::of(cell)?.sysctls(role).iter();
+    all.map(|(name, value)| Ok((SysctlName::new(name)?, (*value).to_owned()))).collect()
 }
 
 /// Kernel parameters that the study and a cell set on a role's host.

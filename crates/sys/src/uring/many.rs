@@ -1,13 +1,15 @@
 //! Many stream sockets by one ring: a multishot receive on each, all from one group of provided
 //! buffers, and a send at a time on each. io_uring_prep_recv_multishot(3), io_uring_prep_send(3).
 
+mod passing;
+
 use super::group::{BufferGroup, GROUP};
 use super::{Completion, Core, Wait, is_transient};
 use crate::memory::Region;
 use io_uring::{cqueue, opcode, squeue, types};
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::slice;
 
 /// The buffers of a ring for many sockets.
@@ -30,8 +32,12 @@ pub enum ManyEvent<'a> {
     Sent { socket: usize, bytes: u32 },
     /// No buffer was free (ENOBUFS). The receive is started again.
     Short { socket: usize },
-    /// A receive or a send has failed.
+    /// A receive, a send or a connect has failed.
     Failed { socket: usize, error: io::Error },
+    /// A connection was accepted. `last`: no more will be, before [`ManyRing::accept`].
+    Accepted { connection: OwnedFd, last: bool },
+    /// An accept has failed, and no more will be accepted.
+    NotAccepted { error: io::Error },
 }
 
 /// A ring that receives from many stream sockets into buffers that they share, and sends parts of
@@ -41,6 +47,10 @@ pub struct ManyRing {
     group: BufferGroup,
     shape: ManyShape,
     sockets: usize,
+    /// Places of sockets that come and go, after those of the others.
+    slots: Box<[passing::Slot]>,
+    /// Whom those that are connected here are connected to.
+    peer: Option<passing::Peer>,
     /// Bytes of the message.
     len: usize,
     /// The buffer whose bytes the caller was given last.
@@ -51,7 +61,7 @@ pub struct ManyRing {
 const BUFFERS: usize = 0;
 const MESSAGE: usize = 1;
 
-/// Mark in the user data of sends; the rest is the socket's place.
+/// Mark in the user data of sends. The socket's place is in its lower half.
 const SEND: u64 = 1 << 61;
 
 /// Most submissions at once: the rest of a batch is submitted by a call of its own.
@@ -62,16 +72,23 @@ const MOST_ENTRIES: u32 = 4096;
 const MOST_COMPLETIONS: u32 = 1 << 16;
 
 impl ManyRing {
-    /// A ring for these sockets which sends from `message`, with all memory taken and touched.
-    /// EINVAL: the shape is out of range, or the kernel has no such buffer ring. EMFILE: more
+    /// A ring for these sockets, and `passing` places for others that come and go, which sends from
+    /// `message`, with all memory taken and touched. EINVAL: the shape is out of range, or the kernel has no such buffer ring. EMFILE: more
     /// sockets than may be registered (`RLIMIT_NOFILE`).
-    pub fn new(sockets: &[BorrowedFd], message: Region, shape: ManyShape) -> io::Result<Self> {
+    pub fn new(
+        sockets: &[BorrowedFd],
+        passing: usize,
+        message: Region,
+        shape: ManyShape,
+    ) -> io::Result<Self> {
         let sized =
             (1..=1 << 15).contains(&shape.buffers) && (1..=1 << 30).contains(&shape.buffer_size);
         if !sized || sockets.is_empty() || message.is_empty() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let operations = u32::try_from(sockets.len()).unwrap_or(u32::MAX).saturating_mul(2);
+        // Of one that comes and goes: connect, send, receive, close.
+        let operations = 2 * sockets.len() + 4 * passing;
+        let operations = u32::try_from(operations).unwrap_or(u32::MAX);
         let completions = operations.saturating_add(shape.buffers.into()).min(MOST_COMPLETIONS);
         let mut core = Core::new(sockets, operations.min(MOST_ENTRIES), completions)?;
         let bytes = usize::from(shape.buffers) * shape.buffer_size as usize;
@@ -81,7 +98,8 @@ impl ManyRing {
         let place = core.keep(message);
         debug_assert_eq!(place, MESSAGE);
         let group = BufferGroup::new(&mut core, shape.buffers, false)?;
-        let mut ring = ManyRing { core, group, shape, sockets: sockets.len(), len, lent: None };
+        let (slots, sockets) = (vec![passing::EMPTY; passing].into(), sockets.len());
+        let mut ring = ManyRing { core, group, shape, sockets, slots, peer: None, len, lent: None };
         for id in 0..shape.buffers {
             ring.give_back(id);
         }
@@ -108,7 +126,7 @@ impl ManyRing {
         let queues = params.sq_entries() as usize * size_of::<squeue::Entry>()
             + params.cq_entries() as usize * size_of::<cqueue::Entry>();
         let gathered = self.core.gathered.capacity() * size_of::<Completion>();
-        kept + queues + gathered
+        kept + queues + gathered + size_of_val(&self.slots[..])
     }
 
     /// Queues the send of a part of the message, whose bytes go out whole or not at all. A socket
@@ -116,15 +134,18 @@ impl ManyRing {
     /// or there is no such socket.
     pub fn send(&mut self, socket: usize, part: Range<usize>) -> io::Result<()> {
         let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
-        if socket >= self.sockets || part.start > part.end || part.end > self.len {
+        let places = self.sockets + self.slots.len();
+        if socket >= places || part.start > part.end || part.end > self.len {
             return Err(invalid());
         }
         let len = u32::try_from(part.len()).map_err(|_| invalid())?;
         let address = self.core.kept[MESSAGE].as_ptr().wrapping_add(part.start);
-        let entry = opcode::Send::new(types::Fixed(socket as u32), address, len)
-            .flags(libc::MSG_WAITALL | libc::MSG_NOSIGNAL)
-            .build()
-            .user_data(socket as u64 | SEND);
+        let send = match self.descriptor(socket) {
+            Some(fd) => opcode::Send::new(fd, address, len),
+            None => opcode::Send::new(types::Fixed(socket as u32), address, len),
+        };
+        let flags = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+        let entry = send.flags(flags).build().user_data(self.data(socket) | SEND);
         // SAFETY: the part lies within the region, which the core keeps, and is only read.
         unsafe { self.push(&entry) }
     }
@@ -149,8 +170,14 @@ impl ManyRing {
     #[inline]
     pub fn event(&mut self) -> Option<ManyEvent<'_>> {
         self.take_back();
-        let completion = self.core.take()?;
-        let socket = (completion.data & !SEND) as usize;
+        let completion = self.next_of_interest()?;
+        if completion.data & passing::ACCEPT != 0 {
+            return Some(accepted(&completion));
+        }
+        let socket = completion.data as u32 as usize;
+        if let Some(slot) = self.slot_mut(socket).filter(|_| completion.data & SEND == 0) {
+            slot.receives = completion.more();
+        }
         if completion.data & SEND != 0 {
             return Some(match completion.bytes() {
                 Ok(bytes) => ManyEvent::Sent { socket, bytes },
@@ -159,6 +186,8 @@ impl ManyRing {
         }
         let again = |ring: &mut Self| match completion.more() {
             true => Ok(()),
+            // What was connected here is received from on request.
+            false if ring.peer.is_some() && socket >= ring.sockets => Ok(()),
             false => ring.receive(socket),
         };
         match completion.bytes() {
@@ -172,7 +201,7 @@ impl ManyRing {
                     Err(error) => Some(ManyEvent::Failed { socket, error }),
                 }
             }
-            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => match again(self) {
+            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => match self.receive(socket) {
                 Ok(()) => Some(ManyEvent::Short { socket }),
                 Err(error) => Some(ManyEvent::Failed { socket, error }),
             },
@@ -199,9 +228,35 @@ impl ManyRing {
     }
 
     fn receive(&mut self, socket: usize) -> io::Result<()> {
-        let entry = opcode::RecvMulti::new(types::Fixed(socket as u32), GROUP).build();
+        let receive = match self.descriptor(socket) {
+            Some(_) if self.peer.is_some() => return self.receive_once(socket),
+            Some(fd) => opcode::RecvMulti::new(fd, GROUP),
+            None => opcode::RecvMulti::new(types::Fixed(socket as u32), GROUP),
+        };
+        let entry = receive.build().user_data(self.data(socket));
+        if let Some(slot) = self.slot_mut(socket) {
+            slot.receives = true;
+        }
         // SAFETY: the operation writes only to buffers of the group, which `give_back` put there.
-        unsafe { self.push(&entry.user_data(socket as u64)) }
+        unsafe { self.push(&entry) }
+    }
+
+    /// The next completion of a socket that is there, which is not that of a close, nor of a connect
+    /// that has worked. Buffers of others go back.
+    fn next_of_interest(&mut self) -> Option<Completion> {
+        loop {
+            let completion = self.core.take()?;
+            let (data, place) = (completion.data, completion.data as u32 as usize);
+            let is_over = data & passing::CLOSE != 0
+                || data & passing::ACCEPT == 0 && !self.is_current(place, data);
+            if is_over && let Some(id) = cqueue::buffer_select(completion.flags) {
+                self.give_back(id);
+            }
+            let connected = data & passing::CONNECT != 0 && completion.result == 0;
+            if !is_over && !connected {
+                return Some(completion);
+            }
+        }
     }
 
     /// Queues an operation; where the queue is full, after what is in it was submitted.
@@ -215,12 +270,17 @@ impl ManyRing {
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}
             other => return other,
         }
-        match self.core.enter(0) {
-            Err(e) if !is_transient(&e) => return Err(e),
-            _ => {}
-        }
+        self.submit()?;
         // SAFETY: as above.
         unsafe { self.core.push(entry) }
+    }
+
+    /// Submits what is queued, and waits for nothing.
+    pub fn submit(&mut self) -> io::Result<()> {
+        match self.core.enter(0) {
+            Err(e) if !is_transient(&e) => Err(e),
+            _ => Ok(()),
+        }
     }
 
     fn take_back(&mut self) {
@@ -242,6 +302,17 @@ impl ManyRing {
     /// have not ended.
     pub fn cancel(&mut self) {
         self.core.cancel();
+    }
+}
+
+fn accepted<'a>(completion: &Completion) -> ManyEvent<'a> {
+    match completion.bytes() {
+        // SAFETY: the kernel has opened this descriptor for the one who takes the completion.
+        Ok(fd) => ManyEvent::Accepted {
+            connection: unsafe { OwnedFd::from_raw_fd(fd as i32) },
+            last: !completion.more(),
+        },
+        Err(error) => ManyEvent::NotAccepted { error },
     }
 }
 
@@ -272,7 +343,7 @@ mod tests {
         let mut message = Region::new(3000, false).unwrap();
         message.fill(7);
         let fds: Vec<BorrowedFd> = here.iter().map(UnixStream::as_fd).collect();
-        let mut ring = ManyRing::new(&fds, message, shape).unwrap();
+        let mut ring = ManyRing::new(&fds, 0, message, shape).unwrap();
         ring.activate().unwrap();
         Some((ring, here, there))
     }

@@ -1,0 +1,226 @@
+//! A loop of one passing connection at a time, whose calls wait: what a program with a thread for each
+//! connection does. Threads of a server share a listening socket.
+
+use super::passing::{ACCEPT, CLOSE, CONNECT};
+use super::sockets::{Origin, Sockets, listener};
+use super::{Counts, Opened, Output, RECV, SEND, send_witness};
+use crate::path::common;
+use crate::workload::{Account, EventLoop, Group, HalfConfig, Recorder, Service, Toucher};
+use crate::connection::Connection;
+use bytepath_record::{Fault, Role};
+use bytepath_sys::memory::Region;
+use bytepath_sys::tcp;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a server's call may wait: then it looks whether the trial is over. Accepted sockets
+/// inherit it.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How long a client's call may wait.
+const ANSWER: Duration = Duration::from_secs(5);
+
+pub(in crate::path) fn open(
+    [send, receive]: [&HalfConfig; 2],
+    connections: &[Arc<dyn Connection>],
+    group: &Group,
+) -> Opened<dyn EventLoop> {
+    let lasting = super::sockets(connections)?;
+    let origin = match send.role {
+        Role::Sender => Origin::of(send, &lasting, false)?,
+        Role::Receiver => {
+            let listen = || -> Result<OwnedFd, Fault> {
+                let socket = listener(send, &lasting, false)?;
+                let limited = tcp::limit_blocking(socket.as_fd(), LOOK);
+                limited.map_err(|e| Fault::system("SO_RCVTIMEO", &e))?;
+                Ok(socket)
+            };
+            Some(Origin::Accept(group.share(listen)?))
+        }
+    };
+    Ok(Box::new(Blocking {
+        role: send.role,
+        sockets: Sockets::open(send, lasting, origin),
+        output: Output::default(),
+        message: common::message(send.message_size, false)?,
+        buffer: common::buffer("the read buffer", receive.read_size, false)?,
+        toucher: Toucher::new(receive.touch, receive.message_size),
+        counts: Counts::default(),
+    }))
+}
+
+struct Blocking {
+    role: Role,
+    sockets: Sockets,
+    /// Of the passing connection.
+    output: Output,
+    message: Region,
+    buffer: Region,
+    toucher: Toucher,
+    counts: Counts,
+}
+
+impl Blocking {
+    fn fail(&mut self, call: &str, error: io::Error, recorder: &mut Recorder) -> Result<(), Fault> {
+        let place = self.sockets.lasting.len();
+        self.close(place, recorder)?;
+        self.sockets.fail(place, call, error)
+    }
+
+    /// A call has waited for as long as it may.
+    fn waited(
+        &mut self,
+        call: &str,
+        service: Option<&mut dyn Service>,
+        recorder: &mut Recorder,
+    ) -> Result<(), Fault> {
+        match self.role {
+            Role::Sender => {
+                self.fail(call, io::Error::from_raw_os_error(libc::ETIMEDOUT), recorder)
+            }
+            Role::Receiver => self.look(service),
+        }
+    }
+
+    /// Looks at the lasting connections.
+    fn look(&mut self, mut service: Option<&mut dyn Service>) -> Result<(), Fault> {
+        for (place, flow) in self.sockets.lasting.iter().enumerate() {
+            match (tcp::recv(flow.fd(), &mut [0; 1], libc::MSG_DONTWAIT), &mut service) {
+                (Ok(0), Some(service)) => {
+                    flow.confirm_end()?;
+                    service.ended(place)?;
+                }
+                (Err(e), _) if e.kind() != ErrorKind::WouldBlock => {
+                    return Err(flow.fault("recv", &e));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, service: &mut dyn Service, recorder: &mut Recorder) -> Result<(), Fault> {
+        let Some((_, listener)) = self.sockets.listener() else { return Ok(()) };
+        match recorder.timed_with(ACCEPT, || tcp::accept(listener, false), |_| 0) {
+            Ok(socket) => {
+                let place = self.sockets.lasting.len();
+                self.output = Output::default();
+                self.sockets.fill(place, socket);
+                service.accepted(place);
+                Ok(())
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => self.look(Some(service)),
+            Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {
+                Ok(())
+            }
+            Err(e) => Err(Fault::system("accept", &e)),
+        }
+    }
+
+    fn receive(&mut self, service: &mut dyn Service, recorder: &mut Recorder) -> Result<(), Fault> {
+        let place = self.sockets.lasting.len();
+        let Some(socket) = self.sockets.get(place) else { return Ok(()) };
+        let buffer = &mut self.buffer;
+        match recorder.timed(RECV, || tcp::recv(socket, buffer, 0)) {
+            Ok(0) => {
+                self.close(place, recorder)?;
+                service.ended(place)
+            }
+            Ok(bytes) => {
+                self.toucher.deliver(&self.buffer[..bytes], bytes, recorder)?;
+                self.counts.received.enter(bytes);
+                let answer = service.received(place, bytes as u64);
+                self.send(place, answer, recorder)
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                self.waited("recv", Some(service), recorder)
+            }
+            Err(e) => self.fail("recv", e, recorder),
+        }
+    }
+}
+
+impl EventLoop for Blocking {
+    fn witness(&mut self) -> Result<(), Fault> {
+        send_witness(&self.sockets.lasting)
+    }
+
+    fn send(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.output.left += bytes;
+        while self.output.left > 0 {
+            let Some(socket) = self.sockets.get(place) else { break };
+            let part = &self.message[self.output.part(self.message.len())];
+            match recorder.timed(SEND, || tcp::send(socket, part, 0)) {
+                Ok(bytes) => {
+                    recorder.moved(bytes);
+                    self.counts.sent.enter(bytes);
+                    self.output.sent(bytes, self.message.len());
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.waited("send", None, recorder)?,
+                Err(e) => self.fail("send", e, recorder)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+        let Some(Origin::Connect(peer, options)) = &self.sockets.origin else {
+            return Err(Fault::failed("a server was to connect").remedy("report this as a bug"));
+        };
+        let connect = || -> io::Result<OwnedFd> {
+            let socket = tcp::unconnected(peer.ip(), false, options)?;
+            tcp::limit_blocking(socket.as_fd(), ANSWER)?;
+            match tcp::connect_socket(socket.as_fd(), peer)? {
+                true => Ok(socket),
+                false => Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
+            }
+        };
+        match recorder.timed_with(CONNECT, connect, |_| 0) {
+            Ok(socket) => {
+                self.output = Output::default();
+                self.sockets.fill(place, socket);
+                self.send(place, bytes, recorder)
+            }
+            Err(e) => self.fail("connect", e, recorder),
+        }
+    }
+
+    fn close(&mut self, place: usize, recorder: &mut Recorder) -> Result<(), Fault> {
+        if let Some(socket) = self.sockets.empty(place) {
+            let _ = recorder.timed(CLOSE, || {
+                drop(socket);
+                Ok(0)
+            });
+        }
+        Ok(())
+    }
+
+    fn turn(
+        &mut self,
+        service: &mut dyn Service,
+        recorder: &mut Recorder,
+        limit: Option<Duration>,
+    ) -> Result<(), Fault> {
+        let open = self.sockets.get(self.sockets.lasting.len()).is_some();
+        match (open, self.role) {
+            _ if self.sockets.has_failures() => {}
+            (true, _) => self.receive(service, recorder)?,
+            (false, Role::Receiver) => self.accept(service, recorder)?,
+            (false, Role::Sender) => std::thread::sleep(limit.unwrap_or(LOOK).min(LOOK)),
+        }
+        while let Some((place, error)) = self.sockets.failure() {
+            service.failed(place, &error)?;
+        }
+        Ok(())
+    }
+
+    fn account(&mut self) -> Result<Account, Fault> {
+        let shared = self.message.len() + self.buffer.len() + self.sockets.memory();
+        let sources = ["send(2): copied from user memory", "recv(2): copied to user memory"];
+        Ok(self.counts.account(self.role, sources, [self.sockets.most(), shared]))
+    }
+}

@@ -1,0 +1,119 @@
+//! Connections that come and go in a [`ReadyLoop`]: accept4(2), connect(2), close(2).
+
+use super::sockets::Origin;
+use super::{Output, Readiness, ReadyLoop, Watched};
+use crate::workload::{Call, Recorder, Service};
+use bytepath_record::Fault;
+use bytepath_sys::tcp;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+
+pub(in crate::path) const ACCEPT: Call = Call(3, "accept");
+pub(in crate::path) const CONNECT: Call = Call(4, "connect");
+pub(in crate::path) const CLOSE: Call = Call(5, "close");
+
+impl<R: Readiness> ReadyLoop<R> {
+    /// Accepts all that wait, as far as there are places for them.
+    pub(super) fn accept(
+        &mut self,
+        service: &mut dyn Service,
+        recorder: &mut Recorder,
+    ) -> Result<(), Fault> {
+        let failed = |e| Err(Fault::system("accept", &e));
+        while let Some((at, listener)) = self.sockets.listener() {
+            let Some(place) = self.sockets.free_place() else {
+                self.unaccepted = true;
+                return Ok(());
+            };
+            match recorder.timed_with(ACCEPT, || tcp::accept(listener, true), |_| 0) {
+                Ok(socket) => {
+                    self.take_in(place, socket, false)?;
+                    service.accepted(place);
+                }
+                // Its client has given up.
+                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.unaccepted = false;
+                    let on = Watched { socket: listener, place: at, input: true };
+                    return self.readiness.rearm(&on, false).or_else(failed);
+                }
+                Err(e) => return failed(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Accepts those that found no place before.
+    pub(super) fn accept_left(
+        &mut self,
+        service: &mut dyn Service,
+        recorder: &mut Recorder,
+    ) -> Result<(), Fault> {
+        if self.unaccepted { self.accept(service, recorder) } else { Ok(()) }
+    }
+
+    /// Begins to connect, and sends once there is room.
+    pub(super) fn begin_connection(
+        &mut self,
+        place: usize,
+        bytes: u64,
+        recorder: &mut Recorder,
+    ) -> Result<(), Fault> {
+        let Some(Origin::Connect(peer, options)) = &self.sockets.origin else {
+            return Err(Fault::failed("a server was to connect").remedy("report this as a bug"));
+        };
+        let connect = || -> io::Result<OwnedFd> {
+            let socket = tcp::unconnected(peer.ip(), true, options)?;
+            tcp::connect_socket(socket.as_fd(), peer)?;
+            Ok(socket)
+        };
+        match recorder.timed_with(CONNECT, connect, |_| 0) {
+            Ok(socket) => {
+                self.take_in(place, socket, true)?;
+                self.outputs[place] = Output { left: bytes, busy: true, ..Output::default() };
+                Ok(())
+            }
+            Err(e) => self.sockets.fail(place, "connect", e),
+        }
+    }
+
+    /// Watches a socket that is new at a place.
+    fn take_in(&mut self, place: usize, socket: OwnedFd, room: bool) -> Result<(), Fault> {
+        self.outputs[place] = Output::default();
+        let on = Watched { socket: socket.as_fd(), place, input: true };
+        self.readiness.watch(&on, room).map_err(|e| {
+            Fault::system("watching a new connection", &e)
+                .remedy("raise sysctl fs.epoll.max_user_watches, or choose fewer flows")
+        })?;
+        self.sockets.fill(place, socket);
+        Ok(())
+    }
+
+    /// A call of a connection has failed; one that passes is closed.
+    #[cold]
+    pub(super) fn fail(
+        &mut self,
+        place: usize,
+        call: &str,
+        error: io::Error,
+        recorder: &mut Recorder,
+    ) -> Result<(), Fault> {
+        self.release(place, recorder);
+        self.sockets.fail(place, call, error)
+    }
+
+    /// Closes a passing connection: whether there was one.
+    pub(super) fn release(&mut self, place: usize, recorder: &mut Recorder) -> bool {
+        if self.sockets.is_lasting(place) {
+            return false;
+        }
+        self.readiness.release(place);
+        self.outputs[place] = Output::default();
+        let Some(socket) = self.sockets.empty(place) else { return false };
+        let _ = recorder.timed(CLOSE, || {
+            drop(socket);
+            Ok(0)
+        });
+        true
+    }
+}

@@ -1,0 +1,208 @@
+//! The sockets of a loop by their places: those it was opened with, then those that come and go,
+//! and where the latter come from.
+
+use crate::connection::Flow;
+use crate::workload::HalfConfig;
+use bytepath_record::{Fault, Role};
+use bytepath_sys::tcp::{self, FlowOptions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Bytes that fit into one segment on every link (RFC 9293, 3.7.1): of a message up to this size no
+/// part waits for the acknowledgement of another.
+const ONE_SEGMENT: u64 = 536;
+
+/// Where passing connections come from.
+pub(in crate::path) enum Origin {
+    Connect(SocketAddr, FlowOptions),
+    Accept(Arc<OwnedFd>),
+}
+
+impl Origin {
+    /// Of the passing connections of these lasting ones, if the job has any. `nonblocking`: sockets
+    /// are.
+    pub(in crate::path) fn of(
+        job: &HalfConfig,
+        lasting: &[Arc<Flow>],
+        nonblocking: bool,
+    ) -> Result<Option<Origin>, Fault> {
+        let Some(passing) = &job.passing else { return Ok(None) };
+        if job.role == Role::Receiver {
+            let listener = listener(job, lasting, nonblocking)?;
+            return Ok(Some(Origin::Accept(Arc::new(listener))));
+        }
+        let mut options = passing.options.clone();
+        let peer = first(lasting)?.peer()?;
+        let usual = tcp::default_congestion(peer.ip())
+            .map_err(|e| Fault::system("cannot read the default congestion control", &e))?;
+        // Setting what is there already would cost each connection a call.
+        options.congestion = options.congestion.filter(|name| *name != usual);
+        options.at_once = job.message_size > ONE_SEGMENT;
+        Ok(Some(Origin::Connect(peer, options)))
+    }
+}
+
+/// Listens where the lasting connections were accepted.
+pub(in crate::path) fn listener(
+    job: &HalfConfig,
+    lasting: &[Arc<Flow>],
+    nonblocking: bool,
+) -> Result<OwnedFd, Fault> {
+    let passing = job.passing.as_ref().ok_or_else(|| {
+        Fault::failed("connections that come and go were not requested")
+            .remedy("report this as a bug")
+    })?;
+    let options = FlowOptions { at_once: true, ..passing.options.clone() };
+    let at = first(lasting)?.local()?;
+    tcp::listen_beside(at, passing.backlog(), nonblocking, &options).map_err(|e| {
+        Fault::system(format!("cannot listen at {at} for connections that come and go"), &e)
+    })
+}
+
+fn first(lasting: &[Arc<Flow>]) -> Result<&Flow, Fault> {
+    let first = lasting.first().map(|flow| &**flow);
+    first.ok_or_else(|| {
+        Fault::failed("an event loop without a connection").remedy("report this as a bug")
+    })
+}
+
+/// All sockets of a loop.
+pub(in crate::path) struct Sockets {
+    pub(in crate::path) lasting: Vec<Arc<Flow>>,
+    pub(in crate::path) origin: Option<Origin>,
+    passing: Box<[Option<OwnedFd>]>,
+    /// Places that are free, where connections are accepted.
+    free: Vec<u32>,
+    /// Connections that have failed, by place, of which the service does not know yet.
+    failed: Vec<(u32, io::Error)>,
+    open: usize,
+    /// Most that were open at a time.
+    most: usize,
+}
+
+impl Sockets {
+    pub(in crate::path) fn open(
+        job: &HalfConfig,
+        lasting: Vec<Arc<Flow>>,
+        origin: Option<Origin>,
+    ) -> Sockets {
+        let first = lasting.first().map_or(0, |flow| flow.index);
+        let places = job.passing.as_ref().map_or(0, |passing| passing.places(job.role, first));
+        let place = |slot: usize| (lasting.len() + slot) as u32;
+        Sockets {
+            origin,
+            passing: (0..places).map(|_| None).collect(),
+            // The first place comes first.
+            free: (0..places).rev().map(place).collect(),
+            failed: Vec::with_capacity(places),
+            open: 0,
+            most: lasting.len(),
+            lasting,
+        }
+    }
+
+    /// With sockets that do not block, and a listening socket of its own.
+    pub(in crate::path) fn nonblocking(
+        job: &HalfConfig,
+        lasting: Vec<Arc<Flow>>,
+    ) -> Result<Sockets, Fault> {
+        let origin = Origin::of(job, &lasting, true)?;
+        Ok(Sockets::open(job, lasting, origin))
+    }
+
+    /// Places, of which the last is the listening socket's, if there is one.
+    pub(in crate::path) fn places(&self) -> usize {
+        self.lasting.len() + self.passing.len() + usize::from(self.listener().is_some())
+    }
+
+    pub(in crate::path) fn listener(&self) -> Option<(usize, BorrowedFd<'_>)> {
+        match &self.origin {
+            Some(Origin::Accept(listener)) => {
+                Some((self.lasting.len() + self.passing.len(), listener.as_fd()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether this end connects those that come and go.
+    pub(in crate::path) fn connects(&self) -> bool {
+        matches!(self.origin, Some(Origin::Connect(..)))
+    }
+
+    pub(in crate::path) fn is_lasting(&self, place: usize) -> bool {
+        place < self.lasting.len()
+    }
+
+    /// The socket of a place; `None` if it is free.
+    #[inline]
+    pub(in crate::path) fn get(&self, place: usize) -> Option<BorrowedFd<'_>> {
+        match self.lasting.get(place) {
+            Some(flow) => Some(flow.fd()),
+            None => self.passing.get(place - self.lasting.len())?.as_ref().map(OwnedFd::as_fd),
+        }
+    }
+
+    /// A free place for a connection that is accepted.
+    pub(in crate::path) fn free_place(&self) -> Option<usize> {
+        self.free.last().map(|place| *place as usize)
+    }
+
+    /// Fills a place.
+    pub(in crate::path) fn fill(&mut self, place: usize, socket: OwnedFd) {
+        if self.free.last() == Some(&(place as u32)) {
+            self.free.pop();
+        }
+        self.passing[place - self.lasting.len()] = Some(socket);
+        self.open += 1;
+        self.most = self.most.max(self.lasting.len() + self.open);
+    }
+
+    /// Empties a place, which is free then.
+    pub(in crate::path) fn empty(&mut self, place: usize) -> Option<OwnedFd> {
+        let socket = self.passing.get_mut(place.checked_sub(self.lasting.len())?)?.take()?;
+        self.open -= 1;
+        if matches!(self.origin, Some(Origin::Accept(_))) {
+            self.free.push(place as u32);
+        }
+        Some(socket)
+    }
+
+    /// A call of a connection has failed: the fault of one that lasts; of others the service is told.
+    pub(in crate::path) fn fail(
+        &mut self,
+        place: usize,
+        call: &str,
+        error: io::Error,
+    ) -> Result<(), Fault> {
+        match self.lasting.get(place) {
+            Some(flow) => Err(flow.fault(call, &error)),
+            None => {
+                self.failed.push((place as u32, error));
+                Ok(())
+            }
+        }
+    }
+
+    /// A connection that has failed, and why, once for each.
+    pub(in crate::path) fn failure(&mut self) -> Option<(usize, io::Error)> {
+        self.failed.pop().map(|(place, error)| (place as usize, error))
+    }
+
+    pub(in crate::path) fn has_failures(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    /// How many connections there were at most.
+    pub(in crate::path) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Bytes beside those of lasting connections.
+    pub(in crate::path) fn memory(&self) -> usize {
+        size_of_val(&self.passing[..])
+            + self.free.capacity() * size_of::<u32>()
+            + self.failed.capacity() * size_of::<(u32, io::Error)>()
+    }
+}

@@ -1,0 +1,386 @@
+//! `crr`: connect, request, response, close, over and over; what counts is how many connections that
+//! are a second, and how long each takes.
+//!
+//! The client closes first, as those of netperf and neper do, and so has the connection in TIME-WAIT
+//! (RFC 9293, 3.6), which keeps its port for a minute. An exchange takes from before connect(2) until
+//! the whole response is there and the client closes. `flows` connections are under way at a
+//! time (closed loop); one that fails is counted, and another takes its place a little later.
+
+use super::actor::same_bytes;
+use super::event_loop::{Crew, Passing, Service, Shares};
+use super::rr_loop::{Thread, end_streams};
+use super::{Actor, Direction, FlowEnd, HalfConfig, Phase, Recorder, Workload, rr};
+use bytepath_record::{
+    Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Reading, Role, Scope, Tls, Unit, Work,
+};
+use bytepath_sys::clock;
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+pub(super) static WORKLOAD: Workload = Workload {
+    name: "crr",
+    summary: "as rr, by a new connection for each exchange: connections per second and their latency",
+    options: OPTIONS,
+    work: Work::Exchanges,
+    halves: |_| &[Direction::Send, Direction::Receive],
+    job: |cell, role, direction| HalfConfig {
+        passing: Some(Passing::of(cell)),
+        ..rr::job(cell, role, direction)
+    },
+    protocol: |cell| cell.stream.protocol,
+    most_mtu: None,
+    suits_slices: false,
+    ends_by_itself: |_| false,
+    check,
+    play: [play_flow, play_flow],
+    play_loop: Some(play),
+    reconnects: true,
+    settle: |ends, _| same_bytes(Work::Exchanges, ends),
+};
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec::new("request", OptionKind::Size(1, 1 << 20), "64").help("bytes of a request"),
+    OptionSpec::new("response", OptionKind::Size(1, 1 << 20), "64").help("bytes of a response"),
+];
+
+/// How long a place is left alone after its connection has failed: what refuses one would refuse the
+/// next, and looking for a port where none is free takes longer than anything else here.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// How long exchanges that are under way at the end may take. Longer than it takes to send a SYN
+/// again (RFC 6298: 1 s, then 2 s).
+const LAST_EXCHANGES: Duration = Duration::from_secs(5);
+
+fn check(cell: &Cell) -> Result<(), Fault> {
+    if cell.stream.protocol != Protocol::Tcp {
+        let text = format!("{} has no connections to make", cell.stream.protocol);
+        return Err(Fault::usage(text).remedy("choose protocol=tcp, or --workload rr"));
+    }
+    if cell.stream.tls != Tls::None {
+        let text = "the workload crr makes connections without TLS";
+        return Err(Fault::usage(text).remedy("choose tls=none, or --workload rr"));
+    }
+    Ok(())
+}
+
+/// Every path plays it by a loop.
+fn play_flow(_: Actor) -> Result<FlowEnd, Fault> {
+    Err(Fault::failed("crr was to be played without a loop").remedy("report this as a bug"))
+}
+
+fn play(crew: Crew) -> Result<FlowEnd, Fault> {
+    let Crew { role, cell, connections, event_loop, recorder } = crew;
+    let first = connections.first().map_or(0, |connection| connection.index());
+    let mut thread = Thread { event_loop, moved: recorder.companion() };
+    thread.event_loop.begin()?;
+    let plan = Plan::of(&cell, connections.len());
+    let passing = Passing::of(&cell);
+    let (mut end, counts, memory) = match role {
+        Role::Sender => {
+            let client = Client::new(plan, passing.at_client(first), recorder.with_latency());
+            client.run(&mut thread)?
+        }
+        Role::Receiver => Server::new(plan, &passing, recorder).run(&mut thread)?,
+    };
+    thread.event_loop.submit()?;
+    end_streams(role, &connections)?;
+    let mut account = thread.event_loop.account()?;
+    account.count("connections", &Scope::Role(role), Unit::Count, counts);
+    account.count("loop", &Scope::Role(role), Unit::Bytes, [("memory", memory as u64)]);
+    (end.account, end.bytes) = (account, thread.moved.total());
+    end.join(thread.moved.finish());
+    Ok(end)
+}
+
+/// What an end has counted beside exchanges, by name, and the memory of its places.
+type Ended = (FlowEnd, Vec<(&'static str, u64)>, usize);
+
+#[derive(Clone, Copy)]
+struct Plan {
+    request: u64,
+    response: u64,
+    /// Lasting connections, which have the first places.
+    lasting: usize,
+}
+
+impl Plan {
+    fn of(cell: &Cell, lasting: usize) -> Plan {
+        let rr::Plan { request, response, .. } = rr::Plan::of(cell);
+        Plan { request, response, lasting }
+    }
+}
+
+/// The client's end of the passing connections of a thread.
+struct Client {
+    plan: Plan,
+    exchanges: Recorder,
+    slots: Box<[Slot]>,
+    /// Those whose response is there, by place.
+    done: Vec<u32>,
+    /// Those to connect, by place, and when.
+    waiting: VecDeque<(u64, u32)>,
+    open: usize,
+    failures: Failures,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    /// Whether a response is waited for.
+    open: bool,
+    /// When it was to be connected.
+    since: u64,
+    /// Bytes of the response that have come in.
+    came: u64,
+    /// Exchanges of the window.
+    exchanges: u64,
+}
+
+impl Client {
+    fn new(plan: Plan, places: usize, exchanges: Recorder) -> Client {
+        let place = |slot: usize| (plan.lasting + slot) as u32;
+        Client {
+            plan,
+            exchanges,
+            slots: vec![Slot::default(); places].into(),
+            done: Vec::with_capacity(places),
+            waiting: (0..places).map(|slot| (0, place(slot))).collect(),
+            open: 0,
+            failures: Failures::default(),
+        }
+    }
+
+    /// Keeps all places connected until the gate is at stop.
+    fn run(mut self, thread: &mut Thread) -> Result<Ended, Fault> {
+        while thread.phase(&mut self.exchanges) != Phase::Stop {
+            self.reconnect(thread)?;
+            let due = self.waiting.front().map(|(due, _)| *due);
+            let limit = due.map(|due| due.saturating_sub(clock::monotonic()));
+            thread.turn(&mut self, limit.map(Duration::from_nanos))?;
+        }
+        self.finish(thread)?;
+        let shares = Shares::of(self.slots.iter().map(|slot| slot.exchanges));
+        let memory = size_of_val(&self.slots[..])
+            + self.done.capacity() * size_of::<u32>()
+            + self.waiting.capacity() * size_of::<(u64, u32)>();
+        let end = FlowEnd { shares, ..self.exchanges.finish() };
+        Ok((end, self.failures.named().to_vec(), memory))
+    }
+
+    /// Closes what is done and connects what is due.
+    fn reconnect(&mut self, thread: &mut Thread) -> Result<(), Fault> {
+        while let Some(place) = self.done.pop() {
+            thread.close(place as usize)?;
+            self.connect(thread, place)?;
+        }
+        while let Some((due, place)) = self.waiting.front().copied()
+            && due <= clock::monotonic()
+        {
+            self.waiting.pop_front();
+            self.connect(thread, place)?;
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, thread: &mut Thread, place: u32) -> Result<(), Fault> {
+        let slot = &mut self.slots[place as usize - self.plan.lasting];
+        *slot = Slot { open: true, since: clock::monotonic(), came: 0, ..*slot };
+        self.open += 1;
+        thread.connect(place as usize, self.plan.request)
+    }
+
+    /// Waits for the exchanges that are under way.
+    fn finish(&mut self, thread: &mut Thread) -> Result<(), Fault> {
+        let deadline = clock::monotonic() + LAST_EXCHANGES.as_nanos() as u64;
+        while self.open > 0 {
+            let left = deadline.saturating_sub(clock::monotonic());
+            if left == 0 {
+                break;
+            }
+            thread.turn(self, Some(Duration::from_nanos(left)))?;
+        }
+        self.failures.timed_out += self.open as u64;
+        for place in 0..self.slots.len() {
+            thread.close(self.plan.lasting + place)?;
+        }
+        Ok(())
+    }
+
+    /// The slot of a passing connection.
+    fn slot(&mut self, place: usize) -> Result<&mut Slot, Fault> {
+        let slot = place.checked_sub(self.plan.lasting);
+        slot.and_then(|at| self.slots.get_mut(at)).ok_or_else(|| {
+            Fault::peer_lost("the server ended the trial before the client did")
+        })
+    }
+
+    /// A connection has failed, if it had not done its work before.
+    fn lost(&mut self, place: usize, count: fn(&mut Failures) -> &mut u64) -> Result<(), Fault> {
+        let slot = self.slot(place)?;
+        if std::mem::take(&mut slot.open) {
+            *count(&mut self.failures) += 1;
+            self.open -= 1;
+            let due = clock::monotonic() + PAUSE.as_nanos() as u64;
+            self.waiting.push_back((due, place as u32));
+        }
+        Ok(())
+    }
+}
+
+impl Service for Client {
+    #[inline]
+    fn received(&mut self, place: usize, bytes: u64) -> u64 {
+        let (response, counting) = (self.plan.response, self.exchanges.counting());
+        let Ok(slot) = self.slot(place) else { return 0 };
+        slot.came += bytes;
+        if slot.came < response || !std::mem::take(&mut slot.open) {
+            return 0;
+        }
+        slot.exchanges += u64::from(counting);
+        let since = slot.since;
+        self.exchanges.latency(clock::monotonic().saturating_sub(since));
+        self.exchanges.moved(1);
+        self.open -= 1;
+        self.done.push(place as u32);
+        0
+    }
+
+    fn ended(&mut self, place: usize) -> Result<(), Fault> {
+        self.lost(place, |failures| &mut failures.reset)
+    }
+
+    fn failed(&mut self, place: usize, error: &io::Error) -> Result<(), Fault> {
+        let count = Failures::of(error).ok_or_else(|| cannot_connect(error))?;
+        self.lost(place, count)
+    }
+}
+
+/// Connections of a client that brought no response, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Failures {
+    refused: u64,
+    timed_out: u64,
+    reset: u64,
+    no_port: u64,
+}
+
+impl Failures {
+    /// Where an error is counted; `None` if it is not the network's.
+    fn of(error: &io::Error) -> Option<fn(&mut Failures) -> &mut u64> {
+        Some(match error.raw_os_error()? {
+            libc::ECONNREFUSED => |failures| &mut failures.refused,
+            libc::ETIMEDOUT => |failures| &mut failures.timed_out,
+            libc::ECONNRESET | libc::EPIPE => |failures| &mut failures.reset,
+            libc::EADDRNOTAVAIL => |failures| &mut failures.no_port,
+            _ => return None,
+        })
+    }
+
+    fn named(&self) -> [(&'static str, u64); 4] {
+        let Failures { refused, timed_out, reset, no_port } = *self;
+        [("refused", refused), ("timed-out", timed_out), ("reset", reset), ("no-port", no_port)]
+    }
+}
+
+fn cannot_connect(error: &io::Error) -> Fault {
+    let mut fault = Fault::system("cannot make a connection", error);
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => fault
+            .remedy("raise 'ulimit -Hn' (RLIMIT_NOFILE) or fs.file-max, or choose fewer flows"),
+        Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN) => {
+            fault.kind = FaultKind::PeerLost;
+            fault
+        }
+        _ => fault,
+    }
+}
+
+/// What a reader has to know of connections that failed, by what a role's threads have counted.
+pub fn failures(readings: &[Reading]) -> Vec<String> {
+    let of = |metric: &str| readings.iter().find(|reading| reading.metric == metric);
+    let sentence = |(name, meaning): (&str, &str)| {
+        let count = of(&format!("connections.{name}"))?.value;
+        (count > 0.0).then(|| format!("{count:.0} connections {meaning}"))
+    };
+    let all = [
+        ("refused", "were refused (ECONNREFUSED): nothing listened at the server"),
+        ("timed-out", "brought no response in time (ETIMEDOUT)"),
+        ("reset", "were ended by the server before it had answered (ECONNRESET)"),
+        ("cut", "ended at the server without a whole request"),
+        (
+            "no-port",
+            "found no free port (EADDRNOTAVAIL): those before keep theirs in TIME-WAIT for 60 s; \
+             widen net.ipv4.ip_local_port_range, or set net.ipv4.tcp_tw_reuse=1, by which a port \
+             is free again after a second",
+        ),
+    ];
+    all.into_iter().filter_map(sentence).collect()
+}
+
+/// The server's end of the connections of a thread.
+struct Server {
+    plan: Plan,
+    exchanges: Recorder,
+    /// Bytes that came in over each passing connection.
+    came: Box<[u64]>,
+    /// Lasting connections whose client goes on, and passing ones that are open.
+    left: usize,
+    open: usize,
+    /// Passing connections that ended without a whole request.
+    cut: u64,
+}
+
+impl Server {
+    fn new(plan: Plan, passing: &Passing, exchanges: Recorder) -> Server {
+        let came = vec![0; passing.at_server()].into();
+        Server { plan, exchanges, came, left: plan.lasting, open: 0, cut: 0 }
+    }
+
+    /// Answers until all clients have ended their lasting connections.
+    fn run(mut self, thread: &mut Thread) -> Result<Ended, Fault> {
+        while self.left > 0 || self.open > 0 {
+            thread.phase(&mut self.exchanges);
+            thread.turn(&mut self, None)?;
+        }
+        let memory = size_of_val(&self.came[..]);
+        Ok((self.exchanges.finish(), vec![("cut", self.cut)], memory))
+    }
+
+    /// A passing connection is over.
+    fn over(&mut self, place: usize) {
+        self.open -= 1;
+        let came = self.came[place - self.plan.lasting];
+        self.cut += u64::from(came == 0 || came % self.plan.request != 0);
+    }
+}
+
+impl Service for Server {
+    fn accepted(&mut self, place: usize) {
+        self.open += 1;
+        self.came[place - self.plan.lasting] = 0;
+    }
+
+    #[inline]
+    fn received(&mut self, place: usize, bytes: u64) -> u64 {
+        let slot = place.checked_sub(self.plan.lasting);
+        let Some(came) = slot.and_then(|slot| self.came.get_mut(slot)) else { return 0 };
+        let before = *came / self.plan.request;
+        *came += bytes;
+        let requests = *came / self.plan.request - before;
+        self.exchanges.moved(requests as usize);
+        requests * self.plan.response
+    }
+
+    fn ended(&mut self, place: usize) -> Result<(), Fault> {
+        match place < self.plan.lasting {
+            true => self.left -= 1,
+            false => self.over(place),
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, place: usize, _: &io::Error) -> Result<(), Fault> {
+        self.over(place);
+        Ok(())
+    }
+}

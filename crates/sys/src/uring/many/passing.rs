@@ -1,0 +1,182 @@
+//! Sockets of a ring that come and go, by descriptors of the process: multishot accept on one end;
+//! connect, send and receive in one chain at the other. io_uring_prep_multishot_accept(3),
+//! io_uring_prep_connect(3), `IOSQE_IO_LINK` of io_uring_enter(2).
+
+use super::{GROUP, MESSAGE, ManyRing, SEND};
+use crate::memory::Region;
+use io_uring::{opcode, squeue, types};
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+
+/// Marks in the user data of operations that sockets which last do not have.
+pub(super) const ACCEPT: u64 = super::super::DESCRIPTOR;
+pub(super) const CONNECT: u64 = 1 << 59;
+pub(super) const CLOSE: u64 = 1 << 58;
+
+/// Operations that connect, send and receive: a chain is submitted as a whole.
+const CHAIN: usize = 3;
+
+/// A place for a socket that comes and goes.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    /// The socket; -1 if there is none.
+    fd: RawFd,
+    /// Which of those that had the place: completions of earlier ones are not its own.
+    generation: u16,
+    /// Whether a receive is under way.
+    pub(super) receives: bool,
+}
+
+pub(super) const EMPTY: Slot = Slot { fd: -1, generation: 0, receives: false };
+
+/// The end of a chain, whose address the kernel reads when it is submitted.
+pub(super) struct Peer {
+    /// Where in `Core::kept` it is.
+    place: usize,
+    len: u32,
+}
+
+impl ManyRing {
+    /// Queues a multishot accept; to be called again when it has ended.
+    pub fn accept(&mut self, listener: BorrowedFd) -> io::Result<()> {
+        let entry = opcode::AcceptMulti::new(types::Fd(listener.as_raw_fd()))
+            .flags(libc::SOCK_CLOEXEC)
+            .build();
+        // SAFETY: the operation refers to no memory.
+        unsafe { self.push(&entry.user_data(ACCEPT)) }
+    }
+
+    /// Takes in a socket that was accepted, and queues a multishot receive on it. EINVAL: there is
+    /// no such place, or it is taken.
+    pub fn take_in(&mut self, place: usize, socket: BorrowedFd) -> io::Result<()> {
+        self.fill(place, socket)?;
+        self.receive(place)
+    }
+
+    /// Queues the connection of a socket that blocks, the send of a part of the message after it, and
+    /// the receive of what comes first after that. EINVAL: as of [`ManyRing::take_in`] and
+    /// [`ManyRing::send`].
+    pub fn connect(
+        &mut self,
+        place: usize,
+        socket: BorrowedFd,
+        peer: &SocketAddr,
+        part: Range<usize>,
+    ) -> io::Result<()> {
+        let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+        if part.start > part.end || part.end > self.len {
+            return Err(invalid());
+        }
+        let (address, address_len) = self.address_of(peer)?;
+        let len = u32::try_from(part.len()).map_err(|_| invalid())?;
+        self.fill(place, socket)?;
+        self.make_room(CHAIN)?;
+        let (fd, data) = (types::Fd(socket.as_raw_fd()), self.data(place));
+        let message = self.core.kept[MESSAGE].as_ptr().wrapping_add(part.start);
+        let link = squeue::Flags::IO_LINK;
+        let connect = opcode::Connect::new(fd, address.cast(), address_len).build();
+        let send = opcode::Send::new(fd, message, len)
+            .flags(libc::MSG_WAITALL | libc::MSG_NOSIGNAL)
+            .build();
+        // SAFETY: the core keeps the address and the message, which are only read.
+        unsafe {
+            self.push(&connect.flags(link).user_data(data | CONNECT))?;
+            self.push(&send.flags(link).user_data(data | SEND))?;
+        }
+        self.receive_once(place)
+    }
+
+    /// Queues another receive on a socket that was connected here, if none is under way.
+    pub fn receive_more(&mut self, place: usize) -> io::Result<()> {
+        match self.slot(place) {
+            Some(slot) if slot.fd >= 0 && !slot.receives => self.receive_once(place),
+            _ => Ok(()),
+        }
+    }
+
+    /// Queues the end of a socket. What is under way on it is ended first, and not reported.
+    pub fn close(&mut self, place: usize, socket: OwnedFd) -> io::Result<()> {
+        let Some(slot) = self.slot_mut(place) else { return Ok(()) };
+        let receives = slot.receives;
+        *slot = Slot { generation: slot.generation.wrapping_add(1), ..EMPTY };
+        if receives {
+            // The receive holds the socket, whose peer would not learn that it is closed.
+            let _ = crate::tcp::shutdown(socket.as_fd(), crate::tcp::Shutdown::Both);
+        }
+        let entry = opcode::Close::new(types::Fd(socket.into_raw_fd())).build();
+        // SAFETY: the operation refers to no memory.
+        unsafe { self.push(&entry.user_data(CLOSE)) }
+    }
+
+    fn fill(&mut self, place: usize, socket: BorrowedFd) -> io::Result<()> {
+        match self.slot_mut(place) {
+            Some(slot) if slot.fd < 0 => {
+                slot.fd = socket.as_raw_fd();
+                Ok(())
+            }
+            _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        }
+    }
+
+    /// A receive whose buffer is taken from the group, and which ends with it: none holds the socket
+    /// when it is closed.
+    pub(super) fn receive_once(&mut self, place: usize) -> io::Result<()> {
+        let data = self.data(place);
+        let Some(slot) = self.slot_mut(place) else {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        };
+        slot.receives = true;
+        let entry = opcode::Recv::new(types::Fd(slot.fd), std::ptr::null_mut(), 0)
+            .buf_group(GROUP)
+            .build()
+            .flags(squeue::Flags::BUFFER_SELECT);
+        // SAFETY: the operation writes only to buffers of the group, which `give_back` put there.
+        unsafe { self.push(&entry.user_data(data)) }
+    }
+
+    pub(super) fn slot(&self, place: usize) -> Option<&Slot> {
+        self.slots.get(place.checked_sub(self.sockets)?)
+    }
+
+    pub(super) fn slot_mut(&mut self, place: usize) -> Option<&mut Slot> {
+        self.slots.get_mut(place.checked_sub(self.sockets)?)
+    }
+
+    /// The descriptor of a socket that comes and goes; `None` for those that last.
+    pub(super) fn descriptor(&self, place: usize) -> Option<types::Fd> {
+        self.slot(place).map(|slot| types::Fd(slot.fd))
+    }
+
+    /// Whether a completion is of the socket that has the place now.
+    pub(super) fn is_current(&self, place: usize, data: u64) -> bool {
+        self.slot(place).is_none_or(|slot| slot.generation == (data >> 32) as u16)
+    }
+
+    /// User data of an operation of a place.
+    pub(super) fn data(&self, place: usize) -> u64 {
+        let generation = self.slot(place).map_or(0, |slot| slot.generation);
+        place as u64 | u64::from(generation) << 32
+    }
+
+    /// Where the kernel reads the address of the one peer.
+    fn address_of(&mut self, peer: &SocketAddr) -> io::Result<(*const u8, u32)> {
+        if self.peer.is_none() {
+            let (bytes, len) = crate::tcp::address_bytes(peer);
+            let mut region = Region::new(bytes.len(), false)?;
+            region[..bytes.len()].copy_from_slice(&bytes);
+            self.peer = Some(Peer { place: self.core.keep(region), len });
+        }
+        let peer = self.peer.as_ref().map(|peer| (self.core.kept[peer.place].as_ptr(), peer.len));
+        peer.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
+    }
+
+    /// Submits what is queued, if so many more do not fit beside it.
+    fn make_room(&mut self, entries: usize) -> io::Result<()> {
+        let queue = self.core.ring.uring.submission();
+        let fits = queue.capacity() - queue.len() >= entries;
+        drop(queue);
+        if fits { Ok(()) } else { self.submit() }
+    }
+}
