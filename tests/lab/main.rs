@@ -17,6 +17,7 @@ mod whole;
 mod conduct;
 mod containers;
 mod cpu;
+mod crr;
 mod end_to_end;
 mod experiments;
 mod faults;

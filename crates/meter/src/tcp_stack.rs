@@ -26,10 +26,12 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     at_stop(move || {
         let mut output = Output::default();
         let mut trouble = Vec::new();
-        for (name, gained, bad) in stack.gained()? {
+        for (name, gained, warning) in stack.gained()? {
             output.add(&format!("tcp-stack.{name}"), Unit::Count, gained as f64, &scope);
-            if bad && gained > 0 {
-                trouble.push(format!("{name} {gained}"));
+            match warning.filter(|_| gained > 0) {
+                Some("") => trouble.push(format!("{name} {gained}")),
+                Some(remedy) => trouble.push(format!("{name} {gained} ({remedy})")),
+                None => {}
             }
         }
         if !trouble.is_empty() {
@@ -39,43 +41,60 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     })
 }
 
-/// Protocol, counter, whether to warn of it.
-const COUNTERS: &[(&str, &str, bool)] = &[
-    ("Tcp", "InSegs", false),
-    ("Tcp", "OutSegs", false),
-    ("Tcp", "RetransSegs", false),
-    ("Tcp", "InErrs", true),
-    ("TcpExt", "ListenOverflows", true),
-    ("TcpExt", "ListenDrops", true),
-    ("TcpExt", "TCPLostRetransmit", false),
-    ("TcpExt", "TCPFastRetrans", false),
-    ("TcpExt", "TCPSlowStartRetrans", false),
-    ("TcpExt", "TCPTimeouts", true),
-    ("TcpExt", "TCPLossProbes", false),
-    ("TcpExt", "TCPSpuriousRTOs", false),
-    ("TcpExt", "TCPSpuriousRtxHostQueues", false),
-    ("TcpExt", "PruneCalled", true),
-    ("TcpExt", "RcvPruned", true),
-    ("TcpExt", "OfoPruned", true),
-    ("TcpExt", "TCPRcvCollapsed", true),
-    ("TcpExt", "TCPBacklogDrop", true),
-    ("TcpExt", "TCPRcvQDrop", true),
-    ("TcpExt", "TCPZeroWindowDrop", true),
-    ("TcpExt", "TCPOFOQueue", false),
-    ("TcpExt", "TCPOFODrop", true),
-    ("TcpExt", "PFMemallocDrop", true),
-    ("TcpExt", "TCPMemoryPressures", true),
-    ("TcpExt", "TCPAbortOnMemory", true),
-    ("TcpExt", "TCPWqueueTooBig", true),
-    ("TcpExt", "TCPFromZeroWindowAdv", false),
-    ("TcpExt", "TCPToZeroWindowAdv", false),
-    ("TcpExt", "TCPWantZeroWindowAdv", false),
-    ("TcpExt", "TCPBacklogCoalesce", false),
-    ("TcpExt", "TCPRcvCoalesce", false),
-    ("TcpExt", "TCPAutoCorking", false),
-    ("TcpExt", "TCPAckCompressed", false),
-    ("TcpExt", "TCPOrigDataSent", false),
-    ("TcpExt", "TCPDelivered", false),
+/// With no warning, and with one that names no remedy.
+const QUIET: Option<&str> = None;
+const WARN: Option<&str> = Some("");
+
+/// Of a queue of connections that wait to be accepted (Documentation/networking/snmp_counter.rst).
+const ACCEPT_QUEUE: Option<&str> =
+    Some("connections waited in vain to be accepted: raise net.core.somaxconn, or accept faster");
+const SYN_QUEUE: Option<&str> = Some("raise net.ipv4.tcp_max_syn_backlog and net.core.somaxconn");
+
+/// Protocol, counter, whether to warn of it, and what helps.
+const COUNTERS: &[(&str, &str, Option<&str>)] = &[
+    ("Tcp", "ActiveOpens", QUIET),
+    ("Tcp", "PassiveOpens", QUIET),
+    ("Tcp", "AttemptFails", QUIET),
+    ("Tcp", "InSegs", QUIET),
+    ("Tcp", "OutSegs", QUIET),
+    ("Tcp", "RetransSegs", QUIET),
+    ("Tcp", "InErrs", WARN),
+    ("TcpExt", "ListenOverflows", ACCEPT_QUEUE),
+    ("TcpExt", "ListenDrops", WARN),
+    ("TcpExt", "SyncookiesSent", SYN_QUEUE),
+    ("TcpExt", "TCPReqQFullDrop", SYN_QUEUE),
+    ("TcpExt", "TW", QUIET),
+    ("TcpExt", "TWRecycled", QUIET),
+    ("TcpExt", "TCPTimeWaitOverflow", Some("raise net.ipv4.tcp_max_tw_buckets")),
+    ("TcpExt", "TCPLostRetransmit", QUIET),
+    ("TcpExt", "TCPFastRetrans", QUIET),
+    ("TcpExt", "TCPSlowStartRetrans", QUIET),
+    ("TcpExt", "TCPTimeouts", WARN),
+    ("TcpExt", "TCPLossProbes", QUIET),
+    ("TcpExt", "TCPSpuriousRTOs", QUIET),
+    ("TcpExt", "TCPSpuriousRtxHostQueues", QUIET),
+    ("TcpExt", "PruneCalled", WARN),
+    ("TcpExt", "RcvPruned", WARN),
+    ("TcpExt", "OfoPruned", WARN),
+    ("TcpExt", "TCPRcvCollapsed", WARN),
+    ("TcpExt", "TCPBacklogDrop", WARN),
+    ("TcpExt", "TCPRcvQDrop", WARN),
+    ("TcpExt", "TCPZeroWindowDrop", WARN),
+    ("TcpExt", "TCPOFOQueue", QUIET),
+    ("TcpExt", "TCPOFODrop", WARN),
+    ("TcpExt", "PFMemallocDrop", WARN),
+    ("TcpExt", "TCPMemoryPressures", WARN),
+    ("TcpExt", "TCPAbortOnMemory", WARN),
+    ("TcpExt", "TCPWqueueTooBig", WARN),
+    ("TcpExt", "TCPFromZeroWindowAdv", QUIET),
+    ("TcpExt", "TCPToZeroWindowAdv", QUIET),
+    ("TcpExt", "TCPWantZeroWindowAdv", QUIET),
+    ("TcpExt", "TCPBacklogCoalesce", QUIET),
+    ("TcpExt", "TCPRcvCoalesce", QUIET),
+    ("TcpExt", "TCPAutoCorking", QUIET),
+    ("TcpExt", "TCPAckCompressed", QUIET),
+    ("TcpExt", "TCPOrigDataSent", QUIET),
+    ("TcpExt", "TCPDelivered", QUIET),
 ];
 
 /// The counters of a namespace since they were opened. They stay those of the namespace after
@@ -94,20 +113,23 @@ impl Stack {
         Ok(Stack { files, start })
     }
 
-    /// What was counted since: name, count, and whether to warn of it. Counters that this
-    /// kernel does not have are left out.
-    pub fn gained(&mut self) -> Result<Vec<(&'static str, u64, bool)>, Fault> {
+    /// What was counted since: name, count, and, if it is worth a warning, what helps. Counters that
+    /// this kernel does not have are left out.
+    pub fn gained(&mut self) -> Result<Vec<Gained>, Fault> {
         let stop = read(&mut self.files)?;
         let counters = COUNTERS.iter().zip(self.start.iter().zip(stop));
         Ok(counters
-            .filter_map(|((_, name, bad), (before, after))| {
+            .filter_map(|((_, name, warning), (before, after))| {
                 let (before, after) = before.zip(after)?;
                 // Unsigned longs: they wrap where those have 32 bits.
-                Some((*name, after.saturating_sub(before).max(0).unsigned_abs(), *bad))
+                Some((*name, after.saturating_sub(before).max(0).unsigned_abs(), *warning))
             })
             .collect())
     }
 }
+
+/// A counter, what it has gained, and what helps if that is worth a warning.
+type Gained = (&'static str, u64, Option<&'static str>);
 
 /// In the order of [`COUNTERS`]; `None` if this kernel does not have the counter.
 type Counts = Vec<Option<i64>>;

@@ -92,5 +92,11 @@ mod tests {
         assert_eq!(ready, [(1, Ready::IN), (2, Ready::OUT)]);
         set.wait_for(1, Ready::empty());
         assert_eq!(set.wait(soon).unwrap(), 1);
+        set.wait_for(2, Ready::empty());
+        set.reserve(5);
+        assert_eq!(set.wait(soon).unwrap(), 0, "room alone is never ready");
+        set.put(4, pairs[1].0.as_fd(), Ready::IN);
+        assert_eq!(set.wait(soon).unwrap(), 1);
+        assert_eq!(set.ready().collect::<Vec<_>>(), [(4, Ready::IN)]);
     }
 }

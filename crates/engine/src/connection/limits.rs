@@ -125,4 +125,32 @@ mod tests {
         assert!(refused.contains("has 28232 (--set 'sysctl net.ipv4.ip_local"), "{refused}");
         assert_eq!(refusal(30_000, Role::Receiver, &[ports]), "");
     }
+
+    #[test]
+    fn refuses_to_reconnect_where_ports_stay_in_time_wait() {
+        let refusal = |settings: &[(&str, &str)]| {
+            let settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+            let facts = Facts { settings: settings.collect(), ..Facts::default() };
+            match check_reconnecting(&facts) {
+                Support::Yes => String::new(),
+                Support::No { reason, remedy } => format!("{reason} ({remedy})"),
+            }
+        };
+        let (ports, device) = ((PORTS, "32768 60999"), (LINK_DEVICE, "eth0"));
+        for fine in [
+            &[] as &[_],
+            &[ports, device, (REUSE, "1")],
+            &[ports, (REUSE, "2")],
+            &[device, (REUSE, "0")],
+            RECONNECTING,
+        ] {
+            assert_eq!(refusal(fine), "", "{fine:?}");
+        }
+        for dry in [&[ports, (REUSE, "0")] as &[_], &[ports, device, (REUSE, "2")]] {
+            let refused = refusal(dry);
+            assert!(refused.contains("28232 ports"), "{refused}");
+            assert!(refused.contains("enough for 470 connections a second"), "{refused}");
+            assert!(refused.contains("net.ipv4.tcp_tw_reuse=1"), "{refused}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use super::recorder::Recorder;
 use super::tally::FlowEnd;
 use crate::connection::{Connection, limits};
 use bytepath_record::{
-    Cell, Fault, FaultKind, Hops, OptionSpec, Protocol, Role, RoleRecord, Tls, Work,
+    Cell, Fault, FaultKind, Hops, OptionSpec, Protocol, Reading, Role, RoleRecord, Tls, Work,
 };
 use std::sync::Arc;
 
@@ -44,9 +44,9 @@ pub struct Workload {
     /// Whether connections come and go: a cell has `flows` at a time then, and the connections
     /// that the ends begin with say only when it is over. It is played by a loop at every path.
     pub reconnects: bool,
-    /// What must agree at the end: the records of both roles, and the hops of frames, all ends
-    /// added up.
-    pub settle: fn([&RoleRecord; 2], Option<&Hops>) -> Result<(), Fault>,
+    /// What must agree at the end: the records of both roles, the hops of frames, all ends added up,
+    /// and what was read.
+    pub settle: fn([&RoleRecord; 2], Option<&Hops>, &[Reading]) -> Result<(), Fault>,
 }
 
 impl Workload {

@@ -4,8 +4,8 @@
 use super::actor::one_way;
 use super::{Actor, Direction, FlowEnd, FramePlan, HalfConfig, Phase, Recorder, Tx, Workload};
 use bytepath_record::{
-    Cell, Fault, FaultKind, Hops, LinkSettings, OptionKind, OptionSpec, Protocol, Role, RoleRecord,
-    Work,
+    Cell, Fault, FaultKind, Hops, LinkSettings, OptionKind, OptionSpec, Protocol, Reading, Role,
+    RoleRecord, Work,
 };
 use bytepath_sys::clock;
 use std::time::Duration;
@@ -81,7 +81,7 @@ fn check(cell: &Cell) -> Result<(), Fault> {
 }
 
 /// Every frame has to be found again.
-fn settle(_: [&RoleRecord; 2], hops: Option<&Hops>) -> Result<(), Fault> {
+fn settle(_: [&RoleRecord; 2], hops: Option<&Hops>, _: &[Reading]) -> Result<(), Fault> {
     match hops.copied().unwrap_or_default() {
         hops if hops.unaccounted() == 0 => Ok(()),
         hops => Err(does_not_close(&hops)),

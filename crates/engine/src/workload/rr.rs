@@ -32,7 +32,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     play: [play, play],
     play_loop: Some(super::rr_loop::play),
     reconnects: false,
-    settle: |ends, _| same_bytes(Work::Exchanges, ends),
+    settle: |ends, _, _| same_bytes(Work::Exchanges, ends),
 };
 
 const OPTIONS: &[OptionSpec] = &[

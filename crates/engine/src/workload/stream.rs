@@ -21,7 +21,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     play: [send, receive],
     play_loop: None,
     reconnects: false,
-    settle: |ends, _| same_bytes(Work::Bytes, ends),
+    settle: |ends, _, _| same_bytes(Work::Bytes, ends),
 };
 
 const OPTIONS: &[OptionSpec] = &[OptionSpec::new("load", OptionKind::Choice(&["none", "trickle", "flood"]), "none").help("UDP datagrams from the receiver's host to the sender's end: 160 per second, or as many as possible")];

@@ -29,6 +29,16 @@ const TROUBLE: &[(&str, &str)] = &[
       listen()'s backlog or net.core.somaxconn too small",
     ),
     (
+        "SyncookiesSent",
+        "connection requests answered by a cookie because too many were half open: \
+      net.ipv4.tcp_max_syn_backlog or net.core.somaxconn is too small",
+    ),
+    (
+        "TCPTimeWaitOverflow",
+        "connections that left no TIME-WAIT behind because there were too many: \
+      net.ipv4.tcp_max_tw_buckets is too small",
+    ),
+    (
         "TCPBacklogDrop",
         "packets dropped because a socket's backlog was full while its owner held \
       the lock: a larger net.core.rmem_max or receive buffer helps",

@@ -20,6 +20,7 @@
 //! | clock source changed | any | times before and after do not compare |
 //! | settings of the link changed | any | the rest of the trial ran over another link |
 //! | settings of the host changed | any, by someone else | the rest of the trial ran on another host |
+//! | a client ran out of ports | any | its rate is that at which ports become free again, whatever its path |
 //! | samples lost | any | a profile trial's own: what is missing is not missing at random |
 //!
 //! (*) These disturb a trial, and it counts, marked, unless the study limits them
@@ -41,6 +42,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Seconds for which a role's process was kept from running within the window, as its agent noticed.
 pub const PAUSED: &str = "agent.paused";
+
+/// Connections that found no free port at the client, in the whole trial.
+const NO_PORT: &str = "connections.no-port";
 
 /// Most time that the hypervisor may take from a role's CPU, as a part of the
 /// window.
@@ -118,6 +122,9 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule, earlier: &[
         events.invalidate(lost(trial, cell, role));
     }
     events.invalidate(unsteady(trial, cell));
+    let no_port = trial.reading(NO_PORT, &Scope::Role(Role::Sender)).filter(|count| *count > 0.0);
+    let ran_out = |count| format!("the client ran out of ports: {count} connections had none");
+    events.invalidate(no_port.map(ran_out));
     if let Some(profile) = trial.profile.as_ref().filter(|profile| profile.lost > 0) {
         let all = profile.samples.saturating_add(profile.lost);
         events.invalidate([format!("{} of {all} samples were lost", profile.lost)]);
@@ -271,7 +278,7 @@ fn percent(part: f64) -> String {
 mod tests {
     use super::*;
     use crate::tests::{SCHEDULE, cell, quiet, read, trial};
-    use bytepath_record::{Fault, Placement, ProfileRecord};
+    use bytepath_record::{Fault, Placement, ProfileRecord, Unit};
 
     fn events(t: &Trial) -> Vec<String> {
         judge_events(t, &cell("a"), &SCHEDULE, &[]).invalidating
@@ -388,6 +395,17 @@ mod tests {
             events(&t),
             ["the ends' windows were out of step: one alone was open for 0.205 s (limit 0.200 s)"]
         );
+    }
+
+    #[test]
+    fn ports_that_ran_out_spoil_a_trial() {
+        let with = |count| {
+            let mut t = quiet();
+            t.readings.push(Reading::sum(NO_PORT, Unit::Count, count, Scope::Role(Role::Sender)));
+            events(&t)
+        };
+        assert_eq!(with(0.0), [""; 0]);
+        assert_eq!(with(7.0), ["the client ran out of ports: 7 connections had none"]);
     }
 
     #[test]

@@ -279,7 +279,7 @@ fn reconcile(
     let [sender, receiver] = trial.roles.as_mut_slice() else {
         return Err(Fault::failed("a role has no record"));
     };
-    (workload.settle)([&*sender, &*receiver], trial.hops.as_ref())?;
+    (workload.settle)([&*sender, &*receiver], trial.hops.as_ref(), &trial.readings)?;
     sender.witness = witness.filter(|_| !has_cable);
     sender.ledger = match has_cable {
         true => workload::untested(&sender.ledger),

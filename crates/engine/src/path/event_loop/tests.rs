@@ -3,7 +3,9 @@
 
 use crate::connection::{Connection, Flow};
 use crate::path::{self, DataPath};
-use crate::workload::{self, Account, Detail, Direction, EventLoop, Pattern, Recorder, Service};
+use crate::workload::{
+    self, Account, Detail, Direction, EventLoop, Group, Pattern, Recorder, Service,
+};
 use bytepath_record::{
     Cell, Facts, Fault, FaultKind, Half, OptionValue, Options, Role, Scope, Touch,
 };
@@ -129,7 +131,7 @@ fn is_here(cell: &Cell) -> bool {
 
 fn open(cell: &Cell, connections: &[Arc<dyn Connection>]) -> Result<Box<dyn EventLoop>, Fault> {
     let jobs = [&job(cell, Direction::Send), &job(cell, Direction::Receive)];
-    path_of(cell).event_loop.unwrap()(jobs, connections)
+    path_of(cell).event_loop.unwrap()(jobs, connections, &Group::default())
 }
 
 /// Serves until all clients have ended their streams.

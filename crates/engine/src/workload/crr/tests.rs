@@ -1,0 +1,287 @@
+//! Both ends of `crr` over real loopback connections, by every loop; and a client without a server.
+
+use super::super::{Account, Crew, Detail, EventLoop, Gate, Group, Progress, Service};
+use super::*;
+use crate::connection::{Connection, Flow};
+use crate::path;
+use bytepath_record::{Half, Ledger, OptionValue, Options, SizeDistribution};
+use bytepath_sys::tcp::{self, FlowOptions};
+use bytepath_sys::{allocations, uring};
+use bytepath_testing::skip;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+const FLOWS: u32 = 12;
+const REQUEST: u64 = 700;
+const RESPONSE: u64 = 9000;
+
+/// Longest time that anything may take.
+const HANG: Duration = Duration::from_secs(20);
+
+const LOOPS: &[(&str, &[(&str, &str)])] = &[
+    ("socket", &[]),
+    ("epoll", &[]),
+    ("epoll", &[("trigger", "edge"), ("optimistic", "on"), ("events", "1")]),
+    ("epoll", &[("trigger", "oneshot"), ("optimistic", "off")]),
+    ("poll", &[]),
+    ("uring-loop", &[]),
+    ("uring-loop", &[("buffers", "2"), ("buffer-size", "1000")]),
+];
+
+#[test]
+fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
+    for (name, given) in LOOPS {
+        if !is_here(name) {
+            continue;
+        }
+        let cell = cell(name, given);
+        let (clients, servers) = lasting(cell.threads(Role::Sender));
+        let (gate, progress) = (Arc::new(Gate::default()), Arc::new(Progress::default()));
+        let one_each = |all: Vec<Arc<dyn Connection>>| match *name {
+            // Of threads that share a listening socket.
+            "socket" => all.into_iter().map(|one| vec![one]).collect(),
+            _ => vec![all],
+        };
+        let group = Arc::new(Group::default());
+        let mut threads: [Vec<JoinHandle<FlowEnd>>; 2] = Default::default();
+        for (role, all) in [(Role::Receiver, servers), (Role::Sender, clients)] {
+            for connections in one_each(all) {
+                let recorder = Recorder::new(false, gate.clone(), progress.clone(), Detail::ALL);
+                let crew = (cell.clone(), role, connections, group.clone(), recorder);
+                threads[role as usize].push(started(crew));
+            }
+        }
+        gate.set(Phase::Window);
+        let begun = Instant::now();
+        while progress.total() < 50 && begun.elapsed() < HANG {
+            thread::sleep(Duration::from_millis(5));
+        }
+        thread::sleep(Duration::from_millis(50));
+        gate.set(Phase::Drain);
+        gate.set(Phase::Stop);
+        let [client, server] = threads.map(|threads| {
+            let mut sum = FlowEnd::default();
+            threads.into_iter().for_each(|thread| sum.add(thread.join().unwrap()));
+            sum
+        });
+        let [exchanges, answered] = [&client, &server].map(|end| end.total - end.bytes);
+        assert!(exchanges > u64::from(2 * FLOWS), "{name} {given:?}: {exchanges} exchanges");
+        assert_eq!((exchanges, client.bytes), (answered, server.bytes), "{name} {given:?}");
+        assert_eq!(client.bytes, exchanges * (REQUEST + RESPONSE), "{name} {given:?}");
+        let latency = client.latency.as_ref().unwrap();
+        assert_eq!(latency.count(), client.window.count, "{name} {given:?}");
+        assert_eq!(client.shares.connections, u64::from(FLOWS));
+        for end in [&client, &server] {
+            assert_eq!(end.account.ledger.copied, end.bytes, "{name} {given:?}");
+            assert_eq!(failures(&end.account.readings), Vec::<String>::new(), "{name} {given:?}");
+        }
+    }
+}
+
+/// Nothing listens any more: each attempt is counted, and the next comes after a pause.
+#[test]
+fn refusals_are_counted_and_no_storm() {
+    for name in ["socket", "epoll", "poll", "uring-loop"] {
+        if !is_here(name) {
+            continue;
+        }
+        let mut cell = cell(name, &[]);
+        Arc::get_mut(&mut cell).unwrap().stream.flows = 1;
+        let (mut clients, servers) = lasting(1);
+        let gate = Arc::new(Gate::default());
+        let recorder = Recorder::new(false, gate.clone(), Arc::default(), Detail::ALL);
+        let connections = vec![clients.remove(0)];
+        let begun = Instant::now();
+        let client = started((cell, Role::Sender, connections, Arc::default(), recorder));
+        thread::sleep(20 * PAUSE);
+        gate.set(Phase::Stop);
+        let end = client.join().unwrap();
+        let most = begun.elapsed().as_millis() / PAUSE.as_millis() + 1;
+        drop(servers);
+        let of = |reading: &&Reading| reading.metric == "connections.refused";
+        let refused = end.account.readings.iter().find(of).unwrap().value;
+        assert!(refused >= 2.0 && refused <= most as f64, "{name}: {refused} of {most}");
+        assert_eq!((end.total, end.bytes), (0, 0), "{name}");
+        let text = failures(&end.account.readings).join("; ");
+        assert!(text.contains("connections were refused (ECONNREFUSED)"), "{name}: {text}");
+    }
+}
+
+/// What the server has answered may be lost; what it has not answered cannot be an exchange.
+#[test]
+fn ends_agree_but_for_connections_that_failed() {
+    let settles = |[client, server]: [u64; 2], failed: u64| {
+        let mut account = Account::default();
+        let counts = [("exchanges", client), ("timed-out", failed)];
+        account.count(METRICS, &Scope::Role(Role::Sender), Unit::Count, counts);
+        let counts = [("exchanges", server)];
+        account.count(METRICS, &Scope::Role(Role::Receiver), Unit::Count, counts);
+        let record = |role, exchanges| RoleRecord {
+            role,
+            total_bytes: exchanges * (REQUEST + RESPONSE),
+            count: exchanges,
+            window: 1.0,
+            ledger: Ledger::default(),
+            calls: Vec::new(),
+            sizes: SizeDistribution::default(),
+            fragments: None,
+            latency: None,
+            hops: None,
+            threads: Vec::new(),
+            witness: None,
+            notes: Vec::new(),
+        };
+        let ends = [&record(Role::Sender, client), &record(Role::Receiver, server)];
+        settle(ends, None, &account.readings).map_err(|fault| fault.message)
+    };
+    assert_eq!(settles([5, 5], 0), Ok(()));
+    assert!(settles([5, 6], 0).unwrap_err().contains("moved"));
+    assert_eq!(settles([5, 7], 2), Ok(()));
+    for wrong in [[5, 8], [5, 4]] {
+        let text = settles(wrong, 2).unwrap_err();
+        assert!(text.contains("5 exchanges, 2 connections failed"), "{text}");
+    }
+}
+
+#[test]
+fn errors_are_failures_of_connections_or_of_the_client() {
+    let of = |code| Failures::of(&io::Error::from_raw_os_error(code));
+    let mut failures = Failures::default();
+    for code in [libc::ECONNREFUSED, libc::ETIMEDOUT, libc::ECONNRESET, libc::EPIPE] {
+        *of(code).unwrap()(&mut failures) += 1;
+    }
+    *of(libc::EADDRNOTAVAIL).unwrap()(&mut failures) += 7;
+    assert_eq!(failures, Failures { refused: 1, timed_out: 1, reset: 2, no_port: 7 });
+    assert!(of(libc::EMFILE).is_none());
+    let fault = cannot_connect(&io::Error::from_raw_os_error(libc::EMFILE));
+    assert!(fault.remedy.unwrap().contains("RLIMIT_NOFILE"));
+    let lost = cannot_connect(&io::Error::from_raw_os_error(libc::EHOSTUNREACH));
+    assert_eq!(lost.kind, FaultKind::PeerLost);
+}
+
+#[test]
+fn places_are_dealt_to_all_threads_of_a_client() {
+    let mut cell = Cell::new("test", Half::plain("epoll"), Half::plain("epoll"));
+    cell.stream.flows = 10;
+    for threads in 1..=10 {
+        let options = &mut cell.tx.options.0;
+        options.insert("threads".into(), OptionValue::Number(threads));
+        let passing = Passing::of(&cell);
+        let places: Vec<usize> =
+            (0..threads).map(|first| passing.at_client(first as u32)).collect();
+        assert_eq!(places.iter().sum::<usize>(), 10, "{places:?}");
+        assert!(places.iter().max().unwrap() - places.iter().min().unwrap() <= 1, "{places:?}");
+    }
+}
+
+fn is_here(name: &str) -> bool {
+    match (name, uring::try_recv_multishot(false)) {
+        ("uring-loop", Err(e)) => {
+            skip!("a multishot receive: {e}");
+            false
+        }
+        _ => true,
+    }
+}
+
+fn cell(name: &str, given: &[(&str, &str)]) -> Arc<Cell> {
+    let path = path::find(path::CATALOG, name).unwrap();
+    let options = path.half(Role::Receiver).unwrap().options.iter().map(|spec| {
+        let value = given.iter().find(|(option, _)| *option == spec.name);
+        let value = value.map_or(spec.default, |(_, value)| value);
+        (spec.name.to_owned(), spec.kind.parse(value).unwrap())
+    });
+    let half = Half { path: name.into(), options: Options(options.collect()) };
+    let mut cell = Cell::new(name, half.clone(), half);
+    cell.stream.flows = FLOWS;
+    cell.workload.name = "crr".into();
+    let sizes = [("request", REQUEST), ("response", RESPONSE)];
+    let sizes = sizes.map(|(name, n)| (name.to_owned(), OptionValue::Number(n)));
+    cell.workload.options.0.extend(sizes);
+    Arc::new(cell)
+}
+
+/// Both ends of so many connections by which a trial is ended; nothing listens after them.
+fn lasting(count: u32) -> (Vec<Arc<dyn Connection>>, Vec<Arc<dyn Connection>>) {
+    let at = (Ipv4Addr::LOCALHOST, 0).into();
+    let listener = tcp::listen_at(at, count, &FlowOptions::default()).unwrap();
+    let peer = listener.local_addr().unwrap();
+    let pair = |index| {
+        let client = tcp::connect(peer, None, &FlowOptions::default()).unwrap();
+        let server = listener.accept().unwrap().0;
+        let flow = |socket| Arc::new(Flow::tcp(socket, index)) as Arc<dyn Connection>;
+        (flow(client), flow(server))
+    };
+    (0..count).map(pair).unzip()
+}
+
+type Started = (Arc<Cell>, Role, Vec<Arc<dyn Connection>>, Arc<Group>, Recorder);
+
+/// Plays an end on a thread of its own, which has opened its loop once this returns.
+fn started((cell, role, connections, group, recorder): Started) -> JoinHandle<FlowEnd> {
+    let (opened, is_open) = std::sync::mpsc::channel();
+    let played = thread::spawn(move || {
+        let path = path::find(path::CATALOG, &cell.rx.path).unwrap();
+        let job = |direction| (WORKLOAD.job)(&cell, role, direction);
+        let jobs = [&job(Direction::Send), &job(Direction::Receive)];
+        let event_loop = path.loop_of(&WORKLOAD).unwrap()(jobs, &connections, &group).unwrap();
+        let event_loop = Box::new(Frugal(event_loop));
+        opened.send(()).unwrap();
+        let end = play(Crew { role, cell, connections: connections.clone(), event_loop, recorder });
+        connections.iter().for_each(|connection| connection.close());
+        end.unwrap()
+    });
+    is_open.recv_timeout(HANG).unwrap();
+    played
+}
+
+/// A loop that allocates nothing once it has begun.
+struct Frugal(Box<dyn EventLoop>);
+
+fn frugal<T>(call: impl FnOnce() -> T) -> T {
+    let before = allocations::of_this_thread();
+    let result = call();
+    assert_eq!(allocations::of_this_thread() - before, 0, "a loop allocates");
+    result
+}
+
+impl EventLoop for Frugal {
+    fn witness(&mut self) -> Result<(), Fault> {
+        self.0.witness()
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.0.begin()
+    }
+
+    fn send(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+        frugal(|| self.0.send(place, bytes, recorder))
+    }
+
+    fn connect(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+        frugal(|| self.0.connect(place, bytes, recorder))
+    }
+
+    fn close(&mut self, place: usize, recorder: &mut Recorder) -> Result<(), Fault> {
+        frugal(|| self.0.close(place, recorder))
+    }
+
+    fn submit(&mut self) -> Result<(), Fault> {
+        self.0.submit()
+    }
+
+    fn turn(
+        &mut self,
+        service: &mut dyn Service,
+        recorder: &mut Recorder,
+        limit: Option<Duration>,
+    ) -> Result<(), Fault> {
+        frugal(|| self.0.turn(service, recorder, limit))
+    }
+
+    fn account(&mut self) -> Result<Account, Fault> {
+        self.0.account()
+    }
+}

@@ -1,0 +1,155 @@
+//! Connections over and over on the real testbed: by every loop and by threads, and what a report says
+//! where ports run dry or the queue of connections overflows.
+
+use crate::isolated::{isolated, text};
+use bytepath::record::{Role, Scope, Trial, TrialStatus};
+use bytepath::study::load;
+use bytepath_testing::{shared, skip};
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn run(paths: &[&str], flows: u32, more: &[&str], study: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    command.args(["run", "--workload", "crr:response=300", "--stream", &format!("flows={flows}")]);
+    paths.iter().for_each(|path| drop(command.args(["--path", path])));
+    command.args(["--blocks", "1", "--warm-up", "200ms", "--profile", "none", "--cores", "none"]);
+    command.args(more).arg("--study").arg(study).output().unwrap()
+}
+
+/// The trials of a study, each of which has figures: a busy machine spoils what it measured.
+fn trials(study: &Path, output: &Output) -> Vec<Trial> {
+    let study = load(study).unwrap_or_else(|fault| panic!("{fault}: {}", text(output)));
+    for trial in &study.trials {
+        let ran = matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. });
+        assert!(ran, "{}: {:?}", trial.cell, trial.status);
+    }
+    study.trials
+}
+
+fn of(trial: &Trial, metric: &str, role: Role) -> f64 {
+    trial.reading(metric, &Scope::Role(role)).unwrap_or_else(|| panic!("no {metric} of {role}"))
+}
+
+#[test]
+fn connections_come_and_go_by_every_loop_and_by_threads() {
+    let _shared = shared();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let mut paths = vec![
+        "socket+socket",
+        "epoll+epoll",
+        "epoll:threads=2,trigger=edge+poll",
+        "poll+epoll:threads=3,trigger=oneshot",
+        "epoll+socket",
+        "socket+epoll",
+    ];
+    if crate::uring::path_for("uring-loop", Role::Receiver, &[]).is_some() {
+        paths.extend(["uring-loop+uring-loop", "uring-loop:threads=2+uring-loop:threads=2"]);
+    }
+    let output = run(&paths, 8, &["--window", "300ms"], &out);
+    let all = trials(&out, &output);
+    assert_eq!(all.len(), paths.len() + 1, "{}", text(&output));
+    for trial in &all {
+        let [client, server] = trial.roles.as_slice() else { panic!("two roles") };
+        assert_eq!(client.total_bytes, server.total_bytes, "{}", trial.cell);
+        assert_eq!(client.total_bytes % 364, 0, "{}: an exchange was cut", trial.cell);
+        assert!(trial.count > 0, "{}: nothing", trial.cell);
+        assert_eq!(trial.latency.as_ref().unwrap().count(), trial.count, "{}", trial.cell);
+        assert_eq!(trial.label, "copied");
+        for name in ["refused", "timed-out", "reset", "no-port"] {
+            let count = of(trial, &format!("connections.{name}"), Role::Sender);
+            assert_eq!(count, 0.0, "{}: {name}", trial.cell);
+        }
+        assert_eq!(of(trial, "connections.cut", Role::Receiver), 0.0, "{}", trial.cell);
+        // One connection for each exchange, which the client has closed first: what is left of it
+        // is at the client.
+        let [opened, accepted] = [("ActiveOpens", Role::Sender), ("PassiveOpens", Role::Receiver)]
+            .map(|(name, role)| of(trial, &format!("tcp-stack.{name}"), role));
+        let few = 0.5 * trial.count as f64;
+        assert!(opened > few && accepted > few, "{}: {opened}, {accepted}", trial.cell);
+        assert_eq!(of(trial, "tcp-stack.TW", Role::Receiver), 0.0, "{}", trial.cell);
+    }
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("crr: request=64, response=300"), "{stdout}");
+}
+
+#[test]
+fn refuses_what_has_no_connections_to_make() {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, stream, reason) in [
+        ("splice", "flows=2", "path 'splice' opens connections once"),
+        ("socket", "protocol=udp", "UDP has no connections to make"),
+        ("socket", "tls=user", "without TLS"),
+        ("socket:wait=spin", "flows=2", "wait is not set on connections that come and go"),
+        ("socket:notsent-lowat=1M", "flows=2", "notsent-lowat is not set"),
+    ] {
+        let more = ["--stream", stream, "--window", "100ms"];
+        let output = run(&[path], 2, &more, &folder.path().join("none"));
+        assert!(!output.status.success(), "{path} {stream}");
+        assert!(text(&output).contains(reason), "{path} {stream}: {}", text(&output));
+    }
+}
+
+#[test]
+fn ports_that_run_dry_are_counted_and_explained() {
+    isolated(module_path!(), "ports_run_dry");
+}
+
+/// Only this many are there, and each is free again after a second.
+#[test]
+#[ignore = "needs namespaces of its own"]
+fn ports_run_dry() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut paths = vec!["epoll+epoll", "socket+socket"];
+    if crate::uring::path_for("uring-loop", Role::Receiver, &[]).is_some() {
+        paths.push("uring-loop+uring-loop");
+    }
+    let out = folder.path().join("study");
+    let ports = ["--set", "sysctl net.ipv4.ip_local_port_range=40000 40063"];
+    let output = run(&paths, 4, &[&ports[..], &["--window", "300ms"]].concat(), &out);
+    for trial in trials(&out, &output) {
+        let dry = of(&trial, "connections.no-port", Role::Sender);
+        assert!(dry > 0.0, "{}: {:?}", trial.cell, trial.warnings);
+        let explained = |text: &String| {
+            text.starts_with("sender: ")
+                && text.contains("found no free port (EADDRNOTAVAIL)")
+                && text.contains("net.ipv4.ip_local_port_range")
+        };
+        assert!(trial.warnings.iter().any(explained), "{:?}", trial.warnings);
+        let [client, server] = trial.roles.as_slice() else { panic!("two roles") };
+        assert_eq!(client.total_bytes, server.total_bytes, "{}", trial.cell);
+    }
+    // What arithmetic can see comes before the study.
+    let reuse = ["--set", "sysctl net.ipv4.tcp_tw_reuse=0", "--window", "300ms"];
+    let output = run(&["epoll+epoll"], 4, &reuse, &folder.path().join("none"));
+    let shown = text(&output);
+    assert!(!output.status.success(), "{shown}");
+    assert!(shown.contains("connections a second") && shown.contains("tcp_tw_reuse=1"), "{shown}");
+}
+
+#[test]
+fn a_queue_that_overflows_is_a_warning_with_its_remedy() {
+    isolated(module_path!(), "queue_overflows");
+}
+
+/// A queue of one, and connections that come many at a time: those that were dropped come again after
+/// a second, all at once.
+#[test]
+#[ignore = "needs namespaces of its own"]
+fn queue_overflows() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let queue = ["--set", "sysctl net.core.somaxconn=1", "--window", "2s"];
+    let output = run(&["epoll+epoll"], 200, &queue, &out);
+    if text(&output).contains("not of a namespace") {
+        return skip!("{}", text(&output));
+    }
+    for trial in trials(&out, &output) {
+        let warned = |warning: &String| {
+            warning.starts_with("receiver: tcp-stack: ")
+                && (warning.contains("ListenOverflows") || warning.contains("SyncookiesSent"))
+                && warning.contains("raise net.core.somaxconn")
+        };
+        assert!(trial.warnings.iter().any(warned), "{:?}", trial.warnings);
+    }
+}
