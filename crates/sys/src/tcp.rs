@@ -21,6 +21,9 @@ pub struct FlowOptions {
     pub congestion: Option<String>,
     /// `TCP_NODELAY`: a small message does not wait for what was sent before it.
     pub at_once: bool,
+    /// `TCP_FASTOPEN_CONNECT`: connecting waits for the first send, whose bytes go out with the SYN to
+    /// a peer that has given out a cookie (RFC 7413).
+    pub fast_open: bool,
 }
 
 /// Listens on this port, also while connections of an earlier listener there live on; 0
@@ -61,6 +64,13 @@ pub fn listen_beside(
     Ok(socket)
 }
 
+/// Has a listening socket take the bytes of a SYN, and hand out so many such connections before their
+/// handshake is over (`TCP_FASTOPEN`, tcp(7)).
+pub fn accept_early(listener: BorrowedFd, most: u32) -> io::Result<()> {
+    let most = i32::try_from(most).unwrap_or(i32::MAX);
+    set_int(listener, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, most)
+}
+
 /// The next connection of a listening socket (accept4(2)), which has its options.
 #[inline]
 pub fn accept(listener: BorrowedFd, nonblocking: bool) -> io::Result<OwnedFd> {
@@ -89,7 +99,9 @@ pub fn connect_socket(socket: BorrowedFd, peer: &SocketAddr) -> io::Result<bool>
 }
 
 /// An address as the kernel reads it, in memory of any address's size, and its length.
-pub(super) fn address_bytes(address: &SocketAddr) -> ([u8; size_of::<libc::sockaddr_storage>()], u32) {
+pub(super) fn address_bytes(
+    address: &SocketAddr,
+) -> ([u8; size_of::<libc::sockaddr_storage>()], u32) {
     use rustix::net::addr::SocketAddrArg;
     let mut bytes = [0; size_of::<libc::sockaddr_storage>()];
     // SAFETY: the address has so many bytes, and is read while it is there.
@@ -171,6 +183,9 @@ pub fn set_options(socket: BorrowedFd, options: &FlowOptions) -> io::Result<()> 
     }
     if options.at_once {
         rustix::net::sockopt::set_tcp_nodelay(socket, true)?;
+    }
+    if options.fast_open {
+        set_int(socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 1)?;
     }
     Ok(())
 }
@@ -452,6 +467,30 @@ mod tests {
         drop(tx);
         assert!(recv(rx.as_fd(), &mut [0; 8], 0).is_err());
         assert!(!peer_finished(rx.as_fd()).unwrap());
+    }
+
+    /// As the server of connections that come and go does.
+    #[test]
+    fn listens_again_beside_connections_of_an_earlier_listener() {
+        let options = FlowOptions { at_once: true, ..FlowOptions::default() };
+        let earlier = listen_at((Ipv4Addr::LOCALHOST, 0).into(), 1, &options).unwrap();
+        let at = earlier.local_addr().unwrap();
+        let listening = listen_beside(at, 1, true, &options).unwrap_err();
+        assert_eq!(listening.raw_os_error(), Some(libc::EADDRINUSE));
+        let _client = connect(at, None, &options).unwrap();
+        let _server = earlier.accept().unwrap();
+        drop(earlier);
+        let both = [(); 2].map(|()| listen_beside(at, 1, true, &options).unwrap());
+        assert!(both.iter().all(|listener| accept(listener.as_fd(), true).is_err()));
+        let socket = unconnected(at.ip(), true, &options).unwrap();
+        if !connect_socket(socket.as_fd(), &at).unwrap() {
+            wait(socket.as_fd(), Ready::OUT, Some(Duration::from_secs(5))).unwrap();
+        }
+        let accepted = both.iter().filter_map(|listener| accept(listener.as_fd(), true).ok());
+        let accepted: Vec<OwnedFd> = accepted.collect();
+        assert_eq!(accepted.len(), 1);
+        assert!(rustix::net::sockopt::tcp_nodelay(&accepted[0]).unwrap(), "it is inherited");
+        assert!(default_congestion(at.ip()).unwrap().len() > 1);
     }
 
     #[test]

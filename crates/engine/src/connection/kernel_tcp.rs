@@ -107,7 +107,7 @@ pub(crate) fn flow_options(contract: &Stream) -> FlowOptions {
         send_buffer: contract.send_buffer,
         receive_buffer: contract.receive_buffer,
         congestion: Some(contract.congestion.clone()),
-        at_once: false,
+        ..FlowOptions::default()
     }
 }
 

@@ -26,6 +26,27 @@ pub fn files(flows: u32) -> Option<u64> {
     (flows > FEW).then(|| u64::from(flows) + OTHER_FILES)
 }
 
+const FAST_OPEN: &str = "net.ipv4.tcp_fastopen";
+
+/// What the server of such a client needs to take the bytes of a SYN, if it is asked to.
+pub const RECONNECTED: &[(&str, &str)] = &[(FAST_OPEN, "3")];
+
+/// Whether a role can use TCP Fast Open on a host of which this is known
+/// (Documentation/networking/ip-sysctl.rst, `tcp_fastopen`).
+pub fn check_fast_open(role: Role, facts: &Facts) -> Support {
+    let bit = if role == Role::Sender { 1 } else { 2 };
+    match facts.settings.get(FAST_OPEN).and_then(|text| text.parse::<u64>().ok()) {
+        Some(set) if set & bit == 0 => Support::no(
+            format!(
+                "TCP Fast Open is switched off for a {}: {FAST_OPEN} is {set}",
+                if bit == 1 { "client" } else { "server" }
+            ),
+            format!("--set 'sysctl {FAST_OPEN}=3', or leave fastopen at off"),
+        ),
+        _ => Support::Yes,
+    }
+}
+
 /// Whether a host of which this is known can have so many connections of a cell open. Pure; what is
 /// not known refuses nothing.
 pub fn check(cell: &Cell, open: u32, role: Role, facts: &Facts) -> Support {

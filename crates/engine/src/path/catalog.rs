@@ -134,7 +134,8 @@ pub fn suits_workload(workload: &Workload, path: &DataPath) -> Result<(), Fault>
     let has_loop = path.loop_of(workload).is_some();
     let (path, name) = (path.name, workload.name);
     if workload.reconnects && !has_loop {
-        let text = format!("path '{path}' opens connections once, and {name} one for each exchange");
+        let text =
+            format!("path '{path}' opens connections once, and {name} one for each exchange");
         return Err(Fault::usage(text).remedy("choose socket or an event loop, such as epoll"));
     }
     if !has_loop || workload.play_loop.is_some() {

@@ -251,6 +251,8 @@ impl<R: Readiness> ReadyLoop<R> {
                     output.sent(bytes, self.message.len());
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                // The SYN of a send that connects took nothing.
+                Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => return Ok(()),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     self.counts.full += 1;
                     return self.await_room(place, true, true);

@@ -173,7 +173,10 @@ impl RingLoop {
     /// Takes in a connection that was accepted.
     fn take_in(&mut self, connection: OwnedFd, service: &mut dyn Service) -> Result<(), Fault> {
         let place = self.sockets.free_place().ok_or_else(|| {
-            let text = format!("the server has {} connections open, and no place for another", self.sockets.most());
+            let text = format!(
+                "the server has {} connections open, and no place for another",
+                self.sockets.most()
+            );
             Fault::failed(text).remedy("see that nothing else connects to its port")
         })?;
         let taken = self.ring.take_in(place, connection.as_fd());
@@ -279,11 +282,8 @@ impl EventLoop for RingLoop {
         let Some(Origin::Connect(peer, options)) = &self.sockets.origin else {
             return Err(Fault::failed("a server was to connect").remedy("report this as a bug"));
         };
-        let socket = recorder.timed_with(
-            SOCKET,
-            || tcp::unconnected(peer.ip(), false, options),
-            |_| 0,
-        );
+        let socket =
+            recorder.timed_with(SOCKET, || tcp::unconnected(peer.ip(), false, options), |_| 0);
         let socket = match socket {
             Ok(socket) => socket,
             Err(e) => return self.sockets.fail(place, "socket", e),

@@ -72,7 +72,11 @@ impl Workload {
 
     /// Kernel parameters of a network that only bytepath uses, where the study sets no others.
     pub fn sysctls(&self, role: Role) -> &'static [(&'static str, &'static str)] {
-        if self.reconnects && role == Role::Sender { limits::RECONNECTING } else { &[] }
+        match (self.reconnects, role) {
+            (false, _) => &[],
+            (true, Role::Sender) => limits::RECONNECTING,
+            (true, Role::Receiver) => limits::RECONNECTED,
+        }
     }
 
     /// Whether the first flow's sender shows a witness page before anything else moves.

@@ -7,7 +7,7 @@
 //! time (closed loop); one that fails is counted, and another takes its place a little later.
 
 use super::actor::same_bytes;
-use super::event_loop::{Crew, Passing, Service, Shares};
+use super::event_loop::{Crew, FAST_OPEN, Passing, Service, Shares};
 use super::rr_loop::{Thread, end_streams};
 use super::{Actor, Direction, FlowEnd, HalfConfig, Phase, Recorder, Workload, rr};
 use bytepath_record::{
@@ -43,6 +43,9 @@ pub(super) static WORKLOAD: Workload = Workload {
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("request", OptionKind::Size(1, 1 << 20), "64").help("bytes of a request"),
     OptionSpec::new("response", OptionKind::Size(1, 1 << 20), "64").help("bytes of a response"),
+    OptionSpec::new(FAST_OPEN, OptionKind::Flag, "off").help(
+        "TCP Fast Open: a request goes out with the SYN, by a cookie of the server (RFC 7413)",
+    ),
 ];
 
 /// Metrics of both ends begin with this.
@@ -70,11 +73,7 @@ fn check(cell: &Cell) -> Result<(), Fault> {
 
 /// Each end has to have as many exchanges, but for those whose connection failed at the client: the
 /// server may have answered them.
-fn settle(
-    ends: [&RoleRecord; 2],
-    _: Option<&Hops>,
-    readings: &[Reading],
-) -> Result<(), Fault> {
+fn settle(ends: [&RoleRecord; 2], _: Option<&Hops>, readings: &[Reading]) -> Result<(), Fault> {
     let failed: f64 =
         Failures::NAMES.iter().map(|name| counted(readings, name, Role::Sender)).sum();
     if failed == 0.0 {
@@ -242,9 +241,8 @@ impl Client {
     /// The slot of a passing connection.
     fn slot(&mut self, place: usize) -> Result<&mut Slot, Fault> {
         let slot = place.checked_sub(self.plan.lasting);
-        slot.and_then(|at| self.slots.get_mut(at)).ok_or_else(|| {
-            Fault::peer_lost("the server ended the trial before the client did")
-        })
+        slot.and_then(|at| self.slots.get_mut(at))
+            .ok_or_else(|| Fault::peer_lost("the server ended the trial before the client did"))
     }
 
     /// A connection has failed, if it had not done its work before.
@@ -320,8 +318,9 @@ impl Failures {
 fn cannot_connect(error: &io::Error) -> Fault {
     let mut fault = Fault::system("cannot make a connection", error);
     match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE) => fault
-            .remedy("raise 'ulimit -Hn' (RLIMIT_NOFILE) or fs.file-max, or choose fewer flows"),
+        Some(libc::EMFILE | libc::ENFILE) => {
+            fault.remedy("raise 'ulimit -Hn' (RLIMIT_NOFILE) or fs.file-max, or choose fewer flows")
+        }
         Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN) => {
             fault.kind = FaultKind::PeerLost;
             fault

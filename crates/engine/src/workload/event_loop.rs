@@ -84,6 +84,9 @@ fn no_passing() -> Fault {
         .remedy("report this as a bug")
 }
 
+/// The option of a workload by which passing connections are made with TCP Fast Open.
+pub const FAST_OPEN: &str = "fastopen";
+
 /// Connections that come and go while a loop runs: the client connects them to the port that the
 /// lasting ones are connected to, and the server accepts them there.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +95,8 @@ pub struct Passing {
     flows: u32,
     /// Threads of the client, which share them.
     threads: u32,
+    /// Whether requests go out with the SYN.
+    pub fast_open: bool,
     /// What their sockets have.
     pub options: FlowOptions,
 }
@@ -99,8 +104,12 @@ pub struct Passing {
 impl Passing {
     /// Those of a cell.
     pub fn of(cell: &Cell) -> Passing {
-        let options = flow_options(&cell.stream);
-        Passing { flows: cell.stream.flows, threads: cell.threads(Role::Sender), options }
+        Passing {
+            flows: cell.stream.flows,
+            threads: cell.threads(Role::Sender),
+            fast_open: cell.workload.options.flag(FAST_OPEN),
+            options: flow_options(&cell.stream),
+        }
     }
 
     /// Places at a thread of the client of which this is the first lasting connection: it has the

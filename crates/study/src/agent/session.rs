@@ -131,11 +131,7 @@ impl Session {
             path::find(paths, name)
                 .ok_or_else(|| Fault::usage(format!("there is no path '{name}'")))
         };
-        let halves = Halves {
-            workload,
-            tx: find(Role::Sender)?,
-            rx: find(Role::Receiver)?,
-        };
+        let halves = Halves { workload, tx: find(Role::Sender)?, rx: find(Role::Receiver)? };
         path::suits_workload(halves.workload, halves.tx)?;
         if let Some(files) = limits::files(files) {
             process::allow_files(files).map_err(|e| {

@@ -486,6 +486,10 @@ pub fn check(paths: &[&'static DataPath], cell: &Cell, role: Role, facts: &Facts
 fn connections(cell: &Cell, role: Role, facts: &Facts) -> Support {
     let Ok(workload) = workload::of(cell) else { return Support::Yes };
     let open = limits::check(cell, workload.most_open(cell, role), role, facts);
+    let open = match cell.workload.options.flag(workload::FAST_OPEN) {
+        true => open.and(limits::check_fast_open(role, facts)),
+        false => open,
+    };
     match workload.reconnects && role == Role::Sender {
         true => open.and(limits::check_reconnecting(facts)),
         false => open,

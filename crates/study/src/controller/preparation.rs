@@ -13,8 +13,8 @@ use super::remote::Remotes;
 use super::stewards::Stewards;
 use bytepath_engine::path::{self, Wire};
 use bytepath_engine::workload;
-use bytepath_host::{self as host, Attachment};
 use bytepath_host::testbed::Site;
+use bytepath_host::{self as host, Attachment};
 use bytepath_record::wire::{Nic, SetSysctls};
 use bytepath_record::{
     Cell, Fault, Ports, Role, Setting, SettingRecord, SysctlName, WantedSetting,

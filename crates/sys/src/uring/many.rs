@@ -319,6 +319,7 @@ fn accepted<'a>(completion: &Completion) -> ManyEvent<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::{self, FlowOptions};
     use crate::uring::features;
     use bytepath_testing::skip;
     use std::io::{Read, Write};
@@ -334,6 +335,15 @@ mod tests {
         sockets: usize,
         shape: ManyShape,
     ) -> Option<(ManyRing, Vec<UnixStream>, Vec<UnixStream>)> {
+        ring_with(sockets, 0, shape)
+    }
+
+    /// The same with places for sockets that come and go.
+    fn ring_with(
+        sockets: usize,
+        passing: usize,
+        shape: ManyShape,
+    ) -> Option<(ManyRing, Vec<UnixStream>, Vec<UnixStream>)> {
         if let Err(e) = crate::uring::try_recv_multishot(false) {
             skip!("a multishot receive: {e}");
             return None;
@@ -343,7 +353,7 @@ mod tests {
         let mut message = Region::new(3000, false).unwrap();
         message.fill(7);
         let fds: Vec<BorrowedFd> = here.iter().map(UnixStream::as_fd).collect();
-        let mut ring = ManyRing::new(&fds, 0, message, shape).unwrap();
+        let mut ring = ManyRing::new(&fds, passing, message, shape).unwrap();
         ring.activate().unwrap();
         Some((ring, here, there))
     }
@@ -430,5 +440,90 @@ mod tests {
         let gather = Duration::from_millis(2);
         ring.enter(&Wait { want: 2, limit: None, gather }).unwrap();
         assert!(matches!(ring.event(), Some(ManyEvent::Received { socket: 0, .. })));
+    }
+
+    /// The next event of a ring, waited for.
+    fn next(ring: &mut ManyRing) -> String {
+        loop {
+            ring.enter(&Wait { want: 1, ..Wait::default() }).unwrap();
+            match ring.event() {
+                Some(ManyEvent::Received { socket, bytes }) => {
+                    return format!("{socket} received {}", bytes.len());
+                }
+                Some(ManyEvent::Failed { socket, error }) => {
+                    return format!("{socket} failed: {:?}", error.raw_os_error());
+                }
+                Some(event) => return format!("{event:?}"),
+                None => {}
+            }
+        }
+    }
+
+    fn blocking() -> std::os::fd::OwnedFd {
+        tcp::unconnected(LOCALHOST, false, &FlowOptions::default()).unwrap()
+    }
+
+    const LOCALHOST: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn connections_come_and_go_at_the_same_place() {
+        let Some((mut server, _kept, _peers)) = ring_with(1, 2, SHAPE) else { return };
+        let Some((mut client, _kept_too, _others)) = ring_with(1, 1, SHAPE) else { return };
+        let listener = std::net::TcpListener::bind((LOCALHOST, 0)).unwrap();
+        let peer = listener.local_addr().unwrap();
+        server.accept(listener.as_fd()).unwrap();
+        for place in [1, 2, 1] {
+            let socket = blocking();
+            client.connect(1, socket.as_fd(), &peer, 0..100).unwrap();
+            let taken = client.connect(1, socket.as_fd(), &peer, 0..100).unwrap_err();
+            assert_eq!(taken.raw_os_error(), Some(libc::EINVAL), "the place is taken");
+            client.submit().unwrap();
+            server.enter(&Wait { want: 1, ..Wait::default() }).unwrap();
+            let Some(ManyEvent::Accepted { connection, last: false }) = server.event() else {
+                panic!("no connection")
+            };
+            server.take_in(place, connection.as_fd()).unwrap();
+            assert_eq!(next(&mut server), format!("{place} received 100"));
+            server.send(place, 0..70).unwrap();
+            assert_eq!(next(&mut server), format!("Sent {{ socket: {place}, bytes: 70 }}"));
+            assert_eq!(next(&mut client), "Sent { socket: 1, bytes: 100 }");
+            assert_eq!(next(&mut client), "1 received 70");
+            client.receive_more(1).unwrap();
+            server.send(place, 0..30).unwrap();
+            assert_eq!(next(&mut server), format!("Sent {{ socket: {place}, bytes: 30 }}"));
+            assert_eq!(next(&mut client), "1 received 30");
+            // Nothing is received any more, so the peer's end follows at once.
+            client.close(1, socket).unwrap();
+            client.submit().unwrap();
+            assert_eq!(next(&mut server), format!("Ended {{ socket: {place} }}"));
+            server.close(place, connection).unwrap();
+            server.submit().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_was_under_way_on_a_closed_socket_is_not_of_the_next() {
+        let Some((mut client, _kept, _peers)) = ring_with(1, 1, SHAPE) else { return };
+        let listener = std::net::TcpListener::bind((LOCALHOST, 0)).unwrap();
+        let peer = listener.local_addr().unwrap();
+        let socket = blocking();
+        client.connect(1, socket.as_fd(), &peer, 0..10).unwrap();
+        assert_eq!(next(&mut client), "Sent { socket: 1, bytes: 10 }");
+        // The receive is still under way; the peer gets its end all the same.
+        client.close(1, socket).unwrap();
+        client.submit().unwrap();
+        let mut accepted = listener.accept().unwrap().0;
+        let mut all = Vec::new();
+        accepted.read_to_end(&mut all).unwrap();
+        assert_eq!(all.len(), 10);
+        drop(listener);
+        let socket = blocking();
+        client.connect(1, socket.as_fd(), &peer, 0..10).unwrap();
+        assert_eq!(next(&mut client), format!("1 failed: {:?}", Some(libc::ECONNREFUSED)));
+        client.close(1, socket).unwrap();
+        client.submit().unwrap();
+        // Neither the cancelled rest of the chain nor the close is an event.
+        client.enter(&Wait { want: 0, ..Wait::default() }).unwrap();
+        assert!(client.event().is_none());
     }
 }

@@ -4,9 +4,9 @@
 use super::passing::{ACCEPT, CLOSE, CONNECT};
 use super::sockets::{Origin, Sockets, listener};
 use super::{Counts, Opened, Output, RECV, SEND, send_witness};
+use crate::connection::Connection;
 use crate::path::common;
 use crate::workload::{Account, EventLoop, Group, HalfConfig, Recorder, Service, Toucher};
-use crate::connection::Connection;
 use bytepath_record::{Fault, Role};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
@@ -160,7 +160,9 @@ impl EventLoop for Blocking {
                     self.output.sent(bytes, self.message.len());
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => self.waited("send", None, recorder)?,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.waited("send", None, recorder)?
+                }
                 Err(e) => self.fail("send", e, recorder)?,
             }
         }

@@ -31,7 +31,11 @@ impl<R: Readiness> ReadyLoop<R> {
                     service.accepted(place);
                 }
                 // Its client has given up.
-                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                    ) => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     self.unaccepted = false;
                     let on = Watched { socket: listener, place: at, input: true };

@@ -40,6 +40,7 @@ impl Origin {
         // Setting what is there already would cost each connection a call.
         options.congestion = options.congestion.filter(|name| *name != usual);
         options.at_once = job.message_size > ONE_SEGMENT;
+        options.fast_open = passing.fast_open;
         Ok(Some(Origin::Connect(peer, options)))
     }
 }
@@ -56,7 +57,14 @@ pub(in crate::path) fn listener(
     })?;
     let options = FlowOptions { at_once: true, ..passing.options.clone() };
     let at = first(lasting)?.local()?;
-    tcp::listen_beside(at, passing.backlog(), nonblocking, &options).map_err(|e| {
+    let listen = || {
+        let listener = tcp::listen_beside(at, passing.backlog(), nonblocking, &options)?;
+        if passing.fast_open {
+            tcp::accept_early(listener.as_fd(), passing.backlog())?;
+        }
+        Ok(listener)
+    };
+    listen().map_err(|e| {
         Fault::system(format!("cannot listen at {at} for connections that come and go"), &e)
     })
 }
