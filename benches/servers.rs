@@ -5,7 +5,8 @@
 //!
 //! `cargo bench --bench servers [-- CONNECTIONS ...]`; needs nsenter, taskset and root. Rounds and
 //! window by BENCH_PAIRS and BENCH_WINDOW (seconds), bytes of a request and of a response by
-//! BENCH_SIZE, paths by BENCH_PATH (with commas between).
+//! BENCH_SIZE, paths by BENCH_PATH (with commas between). BENCH_WORKLOAD=crr makes a connection for each
+//! request (`plain/crr.rs`, by epoll, whichever the path).
 
 mod common;
 #[path = "common/end.rs"]
@@ -66,7 +67,8 @@ fn compare(
     let laboratory = common::laboratory(&stop);
     let names: Vec<String> = paths.iter().map(|path| format!("{path}+{path}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let workload = format!("rr:request={size},response={size}");
+    let kind = workload();
+    let workload = format!("{kind}:request={size},response={size}");
     let stream = format!("congestion={CONGESTION},flows={connections}");
     let (cells, _) = common::cells_of(&names, &workload, &stream, "wire")?;
     let cells: Vec<&Cell> = cells.iter().filter(|cell| !cell.null).collect();
@@ -82,7 +84,7 @@ fn compare(
                 let trial = stand.run(cell, &[], &schedule, None)?;
                 trial.rate().context("the trial has no rate")?
             } else {
-                program(&stand, cell, path, [size, connections as usize], window)?
+                program(&stand, cell, (&kind, path), [size, connections as usize], window)?
             };
             rates[which].push(rate);
         }
@@ -105,6 +107,11 @@ fn compare(
     Ok(())
 }
 
+/// `rr`, or `crr`.
+fn workload() -> String {
+    std::env::var("BENCH_WORKLOAD").unwrap_or_else(|_| "rr".into())
+}
+
 fn median(rates: &[f64]) -> f64 {
     let mut sorted = rates.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -115,18 +122,23 @@ fn median(rates: &[f64]) -> f64 {
 fn program(
     stand: &OpenTestbed,
     cell: &Cell,
-    path: &str,
+    (kind, path): (&str, &str),
     [size, connections]: [usize; 2],
     window: f64,
 ) -> Result<f64> {
     let address = stand.address(Role::Receiver);
     let load = [size.to_string(), size.to_string(), connections.to_string()];
+    let each = kind == "crr";
+    let (serve, request): (&[&str], &[&str]) = match each {
+        true => (&["serve-each", CONGESTION], &["request-each", CONGESTION]),
+        false => (&["serve", path, CONGESTION], &["request", path, CONGESTION]),
+    };
     let mut server = End::command(stand, cell, Role::Receiver)?;
-    server.args(["serve", path, CONGESTION, &format!("{address}:0")]).args(&load);
+    server.args(serve).arg(format!("{address}:0")).args(&load);
     let mut server = End::start(&mut server).context("cannot start the server")?;
     let port = server.line().context("the server's port")?;
     let mut client = End::command(stand, cell, Role::Sender)?;
-    client.args(["request", path, CONGESTION, &format!("{address}:{port}")]).args(&load);
+    client.args(request).arg(format!("{address}:{port}")).args(&load);
     client.args([WARM_UP, window].map(|seconds| seconds.to_string()));
     let mut client = End::start(&mut client).context("cannot start the client")?;
     let result = client.line().context("the client's result")?;

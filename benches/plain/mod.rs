@@ -8,6 +8,7 @@
 //! listens, and after its window `BYTES SECONDS`. Then it closes the connection,
 //! and the reset is what ends the sender.
 
+pub mod crr;
 pub mod epoll;
 pub mod frames;
 pub mod msg_zerocopy;
@@ -82,6 +83,7 @@ pub fn played(arguments: &[String]) -> Option<Result<()>> {
 /// or `take DEVICE PROCESS WARM-UP WINDOW`, which prints the device once it is there. `smoltcp in|out MTU
 /// CPU CPU WARM-UP WINDOW` is both ends. `serve PROGRAM CONGESTION ADDRESS REQUEST RESPONSE CONNECTIONS` and
 /// `request` with the same and `WARM-UP WINDOW` exchange messages; the latter prints their number.
+/// `serve-each` and `request-each` do so by a connection for each, without a PROGRAM.
 fn run(arguments: &[String]) -> Result<()> {
     // SAFETY: alarm(2) takes no pointer. Nothing handles SIGALRM, so it ends
     // this process: an end whose other half died must not stay around.
@@ -144,7 +146,26 @@ fn run(arguments: &[String]) -> Result<()> {
             println!("{count} {seconds}");
             Ok(())
         }
+        ["serve-each" | "request-each", ..] => run_each(&arguments),
         other => bail!("not an end of a stream: {other:?}"),
+    }
+}
+
+/// An end of connections that come and go.
+fn run_each(arguments: &[&str]) -> Result<()> {
+    let [kind, congestion, address, request, response, connections, times @ ..] = arguments else {
+        bail!("not an end of connections: {arguments:?}")
+    };
+    let (address, load) = (address.parse()?, load([request, response, connections])?);
+    match (*kind, times) {
+        ("serve-each", []) => crr::serve(congestion, address, load),
+        ("request-each", [warm_up, window]) => {
+            let mut window = Window::new(warm_up.parse()?, window.parse()?);
+            let (count, seconds) = crr::request(congestion, address, load, &mut window)?;
+            println!("{count} {seconds}");
+            Ok(())
+        }
+        other => bail!("not an end of connections: {other:?}"),
     }
 }
 

@@ -41,8 +41,8 @@ pub struct Workload {
     pub play: [fn(Actor) -> Result<FlowEnd, Fault>; 2],
     /// The same of many connections by an event loop, if it suits one.
     pub play_loop: Option<PlayLoop>,
-    /// Whether connections come and go: a cell has `flows` at a time then, and the connections
-    /// that the ends begin with say only when it is over. It is played by a loop at every path.
+    /// Whether connections come and go: a cell has `flows` at a time then, and those that the ends
+    /// begin with carry only the witness page and the end of the trial. Every path plays it by a loop.
     pub reconnects: bool,
     /// What must agree at the end: the records of both roles, the hops of frames, all ends added up,
     /// and what was read.

@@ -29,7 +29,7 @@ pub trait EventLoop {
     -> Result<(), Fault>;
 
     /// Connects the passing connection of a place, which is free, and has so many bytes go out over it
-    /// as soon as they can. Where that fails, the service is told by [`Service::failed`].
+    /// as soon as they can. A failure is reported by [`Service::failed`], in this turn or a later one.
     fn connect(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
         let _ = (place, bytes, recorder);
         Err(no_passing())

@@ -44,21 +44,26 @@ pub fn previewed(
     Ok(cells.iter().map(preview).collect())
 }
 
-/// Kernel parameters of the network that the study or the cell sets: where an agent is in a
+/// Kernel parameters of the network that the workload, the study or the cell sets: where an agent is in a
 /// namespace of its own, or in a guest, they are to hold there. The hosts' stewards have
 /// set them where those are. Before the link is set up, which may change them.
-pub(super) fn set_sysctls(remotes: &mut Remotes, guard: &Guard, cell: &Cell) -> Result<(), Fault> {
+pub(super) fn set_sysctls(
+    remotes: &mut Remotes,
+    guard: Option<&Guard>,
+    cell: &Cell,
+) -> Result<(), Fault> {
     if remotes.properties.link_is_given {
         return Ok(());
     }
     for role in Role::ALL {
-        let of_network = sysctls(guard, cell, role).filter(|(name, _)| name.is_of_namespace());
         let host = &remotes.agents.hosts.hosts[role as usize];
         let mut values = match host.attachment() {
             Attachment::Made(..) | Attachment::Beside { .. } => of_workload(cell, role)?,
             // It may be this machine's own network.
             Attachment::Given { .. } => Vec::new(),
         };
+        let of_study = guard.into_iter().flat_map(|guard| sysctls(guard, cell, role));
+        let of_network = of_study.filter(|(name, _)| name.is_of_namespace());
         values.extend(of_network.map(|(name, value)| (name.clone(), value.clone())));
         if !values.is_empty() {
             remotes.agents.call(role, SetSysctls { values })?;

@@ -86,17 +86,15 @@ impl<'a> TrialRunner<'_, 'a> {
     }
 }
 
-/// Raises a deployment with the link of a cell, and with the kernel parameters of the study in
-/// its namespaces if a guard keeps some. Returns what was optional and not available.
+/// Raises a deployment with the link of a cell, and with the kernel parameters of its workload in
+/// its namespaces, and those of the study if a guard keeps some. Returns what was optional and not available.
 pub(super) fn deploy<'a>(
     laboratory: &Laboratory<'a>,
     guard: Option<&Guard>,
     cell: &Cell,
 ) -> Result<(Remotes<'a>, Vec<String>), Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
-    if let Some(guard) = guard {
-        set_sysctls(&mut remotes, guard, cell)?;
-    }
+    set_sysctls(&mut remotes, guard, cell)?;
     let notes = remotes.set_up_link(cell)?;
     Ok((remotes, notes))
 }

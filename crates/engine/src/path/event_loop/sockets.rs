@@ -83,7 +83,7 @@ pub(in crate::path) struct Sockets {
     passing: Box<[Option<OwnedFd>]>,
     /// Places that are free, where connections are accepted.
     free: Vec<u32>,
-    /// Connections that have failed, by place, of which the service does not know yet.
+    /// Connections that have failed, by place, and are still to be reported to the service.
     failed: Vec<(u32, io::Error)>,
     open: usize,
     /// Most that were open at a time.
@@ -177,7 +177,7 @@ impl Sockets {
         Some(socket)
     }
 
-    /// A call of a connection has failed: the fault of one that lasts; of others the service is told.
+    /// A call of a connection has failed: the fault of one that lasts; others are reported to the service.
     pub(in crate::path) fn fail(
         &mut self,
         place: usize,
