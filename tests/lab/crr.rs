@@ -73,7 +73,7 @@ fn connections_come_and_go_by_every_loop_and_by_threads() {
         assert_eq!(of(trial, "tcp-stack.TW", Role::Receiver), 0.0, "{}", trial.cell);
     }
     let stdout = String::from_utf8_lossy(&output.stdout);
-    assert!(stdout.contains("crr: request=64, response=300"), "{stdout}");
+    assert!(stdout.contains("crr: fastopen=off, request=64, response=300"), "{stdout}");
 }
 
 /// The first connections ask for the cookie, all others use it.

@@ -46,8 +46,11 @@ pub struct Workload {
     pub reconnects: bool,
     /// What must agree at the end: the records of both roles, the hops of frames, all ends added up,
     /// and what was read.
-    pub settle: fn([&RoleRecord; 2], Option<&Hops>, &[Reading]) -> Result<(), Fault>,
+    pub settle: Settle,
 }
+
+/// Whether the records of both roles, the hops and the readings of a trial agree.
+pub(super) type Settle = fn([&RoleRecord; 2], Option<&Hops>, &[Reading]) -> Result<(), Fault>;
 
 impl Workload {
     /// Connections that last from the beginning of a trial to its end: the flows, or one for each

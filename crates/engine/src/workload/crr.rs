@@ -384,7 +384,7 @@ impl Server {
     fn over(&mut self, place: usize) {
         self.open -= 1;
         let came = self.came[place - self.plan.lasting];
-        self.cut += u64::from(came == 0 || came % self.plan.request != 0);
+        self.cut += u64::from(came == 0 || !came.is_multiple_of(self.plan.request));
     }
 }
 

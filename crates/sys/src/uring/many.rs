@@ -306,14 +306,12 @@ impl ManyRing {
 }
 
 fn accepted<'a>(completion: &Completion) -> ManyEvent<'a> {
-    match completion.bytes() {
-        // SAFETY: the kernel has opened this descriptor for the one who takes the completion.
-        Ok(fd) => ManyEvent::Accepted {
-            connection: unsafe { OwnedFd::from_raw_fd(fd as i32) },
-            last: !completion.more(),
-        },
-        Err(error) => ManyEvent::NotAccepted { error },
+    if let Err(error) = completion.bytes() {
+        return ManyEvent::NotAccepted { error };
     }
+    // SAFETY: the kernel has opened this descriptor for the one who takes the completion.
+    let connection = unsafe { OwnedFd::from_raw_fd(completion.result) };
+    ManyEvent::Accepted { connection, last: !completion.more() }
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
             continue;
         }
         let cell = cell(name, given);
-        let (clients, servers) = lasting(cell.threads(Role::Sender));
+        let [clients, servers] = lasting(cell.threads(Role::Sender));
         let (gate, progress) = (Arc::new(Gate::default()), Arc::new(Progress::default()));
         let one_each = |all: Vec<Arc<dyn Connection>>| match *name {
             // Of threads that share a listening socket.
@@ -89,7 +89,7 @@ fn refusals_are_counted_and_no_storm() {
         }
         let mut cell = cell(name, &[]);
         Arc::get_mut(&mut cell).unwrap().stream.flows = 1;
-        let (mut clients, servers) = lasting(1);
+        let [mut clients, servers] = lasting(1);
         let gate = Arc::new(Gate::default());
         let recorder = Recorder::new(false, gate.clone(), Arc::default(), Detail::ALL);
         let connections = vec![clients.remove(0)];
@@ -204,7 +204,7 @@ fn cell(name: &str, given: &[(&str, &str)]) -> Arc<Cell> {
 }
 
 /// Both ends of so many connections by which a trial is ended; nothing listens after them.
-fn lasting(count: u32) -> (Vec<Arc<dyn Connection>>, Vec<Arc<dyn Connection>>) {
+fn lasting(count: u32) -> [Vec<Arc<dyn Connection>>; 2] {
     let at = (Ipv4Addr::LOCALHOST, 0).into();
     let listener = tcp::listen_at(at, count, &FlowOptions::default()).unwrap();
     let peer = listener.local_addr().unwrap();
@@ -214,7 +214,8 @@ fn lasting(count: u32) -> (Vec<Arc<dyn Connection>>, Vec<Arc<dyn Connection>>) {
         let flow = |socket| Arc::new(Flow::tcp(socket, index)) as Arc<dyn Connection>;
         (flow(client), flow(server))
     };
-    (0..count).map(pair).unzip()
+    let (clients, servers) = (0..count).map(pair).unzip();
+    [clients, servers]
 }
 
 type Started = (Arc<Cell>, Role, Vec<Arc<dyn Connection>>, Arc<Group>, Recorder);
