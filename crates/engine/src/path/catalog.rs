@@ -196,7 +196,8 @@ mod tests {
         udp.workload.name = "rr".into();
         udp.stream.protocol = Protocol::Udp;
         let rr = workload::of(&udp).unwrap();
-        let packets = workload::CATALOG[2];
+        let named = |name: &str| workload::CATALOG.iter().find(|workload| workload.name == name);
+        let packets = named("packets").unwrap();
         let of = |workload: &Workload, cell: &Cell, role, halves: [&DataPath; 2]| {
             transport(workload, cell, role, halves).map(|transport| transport.name)
         };
