@@ -443,7 +443,9 @@ mod tests {
     /// The next event of a ring, waited for.
     fn next(ring: &mut ManyRing) -> String {
         loop {
-            ring.enter(&Wait { want: 1, ..Wait::default() }).unwrap();
+            if !ring.pending() {
+                ring.enter(&Wait { want: 1, ..Wait::default() }).unwrap();
+            }
             match ring.event() {
                 Some(ManyEvent::Received { socket, bytes }) => {
                     return format!("{socket} received {}", bytes.len());
