@@ -154,7 +154,7 @@ pub struct Wire<'a> {
     pub own: IpAddr,
     /// Address of the other end.
     pub peer: IpAddr,
-    /// Port of this end where it is known. Without it, everything that the peer
+    /// Port that the receiver listens on, where it is known. Without it, everything that the peer
     /// sends to this address by TCP is taken for the flows.
     pub port: Option<u16>,
     /// How many flows there are.

@@ -61,8 +61,8 @@ pub(super) fn own_queues(
     let count = number_of(options);
     // One queue is left for everything else.
     let has = if count > 1 { wire.queues.max(count + 1) } else { wire.queues };
-    let first = first(options, count, has);
-    if first == 0 || first + count > has {
+    let (first, asked) = (first(options, count, has), options.number("queue").is_some());
+    if first + count > has || has == count || (first == 0 && !asked) {
         let queues = match count {
             1 => format!("queue {first}"),
             _ => format!("queues {first} to {}", first + count - 1),
@@ -70,7 +70,7 @@ pub(super) fn own_queues(
         let text =
             format!("{queues} of the {has} of {} cannot be dedicated to {path}", wire.device);
         return Err(Fault::usage(text).remedy(format!(
-            "choose a queue from 1 on (the others carry everything else), or give the device more: \
+            "choose a queue that the device has beside one for everything else, or give it more: \
              ethtool -L {} combined N",
             wire.device
         )));
@@ -119,7 +119,8 @@ pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
     let all = FlowRule {
         source: Some(wire.peer),
         destination: Some(wire.own),
-        destination_port: wire.port,
+        source_port: wire.port.filter(|_| wire.connects),
+        destination_port: wire.port.filter(|_| !wire.connects),
         ipv6: wire.own.is_ipv6(),
         queue: first,
         ..FlowRule::default()
@@ -128,7 +129,7 @@ pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
         let port = SPREAD + flow as u16;
         let (source_port, destination_port) = match wire.connects {
             false => (Some(port), all.destination_port),
-            true => (None, Some(port)),
+            true => (all.source_port, Some(port)),
         };
         FlowRule { source_port, destination_port, queue: first + flow % count, ..all.clone() }
     };
@@ -136,12 +137,29 @@ pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
         1 => vec![all.clone()],
         _ => (0..wire.flows).map(of_flow).collect(),
     };
-    let table = [
-        Setting::Spread { device: device.clone(), queues: first },
-        Setting::Feature { device: device.clone(), feature, on: true },
-    ];
+    let spread = match first {
+        0 => Setting::Spread {
+            device: device.clone(),
+            queues: wire.queues.max(count + 1) - count,
+            start: count,
+        },
+        _ => Setting::Spread { device: device.clone(), queues: first, start: 0 },
+    };
+    let table = [spread, Setting::Feature { device: device.clone(), feature, on: true }];
     let rules = rules.into_iter().map(|rule| Setting::Flow { device: device.clone(), rule });
     table.into_iter().chain(rules).map(Setting::checked).collect()
+}
+
+/// What to expect where flows have the first receive queue of a NIC to themselves: what a NIC has no
+/// hash of, such as ARP, does not go by the table, and comes by that queue on many.
+pub fn warn_of_first_queue<'s>(settings: impl IntoIterator<Item = &'s Setting>) -> Option<String> {
+    settings.into_iter().find_map(|setting| match setting {
+        Setting::Flow { device, rule } if rule.queue == 0 => Some(format!(
+            "receive queue 0 of {device} belongs to the flows: what the NIC does not spread (ARP, \
+             other protocols than IP) may come by it, and is lost if it is put into their memory"
+        )),
+        _ => None,
+    })
 }
 
 /// The ports that flows connect from, in their order, where they are spread over several
@@ -149,6 +167,10 @@ pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
 pub fn spread_ports(flows: u32) -> Ports {
     Ports { low: SPREAD, high: SPREAD + flows.saturating_sub(1) as u16 }
 }
+
+/// The ports that a receiver listens on if a rule steers what goes there: always the same if it
+/// is free, so that trials are set alike.
+pub const STEERED_PORTS: Ports = Ports { low: SPREAD - 100, high: SPREAD - 1 };
 
 /// The first of them: below those that kernels give to others (`ip_local_port_range`).
 const SPREAD: u16 = 21_000;

@@ -75,13 +75,13 @@ impl Nics {
     }
 
     /// What has to be set for a cell, in this order. The fault is why its paths can
-    /// never run over these NICs. The listening port is not known before the ends are
-    /// opened; no other flows are on the link that could be taken for ours.
+    /// never run over these NICs. `port` is what the receiver listens on, once it does.
     pub(super) fn wanted(
         &self,
         paths: &[&'static DataPath],
         cell: &Cell,
         common: &Common,
+        port: Option<u16>,
     ) -> Result<Vec<WantedSetting>, Fault> {
         let mut all = cell.settings.clone();
         for role in Role::ALL {
@@ -105,7 +105,7 @@ impl Nics {
                 queues: nic.queues,
                 own: address,
                 peer: self.addresses[role.peer() as usize],
-                port: None,
+                port,
                 flows: cell.stream.flows,
                 connects: role == Role::Sender,
             };
@@ -131,7 +131,7 @@ impl Nics {
         let mut cell = cell.clone();
         // The cell requests that for itself.
         cell.link.hds = None;
-        let wanted = self.wanted(paths, &cell, &Common::default()).unwrap_or_default();
+        let wanted = self.wanted(paths, &cell, &Common::default(), None).unwrap_or_default();
         Role::ALL.map(|role| {
             let here = wanted.iter().filter(|wanted| wanted.host == Some(role));
             let here: Vec<Setting> = here.map(|wanted| wanted.setting.clone()).collect();
@@ -330,4 +330,55 @@ pub(super) fn receive_on(device: DeviceName, cpu: u32) -> Result<Setting, Fault>
 pub(super) fn no_polling_thread(cpu: u32) -> Fault {
     let text = format!("softirq={cpu}: polling threads of a device of yours are not placed");
     Fault::unsupported(text).remedy("leave out threaded-napi: its interrupts are moved to that CPU")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{FlowRule, Half, Options};
+    use bytepath_spec::resolve;
+    use std::net::SocketAddr;
+
+    /// A receiver's NIC of eight queues.
+    fn nics() -> Nics {
+        let nic = Nic {
+            device: "eth1".into(),
+            driver: "bnxt_en".into(),
+            queues: 8,
+            interrupts: Vec::new(),
+        };
+        Nics {
+            devices: [Some("eth0".into()), Some("eth1".into())],
+            nics: [None, Some(nic)],
+            addresses: [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()],
+            given: true,
+            sets_link: true,
+        }
+    }
+
+    fn rules(port: Option<u16>) -> Vec<FlowRule> {
+        let zcrx = path::find(path::CATALOG, "zcrx").unwrap().half(Role::Receiver).unwrap();
+        let options = resolve("path zcrx", zcrx.options, &[]).unwrap();
+        let half = |path: &str, options| Half { path: path.into(), options };
+        let cell = Cell::new("a", half("uring-zc", Options::default()), half("zcrx", options));
+        let wanted = nics().wanted(path::CATALOG, &cell, &Common::default(), port).unwrap();
+        let rules = wanted.into_iter().filter_map(|wanted| match wanted.setting {
+            Setting::Flow { rule, .. } => Some(rule),
+            _ => None,
+        });
+        rules.collect()
+    }
+
+    #[test]
+    fn a_rule_takes_what_goes_to_the_receivers_port_and_no_ssh_connection() {
+        let end = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let [from, ours, ssh] = ["10.0.0.1:21000", "10.0.0.2:20900", "10.0.0.2:22"].map(end);
+        let [rule] = rules(Some(20_900)).try_into().unwrap();
+        assert_eq!(
+            (rule.queue, rule.selects(from, ours), rule.selects(from, ssh)),
+            (7, true, false)
+        );
+        let [early] = rules(None).try_into().unwrap();
+        assert!(early.selects(from, ssh), "before the port is known");
+    }
 }

@@ -279,7 +279,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
                 }
             }
             Means::Looks => match self.hosts(cell) {
-                Some(Ok(hosts)) => hosts.nics.wanted(laboratory.paths, cell, &guard.common),
+                Some(Ok(hosts)) => hosts.nics.wanted(laboratory.paths, cell, &guard.common, None),
                 _ => Ok(Vec::new()),
             },
         };
@@ -287,11 +287,13 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         looked_at.err().map(obstacle_of).transpose()
     }
 
-    /// An ssh connection to a host that the rules for a cell's own queues would take along: what
-    /// arrives there goes where no socket can read it.
+    /// An ssh connection to a host that a rule would take along: what arrives there goes where no
+    /// socket can read it. Rules of paths name the port that the receiver listens on, and no
+    /// connection has that; which of several ports it is makes no difference.
     fn steered_connection(&self, cell: &Cell) -> Option<Obstacle> {
         let Some(Ok(HostSurvey { facts, nics, .. })) = self.hosts(cell) else { return None };
-        let wanted = nics.wanted(self.laboratory.paths, cell, &Common::default()).ok()?;
+        let port = Some(path::STEERED_PORTS.low);
+        let wanted = nics.wanted(self.laboratory.paths, cell, &Common::default(), port).ok()?;
         wanted.iter().find_map(|wanted| {
             let Setting::Flow { device, rule } = &wanted.setting else { return None };
             let connection = facts.get(wanted.host? as usize)?.setting(SSH_CONNECTION)?;
@@ -354,7 +356,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
     /// them is set and restored once, because only the driver knows.
     fn preparation_obstacle(&mut self, guard: &mut Guard, cell: &Cell) -> Outcome {
         let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { return Ok(None) };
-        let wanted = match nics.wanted(self.laboratory.paths, cell, &guard.common) {
+        let wanted = match nics.wanted(self.laboratory.paths, cell, &guard.common, None) {
             Ok(wanted) if wanted.is_empty() => return Ok(None),
             Ok(wanted) => wanted,
             Err(fault) => return obstacle_of(fault).map(Some),
@@ -409,8 +411,8 @@ fn opens_in_driver(laboratory: &Laboratory, cell: &Cell) -> Result<bool, Fault> 
 /// Sets up the link of a cell and prepares its NICs, and connects over it if requested.
 fn attempt(laboratory: &Laboratory, guard: &mut Guard, cell: &Cell, connects: bool) -> Outcome {
     let attempt = deploy(laboratory, None, cell).and_then(|(mut remotes, _)| {
-        preparation::prepare(laboratory, guard, &mut remotes, cell)?;
-        if connects { connect(&mut remotes, cell) } else { Ok(()) }
+        let (_, listening) = preparation::prepare(laboratory, guard, &mut remotes, cell)?;
+        if connects { connect(&mut remotes, cell, listening) } else { Ok(()) }
     });
     guard.undo_prepared()?;
     attempt.err().map(obstacle_of).transpose()

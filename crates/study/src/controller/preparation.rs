@@ -11,6 +11,7 @@ use super::nics::{Common, Nics};
 use super::plan::Laboratory;
 use super::remote::Remotes;
 use super::stewards::Stewards;
+use super::stream::{Listening, listen};
 use bytepath_engine::path::{self, Wire};
 use bytepath_host as host;
 use bytepath_host::testbed::Site;
@@ -39,7 +40,7 @@ pub fn previewed(
     let mut requested = cells.iter().map(|cell| nics.requested(paths, cell));
     let common = requested.find(|common| *common != Common::default()).unwrap_or_default();
     let mut stewards = Stewards::at(*testbed, &Site::of(program))?;
-    let preview = |cell| stewards.preview(&nics.wanted(paths, cell, &common)?);
+    let preview = |cell| stewards.preview(&nics.wanted(paths, cell, &common, None)?);
     Ok(cells.iter().map(preview).collect())
 }
 
@@ -78,24 +79,36 @@ pub(super) fn sysctls<'a>(
     })
 }
 
-/// Prepares the nics of a deployment whose link is up. The caller has the guard restore
-/// them once it is down: a queue cannot be returned while an agent holds it.
+/// Prepares the nics of a deployment whose link is up, and has the receiver listen: rules that
+/// steer flows come last, with the port of these. The caller has the guard restore all of it once
+/// the link is down: a queue cannot be returned while an agent holds it.
 pub(super) fn prepare(
     laboratory: &Laboratory,
     guard: &mut Guard,
     remotes: &mut Remotes,
     cell: &Cell,
-) -> Result<Vec<SettingRecord>, Fault> {
-    let wanted = Nics::of(remotes)?.wanted(laboratory.paths, cell, &guard.common)?;
-    remotes.connect_from = connect_from(&wanted, cell);
-    let records = match remotes.properties.nics_are_new {
-        true => remotes.prepare(&wanted)?,
-        false => guard.prepare(&wanted)?,
-    };
+) -> Result<(Vec<SettingRecord>, Listening), Fault> {
+    let (nics, common) = (Nics::of(remotes)?, guard.common);
+    let wanted = |port| nics.wanted(laboratory.paths, cell, &common, port);
+    let is_rule = |wanted: &WantedSetting| matches!(wanted.setting, Setting::Flow { .. });
+    let (rules, others): (Vec<_>, Vec<_>) = wanted(None)?.into_iter().partition(is_rule);
+    remotes.connect_from = connect_from(&rules, cell);
+    remotes.listen_on = (!rules.is_empty()).then_some(path::STEERED_PORTS);
+    let mut set =
+        |remotes: &mut Remotes, wanted: &[WantedSetting]| match remotes.properties.nics_are_new {
+            true => remotes.prepare(wanted),
+            false => guard.prepare(wanted),
+        };
+    let mut records = set(remotes, &others)?;
     if !records.is_empty() || !remotes.properties.link_is_given {
         remotes.await_carriers()?;
     }
-    Ok(records)
+    let listening = listen(remotes, cell)?;
+    if !rules.is_empty() {
+        let rules = wanted(Some(listening.peer.port()))?.into_iter().filter(is_rule);
+        records.extend(set(remotes, &rules.collect::<Vec<_>>())?);
+    }
+    Ok((records, listening))
 }
 
 /// The ports that flows have to connect from, if settings distinguish them by these.

@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn refuses_unusable_queues() {
-        for (queue, queues) in [(None, 1), (None, 0), (Some(0), 8), (Some(8), 8)] {
+        for (queue, queues) in [(None, 1), (None, 0), (Some(0), 1), (Some(0), 0), (Some(8), 8)] {
             let fault = typed(queue, &wire("gve", queues)).unwrap_err();
             assert!(fault.remedy.unwrap().contains("ethtool -L eth1"), "{queue:?} of {queues}");
         }
