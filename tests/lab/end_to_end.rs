@@ -183,6 +183,42 @@ fn without_root_the_same_paths_run() {
     }
 }
 
+/// As a plain user and as root of a user namespace, both in which nothing of the host can be set: the
+/// study runs with what holds in its own namespaces, and names the rest.
+#[test]
+fn without_root_optional_settings_are_made_where_they_can_be_and_named_elsewhere() {
+    let _shared = shared();
+    if !rustix::process::geteuid().is_root() {
+        skip!("already unprivileged");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    std::os::unix::fs::chown(home, Some(65534), Some(65534)).unwrap();
+    let program = home.join("bytepath");
+    std::fs::copy(env!("CARGO_BIN_EXE_bytepath"), &program).unwrap();
+    for before in [&[][..], &["unshare", "-rn"]] {
+        let out = home.join(format!("study{}", before.len()));
+        let words: Vec<&std::ffi::OsStr> = before.iter().map(std::ffi::OsStr::new).collect();
+        let words = [&words[..], &[program.as_os_str()]].concat();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).args(["run", "--settings", "battle-of-zcs", "--path", "socket"]);
+        command.args(SHORT).arg("--study").arg(&out);
+        command.uid(65534).gid(65534).current_dir(home).env("HOME", home);
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        // A busy machine (8) is not the matter here.
+        assert!(matches!(output.status.code(), Some(0 | 8)), "{before:?}: {stderr}");
+        assert!(stderr.contains("not set: sysctl vm.max_map_count=524240"), "{stderr}");
+        let study = load(&out).unwrap();
+        let own = "net.ipv4.tcp_rmem was set in the testbed's namespace, not on the host";
+        for trial in &study.trials {
+            let named = trial.warnings.iter().filter(|warning| warning.contains(own)).count();
+            assert_eq!(named, 2, "of both ends: {:?}", trial.warnings);
+        }
+    }
+}
+
 /// `-o` is the report of `run`, as of every command.
 #[test]
 fn a_study_leaves_its_report_in_a_file() {

@@ -199,6 +199,10 @@ calls! {
     /// were set on the host.
     SetSysctls { values: Vec<(SysctlName, String)> } -> ();
 
+    /// Sets those that the namespace has of its own and the agent may set there. The reply names the
+    /// ones that hold now.
+    TrySysctls { values: Vec<(SysctlName, String)> } -> Vec<SysctlName>;
+
     /// Facts of the host; nothing is tried.
     ReadFacts {} -> Box<Facts>;
 

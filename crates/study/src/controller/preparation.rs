@@ -15,7 +15,7 @@ use super::stream::{Listening, listen};
 use bytepath_engine::path::{self, Wire};
 use bytepath_host as host;
 use bytepath_host::testbed::Site;
-use bytepath_record::wire::{Nic, SetSysctls};
+use bytepath_record::wire::{Nic, SetSysctls, TrySysctls};
 use bytepath_record::{
     Cell, Fault, Ports, Role, Setting, SettingRecord, SysctlName, WantedSetting,
 };
@@ -46,10 +46,17 @@ pub fn previewed(
 
 /// Kernel parameters of the network that the study or the cell sets: where an agent is in a
 /// namespace of its own, or in a guest, they are to hold there. The hosts' stewards have
-/// set them where those are. Before the link is set up, which may change them.
-pub(super) fn set_sysctls(remotes: &mut Remotes, guard: &Guard, cell: &Cell) -> Result<(), Fault> {
+/// set them where those are. Optional ones that a host's steward may not set are tried there, as a
+/// plain user is root in namespaces of its own; the notes name those. Before the link is set up,
+/// which may change them.
+pub(super) fn set_sysctls(
+    remotes: &mut Remotes,
+    guard: &Guard,
+    cell: &Cell,
+) -> Result<Vec<String>, Fault> {
+    let mut notes = Vec::new();
     if remotes.properties.link_is_given {
-        return Ok(());
+        return Ok(notes);
     }
     for role in Role::ALL {
         let of_network = sysctls(guard, cell, role).filter(|(name, _)| name.is_of_namespace());
@@ -58,8 +65,20 @@ pub(super) fn set_sysctls(remotes: &mut Remotes, guard: &Guard, cell: &Cell) -> 
         if !values.is_empty() {
             remotes.agents.call(role, SetSysctls { values })?;
         }
+        let skipped = guard.records.iter().filter(|record| record.skipped.is_some());
+        let values: Vec<_> = skipped
+            .filter_map(|record| sysctl(&record.setting, record.host, role))
+            .filter(|(name, _)| name.is_of_namespace())
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        if !values.is_empty() {
+            let set = remotes.agents.call(role, TrySysctls { values })?;
+            notes.extend(set.iter().map(|name| {
+                format!("{role}: {name} was set in the testbed's namespace, not on the host")
+            }));
+        }
     }
-    Ok(())
+    Ok(notes)
 }
 
 /// Kernel parameters that the study and a cell set on a role's host.
@@ -71,12 +90,17 @@ pub(super) fn sysctls<'a>(
     let of_study = guard.records.iter().filter(|record| record.skipped.is_none());
     let of_study = of_study.map(|record| (&record.setting, record.host));
     let of_cell = cell.settings.iter().map(|wanted| (&wanted.setting, wanted.host));
-    of_study.chain(of_cell).filter_map(move |(setting, host)| match setting {
+    of_study.chain(of_cell).filter_map(move |(setting, host)| sysctl(setting, host, role))
+}
+
+/// Name and value of a setting, if it is a kernel parameter of a role's host.
+fn sysctl(setting: &Setting, host: Option<Role>, role: Role) -> Option<(&SysctlName, &String)> {
+    match setting {
         Setting::Sysctl { name, value } if host.is_none_or(|host| host == role) => {
             Some((name, value))
         }
         _ => None,
-    })
+    }
 }
 
 /// Prepares the nics of a deployment whose link is up, and has the receiver listen: rules that

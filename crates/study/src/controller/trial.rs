@@ -97,10 +97,11 @@ pub(super) fn deploy<'a>(
     cell: &Cell,
 ) -> Result<(Remotes<'a>, Vec<String>), Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
-    if let Some(guard) = guard {
-        set_sysctls(&mut remotes, guard, cell)?;
-    }
-    let notes = remotes.set_up_link(cell)?;
+    let mut notes = match guard {
+        Some(guard) => set_sysctls(&mut remotes, guard, cell)?,
+        None => Vec::new(),
+    };
+    notes.extend(remotes.set_up_link(cell)?);
     Ok((remotes, notes))
 }
 
