@@ -9,6 +9,7 @@ use bytepath_record::{
     Channels, DeviceName, Fault, FlowRule, HW_GRO, OptionKind, OptionSpec, Options, Ports, Rings,
     Setting, Split, Support, WantedSetting, Word,
 };
+use bytepath_sys::memory::HUGE_PAGE;
 
 /// How many receive queues flows are spread over: flow i comes by the queue i modulo their number.
 pub(super) const QUEUES: OptionSpec = OptionSpec::new("queues", OptionKind::Count(1, 64), "1")
@@ -160,6 +161,19 @@ pub fn warn_of_first_queue<'s>(settings: impl IntoIterator<Item = &'s Setting>) 
         )),
         _ => None,
     })
+}
+
+/// What to type so that there are huge pages for so many bytes, on the NUMA node of a NIC if it has
+/// one.
+pub(super) fn reserve(bytes: usize, node: Option<u32>) -> String {
+    let pages = bytes.div_ceil(HUGE_PAGE);
+    match node {
+        Some(node) => format!(
+            "reserve {pages} huge pages on node {node}, that of the NIC: --set 'hugepages 2M \
+             node={node} {pages}'"
+        ),
+        None => format!("reserve {pages} huge pages: sysctl vm.nr_hugepages={pages}"),
+    }
 }
 
 /// The ports that flows connect from, in their order, where they are spread over several

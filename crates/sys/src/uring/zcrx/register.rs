@@ -91,8 +91,8 @@ fn query<T: Default>(question: u32) -> io::Result<T> {
 pub enum AreaMemory {
     /// Ordinary pages, with the advice for transparent huge ones.
     Normal(usize),
-    /// Huge pages that were reserved; rounded up to whole ones.
-    Huge(usize),
+    /// Huge pages that were reserved, on this NUMA node; rounded up to whole ones.
+    Huge(usize, Option<u32>),
     /// A whole dmabuf that the CPU can look at. The kernel cannot copy into it.
     Dmabuf(Box<dyn dmabuf::Memory>),
 }
@@ -140,7 +140,7 @@ impl Area {
     fn new(memory: AreaMemory) -> io::Result<Self> {
         Ok(match memory {
             AreaMemory::Normal(len) => Area::Memory(Region::new(len, len >= HUGE_PAGE)?),
-            AreaMemory::Huge(len) => Area::Memory(Region::on_huge_pages(len)?),
+            AreaMemory::Huge(len, node) => Area::Memory(Region::on_huge_pages(len, node)?),
             AreaMemory::Dmabuf(memory) => Area::Dmabuf(memory),
         })
     }
