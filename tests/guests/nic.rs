@@ -25,7 +25,7 @@ const CARDS: [[&str; 4]; 4] = [
         "rx_queue_resets rx_asked_to_reorder",
         "tcp-data-split=on",
     ],
-    ["mlx5_core", "zcnic.flap=400", "link_flaps", "rx-gro-hw=on"],
+    ["mlx5_core", "zcnic.flap=400", "link_flaps", "tcp-data-split=on"],
     ["gve", "zcnic.starve=300 zcnic.ring=2048", "rx_asked_to_starve", "tcp-data-split=on"],
 ];
 

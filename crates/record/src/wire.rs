@@ -436,8 +436,6 @@ impl<T: Into<String>> From<T> for MeterRequest {
 pub struct Nic {
     /// Name of the device.
     pub device: String,
-    /// Its driver, as the kernel names it.
-    pub driver: String,
     /// Receive queues in use.
     pub queues: u32,
     /// Numbers of the interrupts of its queues, as `/proc/interrupts` lists them; empty

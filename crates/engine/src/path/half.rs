@@ -146,8 +146,6 @@ impl<Open: Copy> HalfPath<Open> {
 pub struct Wire<'a> {
     /// Name of the device.
     pub device: &'a str,
-    /// Its driver, as the kernel names it: `mlx5_core`, `gve`, `bnxt_en`, `fbnic`.
-    pub driver: &'a str,
     /// Receive queues in use.
     pub queues: u32,
     /// Address of this end.

@@ -6,8 +6,8 @@
 use super::Wire;
 use crate::workload::HalfConfig;
 use bytepath_record::{
-    Channels, DeviceName, Fault, FlowRule, HW_GRO, OptionKind, OptionSpec, Options, Ports, Rings,
-    Setting, Split, Support, WantedSetting, Word,
+    Channels, DeviceName, Fault, FlowRule, OptionKind, OptionSpec, Options, Ports, Rings, Setting,
+    Split, Support, WantedSetting, Word,
 };
 use bytepath_sys::memory::HUGE_PAGE;
 
@@ -88,11 +88,8 @@ pub fn header_split(wire: &Wire) -> Result<Vec<Setting>, Fault> {
     let device = DeviceName::new(wire.device)?;
     let split = Rings { tcp_data_split: Some(Split::On), ..Rings::default() };
     let any_size = Rings { hds_thresh: Some(0), ..Rings::default() };
-    let merging = splits_by_merging(wire.driver).then(|| Word::new(HW_GRO)).transpose()?;
-    let merging =
-        merging.map(|feature| Setting::Feature { device: device.clone(), feature, on: true });
     let rings = [split, any_size].map(|rings| Setting::Rings { device: device.clone(), rings });
-    merging.into_iter().chain(rings).map(Setting::checked).collect()
+    rings.into_iter().map(Setting::checked).collect()
 }
 
 /// A setting of a NIC as it is wanted: a driver without a threshold of header split (mlx5, gve)
@@ -103,11 +100,6 @@ pub fn wanted(setting: Setting) -> WantedSetting {
     };
     let optional = matches!(&setting, Setting::Rings { rings, .. } if is_threshold(rings));
     WantedSetting { optional, ..WantedSetting::from(setting) }
-}
-
-/// Whether a driver splits headers only where its hardware GRO is on.
-pub fn splits_by_merging(driver: &str) -> bool {
-    driver == "mlx5_core"
 }
 
 /// What sends flows, and nothing else, to receive queues of a device: also for a path

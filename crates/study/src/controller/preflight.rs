@@ -226,20 +226,25 @@ impl<'r, 'a> Feasibility<'r, 'a> {
     }
 
     /// What the first of these cells that can run requires of the NICs its flows come by: all
-    /// others get the same.
+    /// others get the same. Asked of cells with software GRO, then of those with the NIC's, as some
+    /// NICs split headers with the latter only.
     pub(super) fn common_nic_setup(
         &mut self,
         guard: &mut Guard,
         cells: &[Cell],
     ) -> Result<Common, Fault> {
-        for cell in cells {
-            let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { continue };
-            let requested = nics.requested(self.laboratory.paths, cell);
-            if requested != Common::default() && self.obstacle(guard, cell)?.is_none() {
-                return Ok(requested);
+        let mut common = Common::default();
+        for hw_gro in [false, true] {
+            for cell in cells.iter().filter(|cell| cell.link.hw_gro == hw_gro) {
+                let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { continue };
+                let requested = nics.requested(self.laboratory.paths, cell);
+                if requested != Common::default() && self.obstacle(guard, cell)?.is_none() {
+                    common = Role::ALL.map(|at| common[at as usize].and(requested[at as usize]));
+                    break;
+                }
             }
         }
-        Ok(Common::default())
+        Ok(common)
     }
 
     /// The hosts under the kernel of a cell.

@@ -171,13 +171,12 @@ pub fn nic_settings(
     let options = resolve(&format!("path {name}"), half.options, &given)?;
     let name = device::of_address(own)
         .map_err(|e| Fault::system(format!("cannot find the device with address {own}"), &e))?;
-    let Some(Nic { driver, queues, .. }) = host::nic(&name)? else {
+    let Some(Nic { queues, .. }) = host::nic(&name)? else {
         let text = format!("{name}, which has the address {own}, is a software device");
         let fault = Fault::unsupported(text);
         return Err(fault.remedy("there is nothing to prepare; only NICs need that"));
     };
-    let wire =
-        Wire { device: &name, driver: &driver, queues, own, peer, port, flows: 1, connects: false };
+    let wire = Wire { device: &name, queues, own, peer, port, flows: 1, connects: false };
     let settings = (half.nic_settings)(&options, &wire)?;
     let wanted = settings.into_iter().map(path::wanted).collect();
     Ok(NicSettings { device: name, wanted })

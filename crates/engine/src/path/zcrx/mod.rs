@@ -104,7 +104,6 @@ mod tests {
     fn what_a_receiver_sends_is_selected_by_its_port_at_the_end_that_connected() {
         let wire = Wire {
             device: "eth2",
-            driver: "bnxt_en",
             queues: 8,
             own: [10, 0, 0, 1].into(),
             peer: [10, 0, 0, 2].into(),
@@ -120,7 +119,6 @@ mod tests {
     fn settings_of(set: &[(&str, &str)], queues: u32) -> Result<Vec<Setting>, Fault> {
         let wire = Wire {
             device: "eth2",
-            driver: "bnxt_en",
             queues,
             own: [10, 0, 0, 2].into(),
             peer: [10, 0, 0, 1].into(),
