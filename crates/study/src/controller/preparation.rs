@@ -117,7 +117,10 @@ pub(super) fn prepare(
     let is_rule = |wanted: &WantedSetting| matches!(wanted.setting, Setting::Flow { .. });
     let (rules, others): (Vec<_>, Vec<_>) = wanted(None)?.into_iter().partition(is_rule);
     remotes.connect_from = connect_from(&rules, cell);
-    remotes.listen_on = (!rules.is_empty()).then_some(path::STEERED_PORTS);
+    // Flows from ports of their own meet those of the trial before, which the kernel keeps for a
+    // while (TIME-WAIT), unless they go to another port.
+    let alike = !rules.is_empty() && remotes.connect_from.is_none();
+    remotes.listen_on = alike.then_some(path::STEERED_PORTS);
     let mut set =
         |remotes: &mut Remotes, wanted: &[WantedSetting]| match remotes.properties.nics_are_new {
             true => remotes.prepare(wanted),
