@@ -64,13 +64,16 @@ struct Engine {
     options: Options,
 }
 
+/// An engine that cannot run here, and why.
+type Absent = (String, String);
+
 /// What is printed as JSON.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Measured<'a> {
     break_even: &'a [BreakEven],
     cells: &'a [CopyRow],
     /// Engines of the catalogue that cannot run here, and why.
-    absent: &'a [(String, String)],
+    absent: &'a [Absent],
     notes: &'a [String],
 }
 
@@ -146,7 +149,7 @@ fn trial(engine: &Engine, memories: &Memories, load: &Load) -> Result<CopyTrial,
 }
 
 /// The engines to measure, and those of the default that cannot be: a typed one has to run.
-fn engines(typed: &[String]) -> Result<(Vec<Engine>, Vec<(String, String)>), Fault> {
+fn engines(typed: &[String]) -> Result<(Vec<Engine>, Vec<Absent>), Fault> {
     let (mut names, mut absent) = (typed.to_vec(), Vec::new());
     if names.is_empty() {
         names = vec!["cpu".into(), "thread".into()];

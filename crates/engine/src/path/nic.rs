@@ -116,7 +116,6 @@ pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
         destination_port: wire.port.filter(|_| !wire.connects),
         ipv6: wire.own.is_ipv6(),
         queue: first,
-        ..FlowRule::default()
     };
     let of_flow = |flow: u32| {
         let port = SPREAD + flow as u16;

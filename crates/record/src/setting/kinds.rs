@@ -144,11 +144,9 @@ impl fmt::Display for Setting {
             Setting::Coalescing { device, .. } => {
                 write!(f, "coalescing {device}{}", self.pairs('='))
             }
-            Setting::Spread { device, queues, start: 0 } => {
-                write!(f, "spread {device} queues={queues}")
-            }
             Setting::Spread { device, queues, start } => {
-                write!(f, "spread {device} queues={queues} start={start}")
+                write!(f, "spread {device} queues={queues}")?;
+                if *start == 0 { Ok(()) } else { write!(f, " start={start}") }
             }
             Setting::Flow { device, rule } => write!(f, "flow {device}{rule}"),
             Setting::Mtu { device, bytes } => write!(f, "mtu {device} {bytes}"),
@@ -226,12 +224,7 @@ impl Setting {
             Setting::Channels { device, .. } => format!("ethtool -L {device}{}", self.pairs(' ')),
             Setting::Coalescing { device, .. } => format!("ethtool -C {device}{}", self.pairs(' ')),
             Setting::Napi { device, .. } => set_napi(device, self.parts()),
-            Setting::Spread { device, queues, start: 0 } => {
-                format!("ethtool -X {device} equal {queues}")
-            }
-            Setting::Spread { device, queues, start } => {
-                format!("ethtool -X {device} start {start} equal {queues}")
-            }
+            Setting::Spread { device, queues, start } => set_spread(device, *queues, *start),
             Setting::Flow { device, rule } => rule.command(device),
             Setting::Mtu { device, bytes } => format!("ip link set dev {device} mtu {bytes}"),
             Setting::PacketLimits { device, limits } => {
@@ -369,6 +362,11 @@ impl Setting {
         let parts = self.parts().into_iter();
         parts.map(|(name, text)| format!(" {name}{between}{text}")).collect()
     }
+}
+
+fn set_spread(device: &DeviceName, queues: u32, start: u32) -> String {
+    let start = if start == 0 { String::new() } else { format!(" start {start}") };
+    format!("ethtool -X {device}{start} equal {queues}")
 }
 
 impl FlowRule {

@@ -17,7 +17,7 @@ use bytepath_host as host;
 use bytepath_host::testbed::Site;
 use bytepath_record::wire::{Nic, SetSysctls, TrySysctls};
 use bytepath_record::{
-    Cell, Fault, Ports, Role, Setting, SettingRecord, SysctlName, WantedSetting,
+    Cell, Fault, Ports, Role, Setting, SettingRecord, SysctlName, WantedSetting, joined,
 };
 use bytepath_spec::{resolve, split, usage};
 use bytepath_sys::device;
@@ -73,8 +73,9 @@ pub(super) fn set_sysctls(
             .collect();
         if !values.is_empty() {
             let set = remotes.agents.call(role, TrySysctls { values })?;
-            notes.extend(set.iter().map(|name| {
-                format!("{role}: {name} was set in the testbed's namespace, not on the host")
+            let names = (!set.is_empty()).then(|| joined(&set, ", "));
+            notes.extend(names.map(|names| {
+                format!("{role}: set in the testbed's namespace, not on the host: {names}")
             }));
         }
     }
