@@ -6,7 +6,7 @@ use crate::running::{Running, await_that, children_of, signal};
 use bytepath::record::{Manner, ProvenWitness, Role, Study, Trial, TrialStatus};
 use bytepath::stats::{Metric, Rules, Verdict, analyse};
 use bytepath::study::load;
-use bytepath_testing::{shared, skip};
+use bytepath_testing::{run_copied, shared, skip};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -206,7 +206,7 @@ fn without_root_optional_settings_are_made_where_they_can_be_and_named_elsewhere
         command.args(&words[1..]).args(["run", "--settings", "battle-of-zcs", "--path", "socket"]);
         command.args(SHORT).arg("--study").arg(&out);
         command.uid(65534).gid(65534).current_dir(home).env("HOME", home);
-        let output = command.output().unwrap();
+        let output = run_copied(&mut command).unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         // A busy machine (8) is not the matter here.
         assert!(matches!(output.status.code(), Some(0 | 8)), "{before:?}: {stderr}");
@@ -365,7 +365,7 @@ fn run_steady(folder: &Path, command: impl Fn(&Path) -> Command) -> (Study, Outp
     for attempt in 1.. {
         let out = folder.join(format!("study-{attempt}"));
         let mut command = command(&out);
-        let output = command.output().unwrap();
+        let output = run_copied(&mut command).unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {stderr}"));
         let stood_still = |trial: &Trial| match &trial.status {
