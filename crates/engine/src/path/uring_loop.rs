@@ -8,7 +8,7 @@ use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN};
 use crate::workload::{Account, EventLoop, HalfConfig, Recorder, Service, Toucher};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Role, Support};
-use bytepath_sys::uring::{ManyEvent, ManyRing, ManyShape, SendRing, Wait};
+use bytepath_sys::uring::{ManyEvent, ManyRing, RecvShape, RingMode, SendRing, Wait};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use std::time::Duration;
 pub(super) static PATH: DataPath = DataPath {
     name: "uring-loop",
     summary: "an event loop: many connections a thread, by io_uring's multishot receives and sends",
-    attempt: |_| vec![ring::min_wait_attempt()],
+    attempt: |_| ring::loop_attempts(),
     uses_io_uring: true,
     tx: Some(HalfPath::tx(check, event_loop::open_half).with_options(OPTIONS)),
     rx: Some(HalfPath::rx(check, event_loop::open_half).with_options(OPTIONS)),
@@ -30,6 +30,16 @@ const OPTIONS: &[OptionSpec] = &[
     ),
     OptionSpec::new("buffer-size", OptionKind::AutoSize(64, 64 << 20), "auto")
         .help("bytes of a buffer; auto: a message, 4K to 1M"),
+    OptionSpec::new("bundle", OptionKind::Flag, "off")
+        .help("one completion may fill several buffers (Linux 6.10)"),
+    OptionSpec::new("incremental", OptionKind::Flag, "off")
+        .help("several completions, of any connections, may fill one buffer (Linux 6.12)"),
+    OptionSpec::new("task-run", OptionKind::Choice(&["auto", "defer", "coop", "default"]), "auto")
+        .help(
+            "where completions are processed: in the wait (Linux 6.1), at any system call, or at once",
+        ),
+    OptionSpec::new("sqpoll", OptionKind::Flag, "off")
+        .help("a thread of the kernel polls for what to submit; its CPU time is this end's"),
     OptionSpec::new("wait", OptionKind::Count(1, 4096), "1")
         .help("completions to wait for, as long as min-wait"),
     OptionSpec::new("min-wait", OptionKind::Count(0, 1_000_000), "0")
@@ -52,12 +62,44 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
         "choose a min-wait, or wait=1",
     )
     .and(super::fits(ring::message_size(job)))
+    .and(super::fits(mode(job)))
     .and(super::fits(shape(job, job.flows as usize)))
     .and(event_loop::check(job, facts))
     .and(ring::support(job, facts))
     .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
     .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
     .and(gathers)
+    .and(extras(job, facts))
+}
+
+/// What only later kernels can, where it is requested.
+fn extras(job: &HalfConfig, facts: &Facts) -> Support {
+    let options = &job.options;
+    let extras = [
+        (options.flag("bundle"), ring::RECV_BUNDLE, "bundles of receives", "6.10"),
+        (options.flag("incremental"), ring::INCREMENTAL, "incremental buffers", "6.12"),
+        (options.word("task-run") == "defer", ring::DEFER_TASKRUN, "deferred task work", "6.1"),
+        (options.flag("sqpoll"), ring::SQPOLL, "polled submission without privilege", "5.11"),
+    ];
+    let requested = extras.into_iter().filter(|(is_requested, ..)| *is_requested);
+    requested.fold(Support::Yes, |support, (_, attempt, what, since)| {
+        support.and(ring::needs(facts, attempt, what, since))
+    })
+}
+
+/// How the ring is driven.
+fn mode(job: &HalfConfig) -> Result<RingMode, Fault> {
+    match (job.options.flag("sqpoll"), job.options.word("task-run")) {
+        (false, "defer") => Ok(RingMode::Deferred),
+        (false, "coop") => Ok(RingMode::Cooperative),
+        (false, "default") => Ok(RingMode::Interrupted),
+        (false, _) => Ok(RingMode::Best),
+        (true, "auto") => Ok(RingMode::Polled { cpu: job.io_wq }),
+        (true, other) => Err(Fault::usage(format!(
+            "task-run={other} has no effect with sqpoll: the thread that submits processes completions, too"
+        ))
+        .remedy("leave task-run at auto, or sqpoll off")),
+    }
 }
 
 fn open(
@@ -68,7 +110,7 @@ fn open(
     let sockets: Vec<BorrowedFd> = flows.iter().map(|flow| flow.fd()).collect();
     let message = super::message(send.message_size, false)?;
     let shape = shape(receive, flows.len())?;
-    let mut ring = ManyRing::new(&sockets, message, shape).map_err(|e| {
+    let mut ring = ManyRing::new(&sockets, message, shape, mode(send)?).map_err(|e| {
         let text = format!("cannot set up an io_uring for {} connections", sockets.len());
         ring::fault(text, &e)
     })?;
@@ -99,7 +141,7 @@ const POOL: u64 = 64 << 20;
 const MOST: u64 = 4 << 30;
 
 /// The buffers that a thread's connections share.
-fn shape(job: &HalfConfig, connections: usize) -> Result<ManyShape, Fault> {
+fn shape(job: &HalfConfig, connections: usize) -> Result<RecvShape, Fault> {
     let size = job.options.number("buffer-size");
     let size = size.unwrap_or(job.message_size.clamp(BUFFER_SIZE[0], BUFFER_SIZE[1]));
     let buffers = match job.options.number("buffers").unwrap_or(0) {
@@ -110,7 +152,12 @@ fn shape(job: &HalfConfig, connections: usize) -> Result<ManyShape, Fault> {
         return Err(Fault::usage(format!("{buffers} buffers of {size} bytes are too many"))
             .remedy("choose fewer or smaller ones: at most 4G in total"));
     }
-    Ok(ManyShape { buffers: buffers as u16, buffer_size: size as u32 })
+    Ok(RecvShape {
+        buffers: buffers as u16,
+        buffer_size: size as u32,
+        bundle: job.options.flag("bundle"),
+        incremental: job.options.flag("incremental"),
+    })
 }
 
 /// Most events of a turn: a new phase is noticed after it.
@@ -228,5 +275,57 @@ impl EventLoop for RingLoop {
             "IORING_OP_RECV copies into provided buffers",
         ];
         Ok(self.counts.account(self.role, sources, [self.flows.len(), self.ring.memory()]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{Attempt, Cell, Half, Outcome};
+
+    /// Of a kernel that has everything but what this attempt tries.
+    fn refusal(option: (&str, &str), lacks: &str, outcome: Outcome) -> (String, String) {
+        let works = [
+            ring::SETUP,
+            ring::BUFFER_RING,
+            ring::RECV_MULTISHOT,
+            ring::RECV_BUNDLE,
+            ring::INCREMENTAL,
+            ring::DEFER_TASKRUN,
+            ring::SQPOLL,
+        ];
+        let works = works.iter().filter(|name| **name != lacks);
+        let works = works.map(|name| (*name, Outcome::Works(String::new())));
+        let attempts = works.chain([(lacks, outcome)]);
+        let attempts = attempts.map(|(name, outcome)| Attempt { name: name.into(), outcome });
+        let facts = Facts {
+            kernel_release: "6.0.0".into(),
+            attempts: attempts.collect(),
+            ..Facts::default()
+        };
+        let mut cell = Cell::new("test", Half::plain("uring-loop"), Half::plain("uring-loop"));
+        for spec in OPTIONS {
+            let value = if spec.name == option.0 { option.1 } else { spec.default };
+            cell.rx.options.0.insert(spec.name.into(), spec.kind.parse(value).unwrap());
+        }
+        match check(&HalfConfig::stream(&cell, Role::Receiver), &facts) {
+            Support::Yes => ("yes".into(), String::new()),
+            Support::No { reason, remedy } => (reason, remedy),
+        }
+    }
+
+    #[test]
+    fn what_came_later_is_refused_with_the_kernel_that_has_it() {
+        let missing = |why: &str| Outcome::Missing(why.into());
+        for (option, lacks, outcome, since) in [
+            (("bundle", "on"), ring::RECV_BUNDLE, missing("bundles came with Linux 6.10"), "6.10"),
+            (("incremental", "on"), ring::INCREMENTAL, Outcome::Errno(libc::EINVAL), "6.12"),
+            (("task-run", "defer"), ring::DEFER_TASKRUN, missing("it came with Linux 6.1"), "6.1"),
+            (("sqpoll", "on"), ring::SQPOLL, Outcome::Errno(libc::EPERM), "5.11"),
+        ] {
+            let (reason, remedy) = refusal(option, lacks, outcome.clone());
+            assert!(remedy.contains(&format!("boot Linux {since} or later")), "{reason}: {remedy}");
+            assert_eq!(refusal(("wait", "1"), lacks, outcome).0, "yes", "{option:?} is left out");
+        }
     }
 }

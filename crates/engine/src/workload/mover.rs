@@ -132,6 +132,8 @@ pub struct HalfConfig {
     pub tls: Tls,
     /// The frames, where the workload is one of frames.
     pub frames: Option<FramePlan>,
+    /// CPU of io_uring's own threads, if one was named.
+    pub io_wq: Option<u32>,
     /// The options of the half.
     pub options: Options,
 }
@@ -150,6 +152,7 @@ impl HalfConfig {
             protocol: cell.stream.protocol,
             tls: cell.stream.tls,
             frames: None,
+            io_wq: cell.placement.io_wq,
             options: cell.half(role).options.clone(),
         }
     }

@@ -1,23 +1,14 @@
 //! Many stream sockets by one ring: a multishot receive on each, all from one group of provided
 //! buffers, and a send at a time on each. io_uring_prep_recv_multishot(3), io_uring_prep_send(3).
 
-use super::group::{BufferGroup, GROUP};
-use super::{Completion, Core, Wait, is_transient};
+use super::buffers::{Buffers, RecvShape};
+use super::group::GROUP;
+use super::{Completion, Core, RingMode, Wait, is_transient};
 use crate::memory::Region;
 use io_uring::{cqueue, opcode, squeue, types};
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::slice;
-
-/// The buffers of a ring for many sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ManyShape {
-    /// Number of provided buffers, 1 to 32768.
-    pub buffers: u16,
-    /// Bytes of each, 1 to 1 GiB.
-    pub buffer_size: u32,
-}
 
 /// What came of an operation on one of the sockets, which is named by its place among them.
 #[derive(Debug)]
@@ -38,18 +29,17 @@ pub enum ManyEvent<'a> {
 /// one message to them.
 pub struct ManyRing {
     core: Core,
-    group: BufferGroup,
-    shape: ManyShape,
+    buffers: Buffers,
+    bundle: bool,
+    /// Whose bytes the current completion has.
+    current: usize,
     sockets: usize,
     /// Bytes of the message.
     len: usize,
-    /// The buffer whose bytes the caller was given last.
-    lent: Option<u16>,
 }
 
-/// Places of the memory in `Core::kept`.
-const BUFFERS: usize = 0;
-const MESSAGE: usize = 1;
+/// Place of the message in `Core::kept`.
+const MESSAGE: usize = 0;
 
 /// Mark in the user data of sends; the rest is the socket's place.
 const SEND: u64 = 1 << 61;
@@ -65,27 +55,25 @@ impl ManyRing {
     /// A ring for these sockets which sends from `message`, with all memory taken and touched.
     /// EINVAL: the shape is out of range, or the kernel has no such buffer ring. EMFILE: more
     /// sockets than may be registered (`RLIMIT_NOFILE`).
-    pub fn new(sockets: &[BorrowedFd], message: Region, shape: ManyShape) -> io::Result<Self> {
-        let sized =
-            (1..=1 << 15).contains(&shape.buffers) && (1..=1 << 30).contains(&shape.buffer_size);
-        if !sized || sockets.is_empty() || message.is_empty() {
+    pub fn new(
+        sockets: &[BorrowedFd],
+        message: Region,
+        shape: RecvShape,
+        mode: RingMode,
+    ) -> io::Result<Self> {
+        shape.check()?;
+        if sockets.is_empty() || message.is_empty() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let operations = u32::try_from(sockets.len()).unwrap_or(u32::MAX).saturating_mul(2);
         let completions = operations.saturating_add(shape.buffers.into()).min(MOST_COMPLETIONS);
-        let mut core = Core::new(sockets, operations.min(MOST_ENTRIES), completions)?;
-        let bytes = usize::from(shape.buffers) * shape.buffer_size as usize;
-        let place = core.keep(Region::new(bytes, false)?);
-        debug_assert_eq!(place, BUFFERS);
+        let mut core = Core::new(sockets, operations.min(MOST_ENTRIES), completions, mode)?;
         let len = message.len();
         let place = core.keep(message);
         debug_assert_eq!(place, MESSAGE);
-        let group = BufferGroup::new(&mut core, shape.buffers, false)?;
-        let mut ring = ManyRing { core, group, shape, sockets: sockets.len(), len, lent: None };
-        for id in 0..shape.buffers {
-            ring.give_back(id);
-        }
-        Ok(ring)
+        let buffers = Buffers::new(&mut core, shape)?;
+        let (bundle, current, sockets) = (shape.bundle, 0, sockets.len());
+        Ok(ManyRing { core, buffers, bundle, current, sockets, len })
     }
 
     /// Whether the kernel is to count waits as iowait; otherwise it is left out where the kernel
@@ -132,25 +120,41 @@ impl ManyRing {
     /// Submits what is queued, and waits (io_uring_enter(2)). The value is the bytes that came in
     /// and went out; [`ManyRing::event`] hands the events out.
     pub fn enter(&mut self, wait: &Wait) -> io::Result<usize> {
-        self.take_back();
+        self.buffers.take_back(&self.core);
         match wait {
             Wait { want, limit: None, gather } if gather.is_zero() => self.core.enter(*want),
             limited => self.core.enter_within(limited),
         }
     }
 
-    /// Whether something that came in has not been handed out.
+    /// Whether something that came in has not been handed out. Where a thread of the kernel submits
+    /// ([`RingMode::Polled`]), that is what it has completed, too, unless it has to be woken.
     #[inline]
-    pub fn pending(&self) -> bool {
-        !self.core.gathered.is_empty()
+    pub fn pending(&mut self) -> bool {
+        self.core.poll();
+        self.buffers.pending() || !self.core.gathered.is_empty()
     }
 
     /// The next event; none when `enter` has to be called again.
     #[inline]
     pub fn event(&mut self) -> Option<ManyEvent<'_>> {
-        self.take_back();
-        let completion = self.core.take()?;
-        let socket = (completion.data & !SEND) as usize;
+        self.buffers.take_back(&self.core);
+        if !self.buffers.pending() {
+            let completion = self.core.take()?;
+            self.current = (completion.data & !SEND) as usize;
+            if let Some(event) = self.without_bytes(&completion) {
+                return Some(event);
+            }
+        }
+        // SAFETY: the next call of `take_back` needs the exclusive borrow that the bytes hold.
+        let bytes = unsafe { self.buffers.piece(&self.core) };
+        Some(ManyEvent::Received { socket: self.current, bytes })
+    }
+
+    /// The event of a completion; none if it has bytes, which the buffers then hand out.
+    #[inline]
+    fn without_bytes(&mut self, completion: &Completion) -> Option<ManyEvent<'static>> {
+        let socket = self.current;
         if completion.data & SEND != 0 {
             return Some(match completion.bytes() {
                 Ok(bytes) => ManyEvent::Sent { socket, bytes },
@@ -161,46 +165,24 @@ impl ManyRing {
             true => Ok(()),
             false => ring.receive(socket),
         };
-        match completion.bytes() {
-            Ok(0) => Some(ManyEvent::Ended { socket }),
-            Ok(bytes) => {
-                if let Err(error) = again(self) {
-                    return Some(ManyEvent::Failed { socket, error });
-                }
-                match self.filled(&completion, bytes) {
-                    Ok(bytes) => Some(ManyEvent::Received { socket, bytes }),
-                    Err(error) => Some(ManyEvent::Failed { socket, error }),
-                }
+        let event = match completion.bytes() {
+            Ok(0) => Ok(Some(ManyEvent::Ended { socket })),
+            Ok(_) => again(self).and_then(|()| self.buffers.begin(completion)).map(|()| None),
+            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
+                again(self).map(|()| Some(ManyEvent::Short { socket }))
             }
-            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => match again(self) {
-                Ok(()) => Some(ManyEvent::Short { socket }),
-                Err(error) => Some(ManyEvent::Failed { socket, error }),
-            },
-            Err(error) => Some(ManyEvent::Failed { socket, error }),
-        }
-    }
-
-    /// The bytes of a completion, which the kernel has put into a buffer of the group.
-    fn filled(&mut self, completion: &Completion, bytes: u32) -> io::Result<&[u8]> {
-        let id = cqueue::buffer_select(completion.flags);
-        let Some(id) = id.filter(|id| *id < self.shape.buffers && bytes <= self.shape.buffer_size)
-        else {
-            let text = format!("the kernel reports {bytes} bytes in buffer {id:?}");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            Err(error) => Err(error),
         };
-        self.lent = Some(id);
-        let at = usize::from(id) * self.shape.buffer_size as usize;
-        // SAFETY: the buffer lies within the region. The kernel has filled these bytes and writes
-        // to them again only after `give_back`, which needs the exclusive borrow that this
-        // reference holds.
-        Ok(unsafe {
-            slice::from_raw_parts(self.core.kept[BUFFERS].as_ptr().add(at), bytes as usize)
-        })
+        event.unwrap_or_else(|error| Some(ManyEvent::Failed { socket, error }))
     }
 
     fn receive(&mut self, socket: usize) -> io::Result<()> {
-        let entry = opcode::RecvMulti::new(types::Fixed(socket as u32), GROUP).build();
-        // SAFETY: the operation writes only to buffers of the group, which `give_back` put there.
+        let file = types::Fixed(socket as u32);
+        let entry = match self.bundle {
+            true => opcode::RecvMultiBundle::new(file, GROUP).build(),
+            false => opcode::RecvMulti::new(file, GROUP).build(),
+        };
+        // SAFETY: the operation writes only to buffers of the group, which the kernel was given.
         unsafe { self.push(&entry.user_data(socket as u64)) }
     }
 
@@ -223,21 +205,6 @@ impl ManyRing {
         unsafe { self.core.push(entry) }
     }
 
-    fn take_back(&mut self) {
-        if let Some(id) = self.lent.take() {
-            self.give_back(id);
-        }
-    }
-
-    fn give_back(&mut self, id: u16) {
-        let size = self.shape.buffer_size;
-        let at = usize::from(id) * size as usize;
-        let address = self.core.kept[BUFFERS].as_ptr() as u64 + at as u64;
-        // SAFETY: the buffer lies within the region, and the caller of `event` no longer borrows
-        // it.
-        unsafe { self.group.provide(&self.core, address, size, id) };
-    }
-
     /// Ends all operations; to be called by the ring's thread before it gives up streams that
     /// have not ended.
     pub fn cancel(&mut self) {
@@ -255,16 +222,35 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
-    const SHAPE: ManyShape = ManyShape { buffers: 2, buffer_size: 4096 };
+    const SHAPE: RecvShape =
+        RecvShape { buffers: 2, buffer_size: 4096, bundle: false, incremental: false };
+
+    const MODES: [RingMode; 5] = [
+        RingMode::Best,
+        RingMode::Deferred,
+        RingMode::Cooperative,
+        RingMode::Interrupted,
+        RingMode::Polled { cpu: None },
+    ];
+
+    /// Every mode with every use of these buffers.
+    fn variants(shape: RecvShape) -> impl Iterator<Item = (RecvShape, RingMode)> {
+        let uses = [(false, false), (true, false), (false, true), (true, true)];
+        let shapes = uses.map(|(bundle, incremental)| RecvShape { bundle, incremental, ..shape });
+        shapes.into_iter().flat_map(|shape| MODES.map(|mode| (shape, mode)))
+    }
 
     /// A ring for so many sockets, and their peers. `None`, with the reason printed, where this
-    /// host has no io_uring with multishot receives.
+    /// host has no io_uring that can do so.
     fn ring(
         sockets: usize,
-        shape: ManyShape,
+        (shape, mode): (RecvShape, RingMode),
     ) -> Option<(ManyRing, Vec<UnixStream>, Vec<UnixStream>)> {
-        if let Err(e) = crate::uring::try_recv_multishot(false) {
-            skip!("a multishot receive: {e}");
+        let refused = crate::uring::try_recv_multishot(shape.bundle)
+            .and_then(|()| crate::uring::try_buffer_ring(shape.incremental))
+            .and_then(|()| crate::uring::setup(1, 1, mode).map(drop));
+        if let Err(e) = refused {
+            skip!("{shape:?}, {mode:?}: {e}");
             return None;
         }
         let pairs: Vec<_> = (0..sockets).map(|_| UnixStream::pair().unwrap()).collect();
@@ -272,7 +258,7 @@ mod tests {
         let mut message = Region::new(3000, false).unwrap();
         message.fill(7);
         let fds: Vec<BorrowedFd> = here.iter().map(UnixStream::as_fd).collect();
-        let mut ring = ManyRing::new(&fds, message, shape).unwrap();
+        let mut ring = ManyRing::new(&fds, message, shape, mode).unwrap();
         ring.activate().unwrap();
         Some((ring, here, there))
     }
@@ -295,7 +281,7 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_of_the_ring() {
-        let Some((mut ring, ..)) = ring(2, SHAPE) else { return };
+        let Some((mut ring, ..)) = ring(2, (SHAPE, RingMode::Best)) else { return };
         let invalid = |result: io::Result<()>| {
             assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EINVAL));
         };
@@ -307,38 +293,89 @@ mod tests {
 
     #[test]
     fn every_socket_gets_its_own_bytes() {
-        let Some((mut ring, _here, mut there)) = ring(5, SHAPE) else { return };
-        for (socket, peer) in there.iter_mut().enumerate() {
-            peer.write_all(&[socket as u8; 100]).unwrap();
+        for variant in variants(SHAPE) {
+            let Some((mut ring, _here, mut there)) = ring(5, variant) else { continue };
+            for (socket, peer) in there.iter_mut().enumerate() {
+                peer.write_all(&[socket as u8; 100]).unwrap();
+            }
+            collect(&mut ring, 5, |all| {
+                let whole = |(socket, bytes): (usize, &Vec<u8>)| *bytes == [socket as u8; 100];
+                all.iter().enumerate().all(whole)
+            });
+            ring.send(3, 10..2010).unwrap();
+            while !ring.pending() {
+                ring.enter(&Wait { want: 1, ..Wait::default() }).unwrap();
+            }
+            assert!(matches!(ring.event(), Some(ManyEvent::Sent { socket: 3, bytes: 2000 })));
+            let mut got = [0; 2000];
+            there[3].read_exact(&mut got).unwrap();
+            assert_eq!(got, [7; 2000], "{variant:?}");
         }
-        collect(&mut ring, 5, |all| {
-            let whole = |(socket, bytes): (usize, &Vec<u8>)| *bytes == [socket as u8; 100];
-            all.iter().enumerate().all(whole)
-        });
-        ring.send(3, 10..2010).unwrap();
-        ring.enter(&Wait { want: 1, ..Wait::default() }).unwrap();
-        assert!(matches!(ring.event(), Some(ManyEvent::Sent { socket: 3, bytes: 2000 })));
-        let mut got = [0; 2000];
-        there[3].read_exact(&mut got).unwrap();
-        assert_eq!(got, [7; 2000]);
     }
 
+    /// Streams stay apart and in order where they share buffers, and even a buffer.
     #[test]
     fn short_buffers_delay_and_lose_nothing() {
-        let Some((mut ring, _here, mut there)) = ring(8, ManyShape { buffers: 1, buffer_size: 64 })
+        for variant in variants(RecvShape { buffers: 3, buffer_size: 64, ..SHAPE }) {
+            let Some((mut ring, _here, mut there)) = ring(8, variant) else { continue };
+            let stream = |socket: usize| (0..1000).map(move |at| (at * 7 + socket * 31) as u8);
+            for (socket, peer) in there.iter_mut().enumerate() {
+                peer.write_all(&stream(socket).collect::<Vec<_>>()).unwrap();
+            }
+            let short = collect(&mut ring, 8, |all| {
+                let whole = |(socket, bytes): (usize, &Vec<u8>)| {
+                    let came = bytes.iter().copied().eq(stream(socket).take(bytes.len()));
+                    assert!(came, "{variant:?}: the bytes of socket {socket} are others");
+                    bytes.len() == 1000
+                };
+                all.iter().enumerate().all(whole)
+            });
+            assert!(short > 0, "eight sockets and three buffers: {variant:?}");
+        }
+    }
+
+    /// The thread of the kernel sleeps after a second; what is queued then wakes it.
+    #[test]
+    fn a_submitting_thread_that_sleeps_is_woken() {
+        let Some((mut ring, _here, mut there)) = ring(2, (SHAPE, RingMode::Polled { cpu: None }))
         else {
             return;
         };
-        for peer in &mut there {
-            peer.write_all(&[1; 1000]).unwrap();
+        let limit = Some(Duration::from_secs(10));
+        ring.enter(&Wait { want: 1, limit: Some(Duration::from_millis(1500)), ..Wait::default() })
+            .unwrap();
+        assert!(ring.core.ring.uring.submission().need_wakeup(), "it has had nothing to do");
+        ring.send(1, 0..10).unwrap();
+        assert!(!ring.pending(), "a call has to wake it");
+        ring.enter(&Wait { want: 1, limit, ..Wait::default() }).unwrap();
+        assert!(matches!(ring.event(), Some(ManyEvent::Sent { socket: 1, bytes: 10 })));
+        there[1].read_exact(&mut [0; 10]).unwrap();
+    }
+
+    /// More operations than the queue has room for.
+    #[test]
+    fn a_full_queue_is_submitted() {
+        for mode in MODES {
+            let Some((mut ring, _here, mut there)) = ring(3, (SHAPE, mode)) else { continue };
+            let room = ring.core.ring.uring.params().sq_entries();
+            for _ in 0..room * 3 {
+                ring.send(0, 0..1).unwrap();
+            }
+            let mut got = vec![0; room as usize * 3];
+            let reader = std::thread::spawn(move || there[0].read_exact(&mut got).map(|()| there));
+            for _ in 0..room * 3 {
+                while !ring.pending() {
+                    ring.enter(&Wait { want: 1, ..Wait::default() }).unwrap();
+                }
+                assert!(matches!(ring.event(), Some(ManyEvent::Sent { socket: 0, bytes: 1 })));
+            }
+            reader.join().unwrap().unwrap();
         }
-        let short = collect(&mut ring, 8, |all| all.iter().all(|bytes| bytes.len() == 1000));
-        assert!(short > 0, "eight sockets and one buffer");
     }
 
     #[test]
     fn an_end_and_the_end_of_a_wait_are_no_errors() {
-        let Some((mut ring, _here, mut there)) = ring(2, SHAPE) else { return };
+        let Some((mut ring, _here, mut there)) = ring(2, (SHAPE, RingMode::Best)) else { return };
         let limit = Some(Duration::from_millis(1));
         ring.enter(&Wait { want: 1, limit, ..Wait::default() }).unwrap();
         assert!(ring.event().is_none());
@@ -350,7 +387,7 @@ mod tests {
 
     #[test]
     fn fewer_events_than_wanted_end_a_wait_that_gathers() {
-        let Some((mut ring, _here, mut there)) = ring(2, SHAPE) else { return };
+        let Some((mut ring, _here, mut there)) = ring(2, (SHAPE, RingMode::Best)) else { return };
         if !features().is_ok_and(|features| features.min_timeout) {
             skip!("this kernel's io_uring has no minimum wait");
             return;
