@@ -32,8 +32,8 @@ mod workers;
 pub mod zcrx;
 
 pub use attempt::{
-    Features, features, try_buffer_ring, try_polled, try_read_multishot, try_recv_multishot,
-    try_send_bundle, try_send_zc,
+    Features, features, try_buffer_ring, try_busy_poll, try_polled, try_read_multishot,
+    try_recv_multishot, try_send_bundle, try_send_zc,
 };
 pub use buffers::RecvShape;
 pub use many::{ManyEvent, ManyRing};
@@ -42,7 +42,7 @@ pub use send::{SendEvent, SendRing};
 pub use workers::pin_workers;
 
 use super::memory::Region;
-use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Napi, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, squeue};
 use std::collections::VecDeque;
 use std::io;
@@ -411,6 +411,12 @@ fn setup(entries: u32, completions: u32, mode: RingMode) -> io::Result<IoUring> 
         }
     }
     Err(refusal)
+}
+
+/// Registers a ring's waits as polling (io_uring_register_napi(3)).
+fn busy_poll(ring: &IoUring, microseconds: u32, prefer: bool) -> io::Result<()> {
+    let napi = Napi::new().set_busy_poll_timeout(microseconds).set_prefer_busy_poll(prefer);
+    ring.submitter().register_napi(&mut { napi })
 }
 
 /// Milliseconds without work after which a thread of the kernel that submits sleeps: the kernel's

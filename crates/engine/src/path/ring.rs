@@ -21,6 +21,7 @@ pub(super) const NO_IOWAIT: &str = "io_uring.no-iowait";
 pub(super) const MIN_WAIT: &str = "io_uring.min-wait";
 pub(super) const DEFER_TASKRUN: &str = "io_uring.defer-taskrun";
 pub(super) const SQPOLL: &str = "io_uring.sqpoll";
+pub(super) const NAPI: &str = "io_uring.napi";
 
 /// The only system call these engines make while bytes flow.
 pub(super) const ENTER: Call = Call(0, "io_uring_enter");
@@ -131,6 +132,7 @@ pub(super) fn loop_attempts() -> Vec<Attempt> {
         super::looked_for(MIN_WAIT, features.min_timeout, GATHER),
         super::looked_for(DEFER_TASKRUN, features.deferred, DEFER),
         attempt(SQPOLL, uring::try_polled(), ""),
+        attempt(NAPI, uring::try_busy_poll(), ""),
     ]
 }
 

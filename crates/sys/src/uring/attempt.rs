@@ -47,6 +47,12 @@ pub fn try_polled() -> io::Result<()> {
     super::setup(1, 1, RingMode::Polled { cpu: None }).map(drop)
 }
 
+/// Has the waits of a ring poll devices. EINVAL: before Linux 6.9; EOPNOTSUPP: without
+/// `CONFIG_NET_RX_BUSY_POLL`.
+pub fn try_busy_poll() -> io::Result<()> {
+    super::busy_poll(&super::setup(1, 1, RingMode::default())?, 1, false)
+}
+
 /// Registers a ring of provided buffers. EINVAL: before Linux 5.19, or before
 /// 6.12 for buffers that are used up incrementally.
 pub fn try_buffer_ring(incremental: bool) -> io::Result<()> {

@@ -82,6 +82,13 @@ impl ManyRing {
         self.core.ring.count_iowait(wanted);
     }
 
+    /// Has waits poll the device queues that its sockets receive from, for so long before they
+    /// sleep; `prefer`: their interrupts stay off meanwhile (`IORING_REGISTER_NAPI`). EINVAL:
+    /// before Linux 6.9; EOPNOTSUPP: without `CONFIG_NET_RX_BUSY_POLL`.
+    pub fn busy_poll(&mut self, microseconds: u32, prefer: bool) -> io::Result<()> {
+        super::busy_poll(&self.core.ring.uring, microseconds, prefer)
+    }
+
     /// Binds the ring to the calling thread, and queues a receive on each socket; see the
     /// module's documentation.
     pub fn activate(&mut self) -> io::Result<()> {

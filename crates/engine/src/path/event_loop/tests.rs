@@ -26,6 +26,8 @@ const LOOPS: &[(&str, Given)] = &[
     ("epoll", &[("trigger", "edge"), ("optimistic", "off")]),
     ("epoll", &[("trigger", "oneshot")]),
     ("epoll", &[("trigger", "oneshot"), ("optimistic", "off")]),
+    ("epoll", &[("busy-poll", "50")]),
+    ("epoll", &[("trigger", "edge"), ("busy-poll", "50"), ("prefer-busy-poll", "on")]),
     ("poll", &[]),
     ("poll", &[("optimistic", "off")]),
     ("uring-loop", &[]),
@@ -39,6 +41,8 @@ const LOOPS: &[(&str, Given)] = &[
     ("uring-loop", &[("sqpoll", "on")]),
     ("uring-loop", &[("sqpoll", "on"), ("bundle", "on"), ("incremental", "on")]),
     ("uring-loop", &[("sqpoll", "on"), ("buffers", "1"), ("buffer-size", "64")]),
+    ("uring-loop", &[("busy-poll", "50"), ("prefer-busy-poll", "on")]),
+    ("uring-loop", &[("busy-poll", "50"), ("task-run", "coop"), ("bundle", "on")]),
 ];
 
 /// Whether one has so few buffers that it runs out of them.
@@ -305,6 +309,10 @@ fn refuses_what_no_loop_can_do() {
     }
     let forever = cell("uring-loop", &[("wait", "8")], 300);
     assert!(refusal(&forever).contains("choose a min-wait, or wait=1"));
+    for name in ["epoll", "uring-loop"] {
+        let idle = cell(name, &[("prefer-busy-poll", "on")], 300);
+        assert!(refusal(&idle).contains("no effect without busy-poll (choose a"), "{name}");
+    }
     let twice = cell("uring-loop", &[("sqpoll", "on"), ("task-run", "coop")], 300);
     assert!(refusal(&twice).contains("(leave task-run at auto, or sqpoll off)"));
     let large = cell("uring-loop", &[("buffers", "32768"), ("buffer-size", "1M")], 300);
