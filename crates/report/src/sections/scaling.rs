@@ -80,8 +80,7 @@ impl Figures<'_> {
 
     fn summary(&self, point: &ScalingPoint) -> Option<Summary> {
         let row: &Row = self.view.rows.iter().find(|row| row.cell == point.cell)?;
-        let summary = if self.metric == Metric::Rate { &row.rate } else { &row.cpu_per_unit };
-        summary.clone()
+        if self.metric == Metric::Rate { row.rate } else { row.cpu_per_unit }
     }
 
     fn work(&self) -> Work {
