@@ -199,17 +199,21 @@ impl ManyRing {
     ///
     /// As of [`Core::push`].
     unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: by the caller's promise.
-        match unsafe { self.core.push(entry) } {
-            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}
-            other => return other,
+        let mut entered = false;
+        loop {
+            // SAFETY: by the caller's promise.
+            let pushed = unsafe { self.core.push(entry) };
+            let is_full = pushed.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY));
+            // The wait until a thread of the kernel has made room ends early by any notification;
+            // the other modes have submitted all.
+            if !is_full || (entered && !self.core.ring.polled) {
+                return pushed;
+            }
+            match self.core.enter(0) {
+                Err(e) if !is_transient(&e) => return Err(e),
+                _ => entered = true,
+            }
         }
-        match self.core.enter(0) {
-            Err(e) if !is_transient(&e) => return Err(e),
-            _ => {}
-        }
-        // SAFETY: as above.
-        unsafe { self.core.push(entry) }
     }
 
     /// Ends all operations; to be called by the ring's thread before it gives up streams that
@@ -357,6 +361,28 @@ mod tests {
         ring.enter(&Wait { want: 1, limit, ..Wait::default() }).unwrap();
         assert!(matches!(ring.event(), Some(ManyEvent::Sent { socket: 1, bytes: 10 })));
         there[1].read_exact(&mut [0; 10]).unwrap();
+    }
+
+    #[test]
+    fn a_submitting_thread_stays_on_the_cpu_that_was_named() {
+        for cpu in crate::thread::allowed().unwrap() {
+            // Named after the thread that has made the ring.
+            let allowed = std::thread::spawn(move || {
+                let mode = RingMode::Polled { cpu: Some(cpu) };
+                let (mut ring, _here, mut there) = ring(1, (SHAPE, mode))?;
+                ring.send(0, 0..1).unwrap();
+                there[0].read_exact(&mut [0]).expect("it has run");
+                let name = format!("iou-sqp-{}", crate::thread::id());
+                let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+                let mut tasks = tasks.map(|task| task.unwrap().path());
+                let dir = tasks.find(|dir| crate::procfs::name(dir).is_some_and(|c| c == name));
+                let status = std::fs::read_to_string(dir.expect(&name).join("status")).unwrap();
+                let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+                Some(list.unwrap().trim().to_owned())
+            });
+            let Some(allowed) = allowed.join().unwrap() else { return };
+            assert_eq!(allowed, cpu.to_string());
+        }
     }
 
     /// More operations than the queue has room for.
