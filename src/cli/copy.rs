@@ -64,18 +64,23 @@ struct Engine {
     options: Options,
 }
 
+/// An engine that cannot run here, and why.
+type Absent = (String, String);
+
 /// What is printed as JSON.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Measured<'a> {
     break_even: &'a [BreakEven],
     cells: &'a [CopyRow],
+    /// Engines of the catalogue that cannot run here, and why.
+    absent: &'a [Absent],
     notes: &'a [String],
 }
 
 /// Measures copy engines.
 pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
     arguments.output.format()?;
-    let engines = engines(&arguments.engines)?;
+    let (engines, absent) = engines(&arguments.engines)?;
     let mut cells: Vec<(CopyCell, Vec<CopyTrial>)> = Vec::new();
     let mut plan: Vec<(usize, Load)> = Vec::new();
     for (number, engine) in engines.iter().enumerate() {
@@ -105,9 +110,10 @@ pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
     })?;
     let (rows, break_even) = offload(&cells);
     let notes = notes();
-    let content = Measured { break_even: &break_even, cells: &rows, notes: &notes };
+    let content =
+        Measured { break_even: &break_even, cells: &rows, absent: &absent, notes: &notes };
     arguments.output.print(&Document::new("bytepath-copy", content), |style, out| {
-        report::offload(&rows, &break_even, &notes).write(style, out)
+        report::offload(&rows, &break_even, &absent, &notes).write(style, out)
     })
 }
 
@@ -142,12 +148,14 @@ fn trial(engine: &Engine, memories: &Memories, load: &Load) -> Result<CopyTrial,
     })
 }
 
-fn engines(typed: &[String]) -> Result<Vec<Engine>, Fault> {
-    let mut names = typed.to_vec();
+/// The engines to measure, and those of the default that cannot be: a typed one has to run.
+fn engines(typed: &[String]) -> Result<(Vec<Engine>, Vec<Absent>), Fault> {
+    let (mut names, mut absent) = (typed.to_vec(), Vec::new());
     if names.is_empty() {
         names = vec!["cpu".into(), "thread".into()];
-        if dsa::found(&Roots::real()).iter().any(|queue| queue.usable) {
-            names.push("dsa".into());
+        match dsa::chosen(&Roots::real(), "auto") {
+            Ok(_) => names.push("dsa".into()),
+            Err(fault) => absent.push(("dsa".to_owned(), fault.to_string())),
         }
     }
     let one = |text: &String| {
@@ -159,7 +167,7 @@ fn engines(typed: &[String]) -> Result<Vec<Engine>, Fault> {
         typed.iter().enumerate().find(|(n, it)| typed[..*n].iter().any(|e| e.text == it.text));
     match twice {
         Some((_, it)) => Err(usage(format!("engine {} is given twice", it.text))),
-        None => Ok(typed),
+        None => Ok((typed, absent)),
     }
 }
 

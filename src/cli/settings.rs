@@ -143,12 +143,13 @@ pub(super) fn settings(arguments: &SettingsArgs) -> Result<(), Fault> {
         });
     }
     let Some(name) = &arguments.profile else { return list(output) };
-    let (profile, device) = find_setting_profile(name)?;
+    let chosen = find_setting_profile(name)?;
+    let profile = chosen.profile;
     if arguments.file {
         return print_text(|out| out.write_all(profile.text.as_bytes()));
     }
     let (wanted, reasons): (Vec<WantedSetting>, Vec<String>) =
-        profile.settings(device.as_ref())?.into_iter().unzip();
+        chosen.settings()?.into_iter().unzip();
     let records = engine::preview(ThisMachine::new(Roots::real()), &wanted);
     let items = records.into_iter().zip(reasons).map(|(record, why)| Item::of(record, why));
     let items: Vec<Item> = items.collect();

@@ -25,7 +25,7 @@ const CARDS: [[&str; 4]; 4] = [
         "rx_queue_resets rx_asked_to_reorder",
         "tcp-data-split=on",
     ],
-    ["mlx5_core", "zcnic.flap=400", "link_flaps", "rx-gro-hw=on"],
+    ["mlx5_core", "zcnic.flap=400", "link_flaps", "tcp-data-split=on"],
     ["gve", "zcnic.starve=300 zcnic.ring=2048", "rx_asked_to_starve", "tcp-data-split=on"],
 ];
 
@@ -91,7 +91,8 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
             assert!(set[0].contains(first), "{name}: {set:?}");
             let rest = &set[set.len() - 3..];
             assert_eq!(rest[..2], ["spread zcnic1 queues=3", "feature zcnic1 rx-ntuple-filter=on"]);
-            assert!(rest[2].starts_with("flow zcnic1 src=198.18.0.1 dst=198.18.0.2"), "{set:?}");
+            let rule = "flow zcnic1 src=198.18.0.1 dst=198.18.0.2 dst-port=20900 queue=3";
+            assert_eq!(rest[2], rule, "{set:?}");
         }
     }
     let dry = measured.iter().find(|t| t.cell.0.contains("zcrx") && t.cell.0.contains("gve"));
@@ -268,7 +269,7 @@ fn restores_a_prepared_nic_after_its_study_was_killed() {
     assert!(killed.contains("signal: 9"), "{killed}");
     let restored = guest.output_of("/bin/bytepath restore");
     for setting in [
-        "flow zcnic1 src=198.18.0.1 dst=198.18.0.2 queue=2",
+        "flow zcnic1 src=198.18.0.1 dst=198.18.0.2 dst-port=20900 queue=2",
         "feature zcnic1 rx-ntuple-filter",
         "spread zcnic1",
         "rings zcnic1 tcp-data-split",

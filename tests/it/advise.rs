@@ -3,7 +3,7 @@
 
 use crate::made_up;
 use crate::shared::{bytepath, words};
-use bytepath::record::{Observation, Study, TrialStatus};
+use bytepath::record::{CallRow, Observation, ObservedCall, ObservedSocket, Study, TrialStatus};
 use bytepath::report::{self, Style};
 use bytepath::study::StudyWriter;
 use std::fs;
@@ -153,4 +153,36 @@ fn write(study: &Study, folder: &Path) -> String {
         writer.append(std::slice::from_ref(trial)).unwrap();
     }
     folder.display().to_string()
+}
+
+/// What is observed of a server: few bytes, many connections.
+#[test]
+fn loop_by_epoll_is_compared_with_others_for_as_many_connections() {
+    let mut seen = seen();
+    let call = |name: &str| {
+        let row = made_up::trial(&made_up::PATHS[0], 0, 0).roles[0].calls[0].clone();
+        let row = CallRow { name: name.into(), ..row };
+        ObservedCall { tid: 7, number: 0, row, histogram: Vec::new() }
+    };
+    let socket = ObservedSocket {
+        received: 6400,
+        receive_calls: 100,
+        sent: 102_400,
+        send_calls: 100,
+        ..seen.sockets[0].clone()
+    };
+    let notes = |seen: &Observation| report::advise(seen, &made_up::study()).remarks.join(" ");
+    seen.sockets = vec![socket.clone(); 500];
+    assert!(!notes(&seen).contains("event loops"), "nothing waits by epoll");
+    seen.calls.push(call("epoll_pwait"));
+    let command = "`bytepath run --workload rr:request=64,response=1024 --stream flows=500 --path \
+                   epoll+epoll --path epoll+uring-loop` compares event loops";
+    assert!(notes(&seen).contains(command), "{}", notes(&seen));
+    seen.sent.ways.clear();
+    let mut text = Vec::new();
+    let page = report::advice_or_hint(None, &seen).expect("it is a server, if of few bytes");
+    page.write(&Style { width: 100, colour: false, details: false }, &mut text).unwrap();
+    assert!(words(&String::from_utf8(text).unwrap()).contains(command));
+    seen.sockets.truncate(3);
+    assert!(!notes(&seen).contains("event loops"), "few connections");
 }

@@ -36,6 +36,24 @@ fn every_cell_is_measured_and_the_break_even_stands_first() {
 }
 
 #[test]
+fn every_column_is_printed_at_every_width_and_what_is_not_there_has_a_row() {
+    for columns in ["40", "80", "200"] {
+        let mut command = Command::cargo_bin("bytepath").unwrap();
+        command.arg("copy").args(["--size", "4K", "--depth", "4"]).args(SMALL);
+        let output = command.env("COLUMNS", columns).output().unwrap();
+        let out = String::from_utf8(output.stdout).unwrap();
+        for head in ["batch", "GB/s", "latency us", "polls", "caller ns", "submit ns"] {
+            assert!(out.contains(head), "{columns} columns lack '{head}': {out}");
+        }
+        assert_eq!(out.matches("ratio").count(), 2, "{out}");
+        let row = out.lines().find(|line| line.trim_start().starts_with("dsa "));
+        assert!(row.is_some(), "measured, or a row with the reason: {out}");
+        let absent = words(&out).contains("no work queue of a DSA device is enabled");
+        assert_eq!(absent, out.contains("Not measured"), "{out}");
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     for (arguments, code, why) in [
         (&["--engine", "cpy"][..], 2, "there is no copy engine 'cpy'"),

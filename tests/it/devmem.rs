@@ -25,7 +25,8 @@ const ALL_DEVICES: &str = "BYTEPATH_TEST_ALL_DEVICES";
 /// The substitute for the dmabuf where the kernel has no udmabuf: a driver that
 /// cannot bind says so before it looks.
 fn memory() -> (Option<Box<dyn Memory>>, OwnedFd) {
-    let memory = dmabuf::PROVIDERS.iter().find_map(|provider| (provider.allocate)(1 << 20).ok());
+    let memory =
+        dmabuf::PROVIDERS.iter().find_map(|provider| (provider.allocate)(1 << 20, None).ok());
     (memory, devmem::stand_in().unwrap())
 }
 

@@ -42,6 +42,7 @@ mod profile_formats;
 mod protocols;
 mod published;
 mod report;
+mod scaling;
 mod schema;
 mod seeds;
 mod statistics;

@@ -281,7 +281,8 @@ fn every_meter_says_what_it_is() {
     ];
     assert_eq!(
         names,
-        [&always[..], &["nvml", "idxd", "counters", "locks", "handoffs", "profile"]].concat()
+        [&always[..], &["nvml", "idxd", "memory", "counters", "locks", "handoffs", "profile"]]
+            .concat()
     );
     assert_eq!(regular().map(|m| m.name).collect::<Vec<_>>(), always);
     assert!(!selectable().any(|m| m.name == "profile"));
@@ -560,6 +561,84 @@ fn what_engines_moved_is_counted_by_the_device_in_units_of_32_bytes() {
     assert!((meter("idxd").prepare)(&none).unwrap().is_none());
     assert_eq!((meter("idxd").start)(&none).unwrap().stop().unwrap(), Output::default());
     assert!(!(meter("idxd").probe)(&bytepath::host::survey(&none.roots)).is_yes());
+}
+
+/// Made-up memory controllers, whose event is the time of a CPU, and a made-up resctrl.
+#[test]
+fn traffic_of_memory_is_counted_by_its_controllers_and_by_resctrl() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| {
+        let path = folder.path().join("sys").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let units = "bus/event_source/devices";
+    let unit = |name: &str, event: &str| {
+        put(&format!("{units}/{name}/type"), "1\n");
+        put(&format!("{units}/{name}/cpumask"), "0\n");
+        put(&format!("{units}/{name}/format/event"), "config:0-7\n");
+        put(&format!("{units}/{name}/events/{event}"), "event=0x1\n");
+        put(&format!("{units}/{name}/events/{event}.scale"), "6.103515625e-5\n");
+        put(&format!("{units}/{name}/events/{event}.unit"), "MiB\n");
+    };
+    unit("uncore_imc_0", "cas_count_read");
+    unit("uncore_imc_1", "cas_count_read");
+    // A server has these, too, and they count the same again.
+    unit("uncore_imc_free_running_0", "data_read");
+    put("fs/resctrl/mon_data/mon_L3_00/mbm_total_bytes", "1000\n");
+    put("fs/resctrl/mon_data/mon_L3_01/mbm_total_bytes", "500\n");
+    put("fs/resctrl/mon_data/mon_L3_00/mbm_local_bytes", "Unavailable\n");
+    let roots = Roots::recorded(folder.path());
+    let meter = meter("memory");
+    let mut facts = bytepath::host::survey(&roots);
+    facts.attempts.extend((meter.attempt)(&roots));
+    let context = context(roots);
+    let ready = match (meter.prepare)(&context) {
+        Ok(ready) => ready.expect("there are counters"),
+        Err(fault) => {
+            assert!(fault.message.contains("perf refuses uncore_imc_0/cas_count_read/"), "{fault}");
+            assert!(!(meter.probe)(&facts).is_yes());
+            return skip!("{fault}");
+        }
+    };
+    assert!((meter.probe)(&facts).is_yes());
+    let begin = Instant::now();
+    let running = ready().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    put("fs/resctrl/mon_data/mon_L3_00/mbm_total_bytes", "5000\n");
+    put("fs/resctrl/mon_data/mon_L3_01/mbm_total_bytes", "600\n");
+    let output = running.stop().unwrap();
+    let most = begin.elapsed().as_nanos() as f64;
+    // Nanoseconds of two units, each of which a cache line of 64 bytes stands for.
+    let read = value(&output, "memory.controller.read", &Scope::Machine) / 64.0 / 2.0;
+    assert!(read >= 1e8 && read <= most, "{read} of {most}");
+    assert_eq!(value(&output, "memory.monitored.total", &Scope::Machine), 4100.0);
+    assert_eq!(output.readings.len(), 2, "what is not counted is no figure: {output:?}");
+}
+
+#[test]
+fn why_memory_is_not_counted_is_said() {
+    let none = context_without_units();
+    let meter = meter("memory");
+    assert!((meter.prepare)(&none).unwrap().is_none());
+    let mut facts = bytepath::host::survey(&none.roots);
+    facts.attempts.extend((meter.attempt)(&none.roots));
+    let refusal = (meter.probe)(&facts).refusal().unwrap();
+    assert!(refusal.message.contains("no uncore_imc unit"), "{refusal}");
+    assert!(refusal.remedy.unwrap().contains("mount -t resctrl"));
+
+    let folder = tempfile::tempdir().unwrap();
+    let unit = folder.path().join("sys/bus/event_source/devices/uncore_imc_0");
+    fs::create_dir_all(unit.join("events")).unwrap();
+    for (file, text) in [
+        ("type", "1\n"),
+        ("events/cas_count_read", "event=0x1\n"),
+        ("events/cas_count_read.unit", "lines\n"),
+    ] {
+        fs::write(unit.join(file), text).unwrap();
+    }
+    let fault = (meter.prepare)(&context(Roots::recorded(folder.path()))).err().unwrap();
+    assert!(fault.message.contains("counts 'lines', not MiB"), "{fault}");
 }
 
 fn context_without_units() -> Context {

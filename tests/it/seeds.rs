@@ -419,12 +419,7 @@ fn replies() -> Vec<Reply> {
             address: "127.0.0.1".parse().unwrap(),
             prefix: 8,
         }]),
-        Reply::FindNic(Some(Nic {
-            device: "eth0".into(),
-            driver: "mlx5_core".into(),
-            queues: 8,
-            interrupts: vec![40, 41],
-        })),
+        Reply::FindNic(Some(Nic { device: "eth0".into(), queues: 8, interrupts: vec![40, 41] })),
         Reply::FindNic(None),
         Reply::SetUpLink(vec!["no RPS".into()]),
         Reply::CountFrames(Box::new(hops())),

@@ -6,7 +6,7 @@ use crate::running::{Running, await_that, children_of, signal};
 use bytepath::record::{Manner, ProvenWitness, Role, Study, Trial, TrialStatus};
 use bytepath::stats::{Metric, Rules, Verdict, analyse};
 use bytepath::study::load;
-use bytepath_testing::{shared, skip};
+use bytepath_testing::{run_copied, shared, skip};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -183,6 +183,45 @@ fn without_root_the_same_paths_run() {
     }
 }
 
+/// As a plain user and as root of a user namespace, both in which nothing of the host can be set: the
+/// study runs with what holds in its own namespaces, and names the rest.
+#[test]
+fn without_root_optional_settings_are_made_where_they_can_be_and_named_elsewhere() {
+    let _shared = shared();
+    if !rustix::process::geteuid().is_root() {
+        skip!("already unprivileged");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    std::os::unix::fs::chown(home, Some(65534), Some(65534)).unwrap();
+    let program = home.join("bytepath");
+    std::fs::copy(env!("CARGO_BIN_EXE_bytepath"), &program).unwrap();
+    // In a network namespace of its own, too, its root has the parameters of that.
+    for (before, has_own) in [(&[][..], false), (&["unshare", "-rn"], true)] {
+        let out = home.join(format!("study{}", before.len()));
+        let words: Vec<&std::ffi::OsStr> = before.iter().map(std::ffi::OsStr::new).collect();
+        let words = [&words[..], &[program.as_os_str()]].concat();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).args(["run", "--settings", "battle-of-zcs", "--path", "socket"]);
+        command.args(SHORT).arg("--study").arg(&out);
+        command.uid(65534).gid(65534).current_dir(home).env("HOME", home);
+        let output = run_copied(&mut command).unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        // A busy machine (8) is not the matter here.
+        assert!(matches!(output.status.code(), Some(0 | 8)), "{before:?}: {stderr}");
+        assert!(stderr.contains("not set: sysctl vm.max_map_count=524240"), "{stderr}");
+        let study = load(&out).unwrap();
+        let is_set = !stderr.contains("not set: sysctl net.ipv4.tcp_rmem=");
+        assert_eq!(is_set, has_own, "{before:?}: {stderr}");
+        let own = "set in the testbed's namespace, not on the host: net.ipv4.tcp_rmem";
+        for trial in &study.trials {
+            let named = trial.warnings.iter().filter(|warning| warning.contains(own)).count();
+            assert_eq!(named, if has_own { 0 } else { 2 }, "of each end: {:?}", trial.warnings);
+        }
+    }
+}
+
 /// `-o` is the report of `run`, as of every command.
 #[test]
 fn a_study_leaves_its_report_in_a_file() {
@@ -326,7 +365,7 @@ fn run_steady(folder: &Path, command: impl Fn(&Path) -> Command) -> (Study, Outp
     for attempt in 1.. {
         let out = folder.join(format!("study-{attempt}"));
         let mut command = command(&out);
-        let output = command.output().unwrap();
+        let output = run_copied(&mut command).unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {stderr}"));
         let stood_still = |trial: &Trial| match &trial.status {

@@ -5,7 +5,7 @@
 
 use crate::calls::{FAILURES, READS, SIZE, WRITES};
 use bytepath::record::{CpuSource, Ending, Manner, Observation, ObservedCall};
-use bytepath_testing::{shared, skip};
+use bytepath_testing::{run_copied, shared, skip};
 use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -347,13 +347,10 @@ fn an_ordinary_user_gets_reasons_and_remedies() {
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let program = folder.path().join("bytepath");
     std::fs::copy(env!("CARGO_BIN_EXE_bytepath"), &program).unwrap();
-    let output = Command::new(&program)
-        .args(["observe", "--json", "--", "sh", "-c", "exit 6"])
-        .uid(65_534)
-        .gid(65_534)
-        .current_dir("/")
-        .output()
-        .unwrap();
+    let mut command = Command::new(&program);
+    command.args(["observe", "--json", "--", "sh", "-c", "exit 6"]);
+    let nobody = command.uid(65_534).gid(65_534).current_dir("/");
+    let output = run_copied(nobody).unwrap();
     assert_eq!(output.status.code(), Some(6), "{}", text(&output.stderr));
     let seen = parse(&output.stderr);
     if seen.counter.is_none() {

@@ -191,12 +191,7 @@ impl Testbed for OneCard {
     }
     fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
         assert_eq!(card(), ("1500".into(), "0".into()), "a testbed is raised unprepared");
-        let nic = Nic {
-            device: "eth0".into(),
-            driver: "paper".into(),
-            queues: 4,
-            interrupts: vec![45, 46],
-        };
+        let nic = Nic { device: "eth0".into(), queues: 4, interrupts: vec![45, 46] };
         Ok(threads::start(PATHS, &[], Some(nic)))
     }
 }
@@ -209,7 +204,7 @@ static PATHS: &[&DataPath] = made_up![Asking: "plain", "wanting", "refused", "un
 impl MadeUp for Asking {
     fn nic_settings(&self, _: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
         // Only the receiver has a NIC.
-        assert_eq!((wire.device, wire.driver, wire.queues), ("eth0", "paper", 4));
+        assert_eq!((wire.device, wire.queues), ("eth0", 4));
         let lines: &[&str] = match self.0 {
             "wanting" => &["mtu eth0 4148", "threaded-napi eth0 on"],
             "refused" => &["threaded-napi eth0 on", "mtu eth9 4148"],

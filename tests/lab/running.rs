@@ -98,7 +98,7 @@ pub fn signal(pid: u32, number: i32) {
 
 /// Exit code, standard output and standard error of a command.
 pub fn said(command: &mut Command) -> (i32, String, String) {
-    let output = command.output().unwrap();
+    let output = bytepath_testing::run_copied(command).unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
 }

@@ -1,6 +1,6 @@
 //! Servers with many connections on the real testbed: ten thousand, by each event loop.
 
-use bytepath::record::{Role, Scope, TrialStatus};
+use bytepath::record::{Role, Scope, ThreadTime, Trial, TrialStatus};
 use bytepath::study::load;
 use bytepath_testing::{shared, skip};
 use std::process::Command;
@@ -10,6 +10,47 @@ const CONNECTIONS: u32 = 10_000;
 
 /// Longest time for both loops, with their set-up.
 const HANG: Duration = Duration::from_secs(180);
+
+/// A server of which little is asked, and what polls for it.
+const IDLE: &str = "epoll+uring-loop";
+const POLLING: &str = "epoll+uring-loop:sqpoll=on";
+
+/// The thread that submits never sleeps between requests, and is the server's.
+#[test]
+fn thread_that_polls_for_submissions_is_its_ends_cost() {
+    let _shared = shared();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let output = Command::new(env!("CARGO_BIN_EXE_bytepath"))
+        .args(["run", "--path", IDLE, "--path", POLLING, "--stream", "flows=4"])
+        .args(["--workload", "rr:rate=500", "--blocks", "1", "--profile", "none"])
+        .args(["--warm-up", "100ms", "--window", "1s", "--study"])
+        .arg(&out)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("io_uring") {
+        skip!("{stderr}");
+        return;
+    }
+    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {stderr}"));
+    let servers = |path: &'static str| {
+        let of = move |trial: &&Trial| trial.cell.0.split(' ').next() == Some(path);
+        study.trials.iter().filter(of).map(|trial| (trial, &trial.roles[1].threads))
+    };
+    let run = |path| {
+        let sum = |threads: &[ThreadTime]| threads.iter().map(|thread| thread.run).sum::<f64>();
+        servers(path).map(|(_, threads)| sum(threads)).fold(0.0, f64::max)
+    };
+    for (trial, threads) in servers(POLLING) {
+        let submits = |thread: &&ThreadTime| thread.name.starts_with("iou-sqp-");
+        let submitter = threads.iter().find(submits).expect("its thread is among the server's");
+        assert!(submitter.run > 0.1 * trial.window, "{threads:?}");
+        let clients = &trial.roles[0].threads;
+        assert_eq!(clients.iter().filter(submits).count(), 0, "{clients:?}");
+    }
+    assert!(run(POLLING) > 2.0 * run(IDLE), "{} s, {} s", run(POLLING), run(IDLE));
+}
 
 /// More than the kernel lets wait to be accepted (`net.core.somaxconn`).
 #[test]

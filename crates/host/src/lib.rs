@@ -40,4 +40,4 @@ pub use namespace::{pair_of_agents, remedy};
 pub use nics::{hops, nic};
 pub use programs::{CpuTimes, Program};
 pub use steward::{LocalSteward, StewardCall};
-pub use sysctl::set_sysctls;
+pub use sysctl::{set_sysctls, try_sysctls};

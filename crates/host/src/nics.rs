@@ -17,14 +17,16 @@ use std::path::Path;
 /// A device of the calling thread's network namespace; `None` if it is all software.
 pub fn nic(name: &str) -> Result<Option<Nic>, Fault> {
     let fault = |e: io::Error| Fault::system(format!("cannot look at {name}"), &e);
-    let Some(driver) = device::driver(name).map_err(fault)? else { return Ok(None) };
+    if device::driver(name).map_err(fault)?.is_none() {
+        return Ok(None);
+    }
     let queues = match device::receive_queues(name) {
         // Before Linux 6.8 only ethtool's channels show it.
         Err(_) => channels(name).map_err(fault)?,
         Ok(queues) => queues,
     };
     let interrupts = interrupts(name).map_err(fault)?;
-    Ok(Some(Nic { device: name.to_owned(), driver, queues, interrupts }))
+    Ok(Some(Nic { device: name.to_owned(), queues, interrupts }))
 }
 
 /// Interrupts of a device's queues; before Linux 6.8, and of a device that is down, all

@@ -17,6 +17,20 @@ pub fn set_sysctls(values: &[(SysctlName, String)]) -> Result<(), Fault> {
     })
 }
 
+/// Sets those that this namespace has of its own and this process may set; returns those that hold.
+pub fn try_sysctls(values: &[(SysctlName, String)]) -> Vec<SysctlName> {
+    let holds = |(name, value): &&(SysctlName, String)| {
+        let file = Path::new("/proc/sys").join(name.path().collect::<PathBuf>());
+        set(&file, value).is_ok()
+            && fs::read_to_string(&file).is_ok_and(|now| words(&now) == words(value))
+    };
+    values.iter().filter(holds).map(|(name, _)| name.clone()).collect()
+}
+
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
 fn set(file: &Path, value: &str) -> io::Result<()> {
     // Shown in every namespace, and the first one's alone to change.
     let is_shown_alone =
@@ -24,7 +38,6 @@ fn set(file: &Path, value: &str) -> io::Result<()> {
     if is_shown_alone {
         return Ok(());
     }
-    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     match fs::read_to_string(file) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Ok(now) if words(&now) == words(value) => Ok(()),

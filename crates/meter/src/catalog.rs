@@ -25,6 +25,7 @@ pub static CATALOG: &[&Meter] = &[
     &power::METER,
     &nvml::METER,
     &idxd::METER,
+    &memory::METER,
     &counters::METER,
     &locks::METER,
     &handoffs::METER,

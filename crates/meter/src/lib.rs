@@ -27,6 +27,7 @@ mod idxd;
 mod ipis;
 mod link;
 mod locks;
+mod memory;
 mod meter;
 mod nic;
 mod nvml;

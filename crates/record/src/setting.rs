@@ -82,13 +82,16 @@ pub enum Setting {
         timing: NapiTiming,
     },
     /// The table by which a device spreads flows over its receive queues
-    /// (`ethtool -X DEVICE equal N`): evenly over the queues 0 to N - 1. Queues
-    /// from N on get only what a [`Setting::Flow`] sends there.
+    /// (`ethtool -X DEVICE start S equal N`): evenly over the queues S to S + N - 1. The
+    /// others get only what a [`Setting::Flow`] sends there.
     Spread {
         /// The device.
         device: DeviceName,
         /// N, at least 1.
         queues: u32,
+        /// S; 0 if it is not stored.
+        #[serde(default, skip_serializing_if = "crate::is_default")]
+        start: u32,
     },
     /// A rule that steers TCP flows to one receive queue (`ethtool -N`).
     Flow {

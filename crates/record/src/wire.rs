@@ -199,6 +199,10 @@ calls! {
     /// were set on the host.
     SetSysctls { values: Vec<(SysctlName, String)> } -> ();
 
+    /// Sets those that the namespace has of its own and the agent may set there. The reply names the
+    /// ones that hold now.
+    TrySysctls { values: Vec<(SysctlName, String)> } -> Vec<SysctlName>;
+
     /// Facts of the host; nothing is tried.
     ReadFacts {} -> Box<Facts>;
 
@@ -432,8 +436,6 @@ impl<T: Into<String>> From<T> for MeterRequest {
 pub struct Nic {
     /// Name of the device.
     pub device: String,
-    /// Its driver, as the kernel names it.
-    pub driver: String,
     /// Receive queues in use.
     pub queues: u32,
     /// Numbers of the interrupts of its queues, as `/proc/interrupts` lists them; empty

@@ -69,7 +69,7 @@ impl Knob {
 }
 
 type Knobs<'s> = Box<dyn Fn(&Roots) -> Vec<Knob> + 's>;
-type Switch = fn(&Path, &str) -> (PathBuf, String);
+pub(super) type Switch = fn(&Path, &str) -> (PathBuf, String);
 type Read<'s> = Box<dyn Fn(&mut Nic) -> Result<SettingValue, Fault> + 's>;
 type Goal<'s> = Box<dyn Fn(&SettingValue) -> Result<SettingValue, Fault> + 's>;
 type Write<'s> = Box<dyn Fn(&mut Nic, &SettingValue) -> io::Result<()> + 's>;

@@ -183,7 +183,7 @@ pub(super) fn napi<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<'
     Access::calls(device, read, goal, write)
 }
 
-pub(super) fn spread(device: &DeviceName, queues: u32) -> Access<'_> {
+pub(super) fn spread(device: &DeviceName, queues: u32, start: u32) -> Access<'_> {
     let read = |nic: &mut Nic| {
         let name = nic.name;
         let table = nic.query(|_, _| steering::indirection(name))?;
@@ -191,7 +191,7 @@ pub(super) fn spread(device: &DeviceName, queues: u32) -> Access<'_> {
     };
     let goal = move |before: &SettingValue| {
         let length = before.get("table").unwrap_or_default().split_whitespace().count();
-        let table = (0..length as u64).map(|at| at % u64::from(queues));
+        let table = (0..length as u64).map(|at| u64::from(start) + at % u64::from(queues));
         Ok(SettingValue::one("table", joined(table, " ")))
     };
     let write =

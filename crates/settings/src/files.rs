@@ -1,11 +1,11 @@
 //! Settings that are files below `/proc` and `/sys`: where each is, its new
 //! value, and when two texts mean the same.
 
-use super::access::{Access, Knob, Means, no_device};
+use super::access::{Access, Knob, Means, Switch, no_device};
 use super::side_effects::refusal;
 use bytepath_record::{Cpus, DeviceName, IdleChoice, Setting, SettingValue, SysctlName, Word};
 use bytepath_sys::Roots;
-use bytepath_sys::attribute::names;
+use bytepath_sys::attribute::{self, names};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -157,28 +157,82 @@ pub(super) fn dsa<'s>(
     let bind = |file: &Path, text: &str| {
         let part = file.parent().and_then(Path::file_name).unwrap_or_default();
         let part = part.to_string_lossy().into_owned();
-        let driver = if part.starts_with("wq") { "user" } else { "idxd" };
+        let kernels = attribute::text(&file.with_file_name("type")).as_deref() == Some("kernel");
+        let driver = match part.starts_with("wq") {
+            true if kernels => "dmaengine",
+            true => "user",
+            false => "idxd",
+        };
         let action = if text.trim() == "enabled" { "bind" } else { "unbind" };
         // From bus/dsa/devices/PART/state.
         let bus = file.ancestors().nth(3).unwrap_or(file);
         (bus.join("drivers").join(driver).join(action), part)
     };
     let is_state = attribute.as_str() == "state";
+    let forgets = is_state && part.as_str().starts_with("dsa") && value.as_str() == "disabled";
     let knobs = move |roots: &Roots| {
         // Of a request that was not checked, nothing is to be found.
         if setting.clone().checked().is_err() {
             return Vec::new();
         }
-        let folder = roots.sys.join("bus/dsa/devices").join(part.as_str());
-        let path = folder.join(attribute.as_str());
+        let devices = roots.sys.join("bus/dsa/devices");
+        let path = devices.join(part.as_str()).join(attribute.as_str());
         let knob = Knob::new(attribute.to_string(), path, value.to_string());
-        vec![Knob { switch: is_state.then_some(bind), ..knob }]
+        let mut knobs = vec![Knob { switch: is_state.then_some(bind), ..knob }];
+        if forgets {
+            knobs.extend(forgotten(&devices, part.as_str(), bind));
+        }
+        knobs
     };
     Access {
         remedy: "bytepath doctor lists what is missing",
         ..files(knobs, format!("there is no {attribute} of {part}"))
     }
 }
+
+/// What the kernel forgets of a DSA device that is disabled (`idxd_device_clear_state` and
+/// `idxd_wq_disable_cleanup`, drivers/dma/idxd/device.c), by names in the order in which it can be
+/// made again: the configuration, then the device itself (`state`), then its queues.
+fn forgotten(devices: &Path, device: &str, bind: Switch) -> Vec<Knob> {
+    let number = device.trim_start_matches("dsa");
+    let mut all = Vec::new();
+    for part in names(devices) {
+        let kind = part.split_once('.').and_then(|(kind, _)| kind.strip_suffix(number));
+        let Some((_, config)) = FORGOTTEN.iter().find(|(name, _)| kind == Some(*name)) else {
+            continue;
+        };
+        let folder = devices.join(&part);
+        let beside = |name: &&str| Knob::beside(format!("config {part}/{name}"), folder.join(name));
+        all.extend(config.iter().map(beside));
+        if kind == Some("wq") {
+            let knob = Knob::beside(format!("{part} state"), folder.join("state"));
+            all.push(Knob { switch: Some(bind), ..knob });
+        }
+    }
+    all
+}
+
+/// Parts of a DSA device by their kind, and the attributes that are configured of them.
+const FORGOTTEN: [(&str, &[&str]); 3] = [
+    ("engine", &["group_id"]),
+    ("group", &["traffic_class_a", "traffic_class_b"]),
+    (
+        "wq",
+        &[
+            "block_on_fault",
+            "driver_name",
+            "group_id",
+            "max_batch_size",
+            "max_transfer_size",
+            "mode",
+            "name",
+            "priority",
+            "size",
+            "threshold",
+            "type",
+        ],
+    ),
+];
 
 /// A setting that is made of those of these files that are there, in a fixed order.
 ///

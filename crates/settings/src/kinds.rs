@@ -27,7 +27,7 @@ pub(super) fn access(setting: &Setting) -> Access<'_> {
         Setting::Channels { device, .. } => device::channels(setting, device),
         Setting::Coalescing { device, .. } => device::coalescing(setting, device),
         Setting::Napi { device, .. } => device::napi(setting, device),
-        Setting::Spread { device, queues } => device::spread(device, *queues),
+        Setting::Spread { device, queues, start } => device::spread(device, *queues, *start),
         Setting::Flow { device, rule } => device::flow(device, rule),
         Setting::PacketLimits { device, limits } => device::packet_limits(device, limits),
         Setting::Qdisc { device, discipline } => device::qdisc(device, discipline),

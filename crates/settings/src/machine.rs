@@ -270,11 +270,17 @@ fn looking_for(device: impl std::fmt::Display, error: &io::Error) -> Fault {
 /// The fault of a device that does not take a value.
 fn refused_by_driver(device: &DeviceName, to: &SettingValue, error: &io::Error) -> Fault {
     let fault = Fault::system(format!("the kernel refused {to}"), error);
-    match error.to_string().contains("indirection table") {
-        true => fault.remedy(format!(
+    if error.to_string().contains("indirection table") {
+        return fault.remedy(format!(
             "first spread flows over fewer queues: --set 'spread {device} queues=1' before it"
-        )),
-        false => fault,
+        ));
+    }
+    match to.get("tcp-data-split") {
+        Some("on") => fault.remedy(
+            "some drivers (mlx5) split headers only with hardware GRO: add hw-gro=on to the link, also \
+             for the cells it is compared with",
+        ),
+        _ => fault,
     }
 }
 
@@ -316,5 +322,22 @@ fn refused(verb: &str, path: &Path, error: &io::Error) -> Fault {
             fault.remedy("run bytepath as root, and in the host's own network namespace")
         }
         _ => fault,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_driver_may_want_first_is_the_remedy() {
+        let device = DeviceName::new("eth1").unwrap();
+        let refused = |name, text| {
+            let error = io::Error::from_raw_os_error(libc::EINVAL);
+            refused_by_driver(&device, &SettingValue::one(name, text), &error).remedy
+        };
+        assert!(refused("tcp-data-split", "on").unwrap().contains("hw-gro=on"));
+        assert_eq!(refused("tcp-data-split", "off"), None);
+        assert_eq!(refused("rx", "4096"), None);
     }
 }

@@ -44,6 +44,14 @@ pub struct JournalFile {
     file: File,
 }
 
+/// Whether this process may make something in a folder: root of a user namespace (`unshare -r`) may
+/// not in one whose owner is outside of that. A file system that is read-only is another fault.
+fn may_write(folder: &Path) -> bool {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+    let may = accessat(CWD, folder, Access::WRITE_OK, AtFlags::EACCESS);
+    !matches!(may, Err(rustix::io::Errno::ACCESS))
+}
+
 /// Names of the files.
 const JOURNAL: &str = "journal";
 const LOCK: &str = "lock";
@@ -51,13 +59,14 @@ const LOCK: &str = "lock";
 impl StateFolder {
     /// Where the next bytepath looks, also after a reboot: `$BYTEPATH_STATE`,
     /// else `/var/lib/bytepath` for root, else `$XDG_STATE_HOME/bytepath` or
-    /// `~/.local/state/bytepath`.
+    /// `~/.local/state/bytepath`. Root of a user namespace only has the former if `/var/lib` is that
+    /// root's to write.
     pub fn standard() -> StateFolder {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(folder) = variable(STATE_VARIABLE) {
             return StateFolder::at(folder);
         }
-        if rustix::process::geteuid().is_root() {
+        if rustix::process::geteuid().is_root() && may_write(Path::new("/var/lib")) {
             return StateFolder::at("/var/lib/bytepath");
         }
         let state = variable("XDG_STATE_HOME").map(PathBuf::from).unwrap_or_else(|| {

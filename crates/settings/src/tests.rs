@@ -730,3 +730,123 @@ fn a_part_of_dsa_is_enabled_by_its_driver() {
     assert!(error.message.contains("the kernel accepted it, but it reads"), "{error}");
     assert_eq!(tree.host().read(&"dsa wq9.9 size=1".parse().unwrap()).unwrap(), None);
 }
+
+/// A machine with a DSA that is in use: its kernel forgets what it is told of a part when that is
+/// disabled, and takes no configuration before.
+struct InUse<'t>(&'t Tree, ThisMachine);
+
+const DSA_PARTS: &[(&str, &[(&str, &str)])] = &[
+    ("dsa0", &[("state", "disabled\n")]),
+    ("engine0.0", &[("group_id", "-1\n")]),
+    ("wq0.0", &[("state", "disabled\n"), ("size", "0\n"), ("type", "none\n"), ("name", "\n")]),
+    ("wq0.1", &[("state", "disabled\n"), ("size", "0\n"), ("type", "none\n"), ("name", "\n")]),
+];
+
+impl InUse<'_> {
+    fn file(part: &str, attribute: &str) -> String {
+        format!("sys/bus/dsa/devices/{part}/{attribute}")
+    }
+
+    fn is_enabled(&self, part: &str) -> bool {
+        let path = self.0.path(&Self::file(part, "state"));
+        fs::read_to_string(path).is_ok_and(|text| text.trim() == "enabled")
+    }
+
+    /// What the kernel does once a part was bound to its driver or unbound.
+    fn bound(&self, part: &str, text: &str) {
+        self.0.put(&Self::file(part, "state"), &format!("{}\n", text.trim()));
+        if text.trim() == "enabled" {
+            assert!(part == "dsa0" || self.is_enabled("dsa0"), "{part} before its device");
+            return;
+        }
+        for (name, attributes) in DSA_PARTS.iter().filter(|p| part == "dsa0" || p.0 == part) {
+            for (attribute, text) in *attributes {
+                self.0.put(&Self::file(name, attribute), text);
+            }
+        }
+    }
+}
+
+impl Machine for InUse<'_> {
+    fn read(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault> {
+        self.1.read(setting)
+    }
+
+    fn goal(&mut self, setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault> {
+        self.1.goal(setting, before)
+    }
+
+    fn write(&mut self, setting: &Setting, to: &SettingValue) -> Result<(), Fault> {
+        for (name, text) in &to.0 {
+            self.1.write(setting, &SettingValue::one(name, text))?;
+            let Setting::Dsa { part, .. } = setting else { continue };
+            match name.strip_suffix("state").map(str::trim) {
+                Some("") => self.bound(part.as_str(), text),
+                Some(queue) => self.bound(queue, text),
+                None => assert!(!self.is_enabled("dsa0"), "{name} of an enabled device"),
+            }
+        }
+        Ok(())
+    }
+
+    fn same(&self, setting: &Setting, a: &str, b: &str) -> bool {
+        self.1.same(setting, a, b)
+    }
+
+    fn identity(&self) -> Identity {
+        self.1.identity()
+    }
+
+    fn has_namespace(&self, namespace: &str) -> bool {
+        self.1.has_namespace(namespace)
+    }
+}
+
+#[test]
+fn a_dsa_that_is_in_use_comes_back_with_its_configuration_and_its_queues() {
+    let tree = Tree::new();
+    for (part, attribute, text) in [
+        ("dsa0", "state", "enabled"),
+        ("engine0.0", "group_id", "0"),
+        ("wq0.0", "state", "enabled"),
+        ("wq0.0", "size", "16"),
+        ("wq0.0", "type", "user"),
+        ("wq0.0", "name", "app"),
+        ("wq0.1", "state", "enabled"),
+        ("wq0.1", "size", "8"),
+        ("wq0.1", "type", "kernel"),
+        ("wq0.1", "name", "dmaengine"),
+    ] {
+        tree.put(&InUse::file(part, attribute), &format!("{text}\n"));
+    }
+    for driver in ["idxd", "user", "dmaengine"] {
+        for action in ["bind", "unbind"] {
+            tree.put(&format!("sys/bus/dsa/drivers/{driver}/{action}"), "");
+        }
+    }
+    let devices = || {
+        let all = tree.snapshot().into_iter();
+        let trimmed = all.map(|(path, text)| (path, String::from_utf8(text).unwrap()));
+        let of_devices = trimmed.filter(|(path, _)| path.to_string_lossy().contains("dsa/devices"));
+        of_devices.map(|(path, text)| (path, text.trim().to_owned())).collect::<BTreeMap<_, _>>()
+    };
+    let before = devices();
+    let lines = [
+        "dsa dsa0 state=disabled",
+        "dsa wq0.0 size=128",
+        "dsa wq0.0 type=user",
+        "dsa dsa0 state=enabled",
+    ];
+    let machine = InUse(&tree, tree.host());
+    let (applied, _) = Applied::apply(&tree.place(), machine, &wanted(&lines)).unwrap();
+    assert_eq!(devices()[&tree.path(&InUse::file("wq0.0", "size"))], "128");
+    assert_eq!(devices()[&tree.path(&InUse::file("wq0.1", "state"))], "disabled");
+    let rows = applied.undo();
+    let is_back = |row: &RestorationRow| {
+        matches!(row.outcome, Restoration::Restored | Restoration::AlreadyBack)
+    };
+    assert!(rows.iter().all(is_back), "{rows:?}");
+    assert_eq!(devices(), before);
+    let bound = fs::read_to_string(tree.path("sys/bus/dsa/drivers/dmaengine/bind")).unwrap();
+    assert_eq!(bound, "wq0.1", "by the driver of its type");
+}

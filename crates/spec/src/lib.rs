@@ -47,7 +47,8 @@ pub use profiling::{
 };
 pub use published::{PUBLISHED, find_published, published_names};
 pub use settings::{
-    SETTING_PROFILES, SettingProfile, find_setting_profile, on_devices, wanted_settings,
+    ChosenProfile, SETTING_PROFILES, SettingProfile, find_setting_profile, on_devices,
+    wanted_settings,
 };
 pub use stream::{STREAM_OPTIONS, parse_stream, stream_value, with_flags};
 pub use testbed::{TestbedChoice, TestbedDeclaration, parse_testbed};

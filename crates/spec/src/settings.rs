@@ -2,7 +2,7 @@
 //! and single settings, as typed and as an experiment file has them.
 
 use super::options::{find, split, usage};
-use bytepath_record::{DeviceName, Fault, Role, Setting, WantedSetting, joined};
+use bytepath_record::{DeviceName, Fault, Role, Setting, WantedSetting};
 use serde::Deserialize;
 
 /// A named list of settings.
@@ -51,54 +51,90 @@ impl SettingProfile {
         self.file().map(|file| file.summary).unwrap_or_default()
     }
 
-    /// Its settings in the order in which they are made, each with its
-    /// benefit. Without a device, those of a device carry an obstacle.
-    pub fn settings(
-        &self,
-        device: Option<&DeviceName>,
-    ) -> Result<Vec<(WantedSetting, String)>, Fault> {
-        let typed = match device {
-            Some(device) => format!("{}:device={device}", self.name),
-            None => self.name.to_owned(),
-        };
-        let line = |line: Line| {
-            let words = line.set.split(' ').map(|word| match (word, device) {
-                (DEVICE, Some(device)) => device.as_str(),
-                (word, _) => word,
-            });
-            let setting: Setting = joined(words, " ").parse()?;
-            let nameless = setting.device().is_some_and(|device| device.as_str() == DEVICE);
-            let obstacle = nameless
-                .then(|| format!("no device was given: --settings {}:device=NAME", self.name));
-            let (profile, optional) = (Some(typed.clone()), line.optional);
-            Ok((WantedSetting { setting, profile, optional, obstacle, host: None }, line.why))
-        };
-        self.file()?.setting.into_iter().map(line).collect()
-    }
-
     fn file(&self) -> Result<File, Fault> {
         toml::from_str(self.text)
             .map_err(|e| Fault::failed(format!("profile {}: {}", self.name, e.message())))
     }
 }
 
-/// The profile that `NAME` or `NAME:device=DEVICE` names, and the device.
-pub fn find_setting_profile(
-    text: &str,
-) -> Result<(&'static SettingProfile, Option<DeviceName>), Fault> {
+/// A profile as it was typed: `NAME[:device=DEVICE]`, `dsa[:device=dsa0,queue=wq0.0]`.
+#[derive(Clone, Debug)]
+pub struct ChosenProfile {
+    pub profile: &'static SettingProfile,
+    /// As it was typed.
+    typed: String,
+    /// What stands in its lines, and the words in place of it.
+    words: Vec<(&'static str, String)>,
+}
+
+impl ChosenProfile {
+    /// Its settings in the order in which they are made, each with its
+    /// benefit. Without a device, those of a network device carry an obstacle.
+    pub fn settings(&self) -> Result<Vec<(WantedSetting, String)>, Fault> {
+        let filled = |text: &str| {
+            let fill = |text: String, (name, word): &(&str, String)| text.replace(name, word);
+            self.words.iter().fold(text.to_owned(), fill)
+        };
+        let line = |line: Line| {
+            let setting: Setting = filled(&line.set).parse()?;
+            let nameless = setting.device().is_some_and(|device| device.as_str() == DEVICE);
+            let name = self.profile.name;
+            let obstacle =
+                nameless.then(|| format!("no device was given: --settings {name}:device=NAME"));
+            let (profile, optional) = (Some(self.typed.clone()), line.optional);
+            let wanted = WantedSetting { setting, profile, optional, obstacle, host: None };
+            Ok((wanted, filled(&line.why)))
+        };
+        self.profile.file()?.setting.into_iter().map(line).collect()
+    }
+}
+
+/// The profile that a text names, with its options.
+pub fn find_setting_profile(text: &str) -> Result<ChosenProfile, Fault> {
     let (name, typed_options) = split(text)?;
     let profile = find("settings profile", &name, SETTING_PROFILES, |profile| profile.name)?;
-    let mut device = None;
+    let is_dsa = profile.name == DSA;
+    let (mut device, mut queue) = (None, None);
     for (key, value) in typed_options {
         match key.as_str() {
-            "device" => device = Some(DeviceName::new(&value)?),
+            "device" => device = Some(value),
+            "queue" if is_dsa => queue = Some(value),
             other => {
+                let form = if is_dsa { "device=dsa0,queue=wq0.0" } else { "device=NAME" };
                 return Err(usage(format!("profile {name} has no option '{other}'"))
-                    .remedy(format!("write {name}:device=NAME")));
+                    .remedy(format!("write {name}:{form}")));
             }
         }
     }
-    Ok((profile, device))
+    let words = match device {
+        _ if is_dsa => parts_of_dsa(device, queue)?,
+        Some(device) => vec![(DEVICE, DeviceName::new(&device)?.to_string())],
+        None => Vec::new(),
+    };
+    Ok(ChosenProfile { profile, typed: text.to_owned(), words })
+}
+
+/// The profile of a DSA, whose lines name parts of it.
+const DSA: &str = "dsa";
+
+/// The parts of a DSA that the lines of its profile name.
+fn parts_of_dsa(
+    device: Option<String>,
+    queue: Option<String>,
+) -> Result<Vec<(&'static str, String)>, Fault> {
+    let device = device.unwrap_or_else(|| "dsa0".into());
+    let is_number = |text: &&str| text.parse::<u16>().is_ok_and(|n| n.to_string() == *text);
+    let number = device.strip_prefix("dsa").filter(is_number).ok_or_else(|| {
+        usage(format!("'{device}' is not a DSA")).remedy("name one of /sys/bus/dsa/devices: dsa0")
+    })?;
+    let first = format!("wq{number}.");
+    let queue = queue.unwrap_or_else(|| format!("{first}0"));
+    if !queue.strip_prefix(&first).is_some_and(|number| is_number(&number)) {
+        let text = format!("'{queue}' is not a work queue of {device}");
+        return Err(usage(text).remedy(format!("name one of its queues: {first}0")));
+    }
+    let engine = format!("engine{number}");
+    Ok(vec![("{device}", device), ("{queue}", queue), ("{engine}", engine)])
 }
 
 /// The settings that profiles and single lines request: profiles first, so that a
@@ -109,8 +145,8 @@ pub fn wanted_settings<'t>(
 ) -> Result<Vec<WantedSetting>, Fault> {
     let mut wanted = Vec::new();
     for text in profiles {
-        let (profile, device) = find_setting_profile(text)?;
-        wanted.extend(profile.settings(device.as_ref())?.into_iter().map(|(want, _)| want));
+        let settings = find_setting_profile(text)?.settings()?;
+        wanted.extend(settings.into_iter().map(|(want, _)| want));
     }
     wanted.extend(lines.into_iter().map(wanted_line).collect::<Result<Vec<_>, _>>()?);
     Ok(wanted)
@@ -181,17 +217,44 @@ mod tests {
 
     #[test]
     fn every_profile_is_sound_with_and_without_a_device() {
-        let device = DeviceName::new("ens1f0np0").unwrap();
         for profile in SETTING_PROFILES {
             assert!(profile.summary().len() > 20, "{}", profile.name);
-            let without = profile.settings(None).unwrap();
-            let with = profile.settings(Some(&device)).unwrap();
+            let device = if profile.name == DSA { "dsa3" } else { "ens1f0np0" };
+            let of = |text: &str| find_setting_profile(text).unwrap().settings().unwrap();
+            let without = of(profile.name);
+            let with = of(&format!("{}:device={device}", profile.name));
             assert!(without.len() == with.len() && without.len() > 4, "{}", profile.name);
             for ((without, why), (with, _)) in without.iter().zip(&with) {
                 assert!(why.len() > 20 && with.obstacle.is_none(), "{}: {why}", with.setting);
                 let of_device = with.setting.device().is_some();
                 assert_eq!(without.obstacle.is_some(), of_device, "{}", with.setting);
             }
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_dsa_are_those_of_the_device_and_queue_that_are_named() {
+        let lines = |text: &str| -> Vec<String> {
+            let settings = find_setting_profile(text).unwrap().settings().unwrap();
+            settings.iter().map(|(wanted, _)| wanted.setting.to_string()).collect()
+        };
+        let usual = lines("dsa");
+        assert_eq!(usual[0], "dsa dsa0 state=disabled", "an enabled device takes no settings");
+        assert_eq!(usual.last().unwrap(), "dsa wq0.0 state=enabled");
+        assert_eq!(lines("dsa:device=dsa0,queue=wq0.0"), usual);
+        let other = lines("dsa:device=dsa2,queue=wq2.3");
+        assert_eq!(other.len(), usual.len());
+        let own = |line: &String| ["dsa2", "engine2.", "wq2.3"].iter().any(|p| line.contains(p));
+        assert!(other.iter().all(own), "{other:?}");
+        for (text, why) in [
+            ("dsa:queue=wq1.0", "not a work queue of dsa0"),
+            ("dsa:device=dsa1,queue=wq1.x", "not a work queue of dsa1"),
+            ("dsa:device=eth0", "'eth0' is not a DSA"),
+            ("dsa:device=dsa01", "'dsa01' is not a DSA"),
+            ("dsa:engine=1", "write dsa:device=dsa0,queue=wq0.0"),
+        ] {
+            let fault = find_setting_profile(text).unwrap_err().to_string();
+            assert!(fault.contains(why), "{text}: {fault}");
         }
     }
 

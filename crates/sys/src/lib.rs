@@ -8,7 +8,7 @@
 //!
 //! | Family | Modules |
 //! |---|---|
-//! | TCP sockets | [`tcp`], [`tcp_sockets`], [`zerocopy`], [`errqueue`], [`ktls`], [`pipe`], [`devmem`] |
+//! | TCP sockets | [`tcp`], [`tcp_sockets`], [`eventpoll`], [`zerocopy`], [`errqueue`], [`ktls`], [`pipe`], [`devmem`] |
 //! | frames | [`packet`], [`packet_batch`], [`packet_ring`], [`packet_vnet`], [`xsk`], [`vhost`], [`tap`], [`macvtap`], [`pktgen`] |
 //! | network devices | [`netlink`], [`addressing`], [`bridge`], [`qdisc`], [`ethtool`], [`driver_info`], [`flow_steering`], [`nic_stats`], [`device`] |
 //! | network namespaces | [`namespace`], [`lasting_namespace`] |
@@ -42,6 +42,7 @@ pub mod dmabuf;
 pub mod driver_info;
 pub mod errqueue;
 pub mod ethtool;
+pub mod eventpoll;
 pub mod file_lock;
 pub mod files;
 pub mod flow_steering;

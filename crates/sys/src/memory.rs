@@ -1,5 +1,6 @@
 //! Page-aligned memory, prefaulted before anything is timed.
 
+use crate::check;
 use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::fs::File;
@@ -37,19 +38,18 @@ impl Region {
             // changes no content. A kernel without THP says EINVAL: no harm.
             let _ = unsafe { madvise(start, region.memory.len, Advice::LinuxHugepage) };
         }
-        region.touch(page);
+        region.memory.touch(page);
         Ok(region)
     }
 
     /// At least `len` zeroed bytes on huge pages of 2 MiB that the administrator
-    /// has reserved (`vm.nr_hugepages`, `MAP_HUGETLB`), in whole ones. ENOMEM:
-    /// not this many of them are free.
-    pub(crate) fn on_huge_pages(len: usize) -> io::Result<Self> {
+    /// has reserved (`vm.nr_hugepages`, `MAP_HUGETLB`), in whole ones, of a NUMA node if one is named.
+    /// ENOMEM: not this many of them are free there.
+    pub(crate) fn on_huge_pages(len: usize, node: Option<u32>) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
         let mut region = Region::map(len, HUGE_PAGE, flags)?;
         region.len = region.memory.len;
-        // The pages were reserved when the mapping was made, so this cannot fault.
-        region.touch(HUGE_PAGE);
+        region.memory.take_huge_pages(node)?;
         Ok(region)
     }
 
@@ -62,14 +62,6 @@ impl Region {
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, READ_WRITE, flags)? };
         let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
         Ok(Region { memory: MappedMemory { start, len: mapped }, len })
-    }
-
-    /// Writes one byte of every page, so that no page fault is left for later.
-    fn touch(&mut self, page: usize) {
-        for offset in (0..self.memory.len).step_by(page) {
-            // SAFETY: the offset lies within the mapping, which is writable.
-            unsafe { self.memory.start.as_ptr().add(offset).write_volatile(0) };
-        }
     }
 
     /// Its length in bytes, known without a reference to them.
@@ -150,6 +142,32 @@ impl MappedMemory {
         Ok(MappedMemory { start, len })
     }
 
+    /// Writes one byte of every page, so that no page fault is left for later.
+    fn touch(&mut self, page: usize) {
+        for offset in (0..self.len).step_by(page) {
+            // SAFETY: the offset lies within the mapping, which is writable.
+            unsafe { self.start.as_ptr().add(offset).write_volatile(0) };
+        }
+    }
+
+    /// Touches a new mapping of huge pages, which are taken from a node if one is named. They were
+    /// reserved when the mapping was made, so this cannot fault. ENOMEM: the node had too few.
+    pub(super) fn take_huge_pages(&mut self, node: Option<u32>) -> io::Result<()> {
+        let Some(node) = node else {
+            self.touch(HUGE_PAGE);
+            return Ok(());
+        };
+        on_node(node, || self.touch(HUGE_PAGE))?;
+        for offset in (0..self.len).step_by(HUGE_PAGE) {
+            // SAFETY: the offset lies within the mapping.
+            let address = unsafe { self.start.as_ptr().add(offset) };
+            if node_of(address)? != node {
+                return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+            }
+        }
+        Ok(())
+    }
+
     /// Address of the first byte.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.start
@@ -167,6 +185,77 @@ impl Drop for MappedMemory {
         // SAFETY: the mapping is ours and no longer borrowed. Pages
         // the kernel still refers to live on until it releases them.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Runs something; pages that come meanwhile are of a NUMA node, if it has any left
+/// (set_mempolicy(2), MPOL_PREFERRED). EINVAL: there is no such node.
+fn on_node<T>(node: u32, run: impl FnOnce() -> T) -> io::Result<T> {
+    let mut nodes = [0; NODES / 64];
+    let word = nodes.get_mut(node as usize / 64);
+    *word.ok_or(io::Error::from_raw_os_error(libc::EINVAL))? = 1 << (node % 64);
+    let before = Policy::of_thread()?;
+    Policy { mode: libc::MPOL_PREFERRED, nodes }.set()?;
+    let result = run();
+    before.set()?;
+    Ok(result)
+}
+
+/// The node of the page at an address, which is there.
+fn node_of(address: *const u8) -> io::Result<u32> {
+    let mut node = 0_i32;
+    /// `MPOL_F_NODE | MPOL_F_ADDR` (include/uapi/linux/mempolicy.h).
+    const NODE_OF_ADDRESS: usize = 1 | 2;
+    // SAFETY: the kernel writes a number and no mask; the address is only looked up.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_get_mempolicy,
+            &raw mut node,
+            0_usize,
+            0_usize,
+            address,
+            NODE_OF_ADDRESS,
+        )
+    })?;
+    u32::try_from(node).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Most nodes that a kernel can be built for (`CONFIG_NODES_SHIFT`).
+const NODES: usize = 1024;
+
+/// Where the kernel takes memory from that a thread touches first.
+#[derive(Debug, PartialEq, Eq)]
+struct Policy {
+    mode: i32,
+    nodes: [u64; NODES / 64],
+}
+
+impl Policy {
+    /// That of this thread.
+    fn of_thread() -> io::Result<Policy> {
+        let mut policy = Policy { mode: 0, nodes: [0; NODES / 64] };
+        let nodes = policy.nodes.as_mut_ptr();
+        // SAFETY: the kernel writes the mode and, of one more bit than it is told, the mask.
+        check(unsafe {
+            libc::syscall(
+                libc::SYS_get_mempolicy,
+                &raw mut policy.mode,
+                nodes,
+                NODES + 1,
+                0_usize,
+                0_usize,
+            )
+        })?;
+        Ok(policy)
+    }
+
+    /// Makes it this thread's.
+    fn set(&self) -> io::Result<()> {
+        // SAFETY: the kernel reads the mask, of one bit less than it is told.
+        let set = unsafe {
+            libc::syscall(libc::SYS_set_mempolicy, self.mode, self.nodes.as_ptr(), NODES + 1)
+        };
+        check(set).map(drop)
     }
 }
 
@@ -212,10 +301,26 @@ mod tests {
     #[test]
     fn more_than_there_are_addresses_is_refused() {
         for len in [usize::MAX, usize::MAX - 4094] {
-            for region in [Region::new(len, false), Region::on_huge_pages(len)] {
+            for region in [Region::new(len, false), Region::on_huge_pages(len, None)] {
                 assert_eq!(region.unwrap_err().raw_os_error(), Some(libc::ENOMEM), "{len}");
             }
         }
+    }
+
+    #[test]
+    fn pages_are_of_the_node_that_is_named() {
+        let before = match Policy::of_thread() {
+            Ok(before) => before,
+            Err(e) => return bytepath_testing::skip!("get_mempolicy: {e}"),
+        };
+        let region = on_node(0, || Region::new(1 << 20, false)).unwrap().unwrap();
+        assert_eq!(node_of(region.as_ptr()).unwrap(), 0);
+        assert_eq!(Policy::of_thread().unwrap(), before);
+        for absent in [NODES as u32 - 1, NODES as u32, u32::MAX] {
+            let refused = on_node(absent, || ()).unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(libc::EINVAL), "node {absent}");
+        }
+        assert_eq!(Policy::of_thread().unwrap(), before);
     }
 
     #[test]

@@ -19,9 +19,11 @@
 //! A ring is made disabled, may be moved, and is bound for good to the thread
 //! that calls `activate` (`IORING_SETUP_R_DISABLED`, `SINGLE_ISSUER`,
 //! `DEFER_TASKRUN`): completions are then processed only inside of
-//! io_uring_enter(2), so no interrupt of the engine goes unaccounted.
+//! io_uring_enter(2), so no interrupt of the engine goes unaccounted. Rings for many sockets can be
+//! driven in other ways ([`RingMode`]).
 
 mod attempt;
+mod buffers;
 mod group;
 mod many;
 mod recv;
@@ -30,16 +32,17 @@ mod workers;
 pub mod zcrx;
 
 pub use attempt::{
-    Features, features, try_buffer_ring, try_read_multishot, try_recv_multishot, try_send_bundle,
-    try_send_zc,
+    Features, features, try_buffer_ring, try_busy_poll, try_polled, try_read_multishot,
+    try_recv_multishot, try_send_bundle, try_send_zc,
 };
-pub use many::{ManyEvent, ManyRing, ManyShape};
-pub use recv::{Arrival, RecvRing, RecvShape};
+pub use buffers::RecvShape;
+pub use many::{ManyEvent, ManyRing};
+pub use recv::{Arrival, RecvRing};
 pub use send::{SendEvent, SendRing};
 pub use workers::pin_workers;
 
 use super::memory::Region;
-use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Napi, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, squeue};
 use std::collections::VecDeque;
 use std::io;
@@ -103,8 +106,13 @@ struct Core {
 impl Core {
     /// A disabled ring for up to `entries` submissions at once, with the
     /// sockets registered as files from 0 on.
-    fn new(sockets: &[BorrowedFd], entries: u32, completions: u32) -> io::Result<Self> {
-        let ring = SocketRing::new(setup(entries, completions)?, sockets)?;
+    fn new(
+        sockets: &[BorrowedFd],
+        entries: u32,
+        completions: u32,
+        mode: RingMode,
+    ) -> io::Result<Self> {
+        let ring = SocketRing::new(setup(entries, completions, mode)?, sockets)?;
         let gathered = VecDeque::with_capacity(ring.uring.params().cq_entries() as usize);
         let kept = Vec::with_capacity(2);
         Ok(Core { ring, kept, gathered, operations: 0, notifications: 0 })
@@ -124,9 +132,19 @@ impl Core {
     /// the kernel may write it, is not referred to by any Rust reference until
     /// the operation's completion has been taken.
     unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: the caller vouches for the memory; the file is registered.
-        unsafe { self.ring.push(entry) }?;
-        self.operations += 1;
+        // SAFETY: by the caller's promise.
+        unsafe { self.push_all(std::slice::from_ref(entry)) }
+    }
+
+    /// As [`Core::push`], of all of these at once, or of none.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Core::push`].
+    unsafe fn push_all(&mut self, entries: &[squeue::Entry]) -> io::Result<()> {
+        // SAFETY: the caller vouches for the memory and the files.
+        unsafe { self.ring.push(entries) }?;
+        self.operations += entries.len() as u32;
         Ok(())
     }
 
@@ -137,6 +155,15 @@ impl Core {
         let entered = self.ring.enter(want);
         let bytes = self.gather();
         entered.map(|_| bytes)
+    }
+
+    /// Takes what a thread of the kernel has completed meanwhile, if one submits and needs no call
+    /// to go on.
+    #[inline]
+    fn poll(&mut self) {
+        if self.ring.polled && !self.ring.uring.submission().need_wakeup() {
+            self.gather();
+        }
     }
 
     /// Waits for one completion at most this long and submits nothing. ETIME
@@ -187,7 +214,11 @@ impl Core {
     /// Cancels everything under way and waits until the kernel is done with
     /// it; true if it is. Completions that come meanwhile are dropped.
     fn cancel(&mut self) -> bool {
-        let queued = |core: &mut Core| core.ring.uring.submission().len() as u32;
+        // What is queued never begins, unless a thread of the kernel submits.
+        let queued = |core: &mut Core| match core.ring.polled {
+            true => 0,
+            false => core.ring.uring.submission().len() as u32,
+        };
         self.gathered.clear();
         let begin = Instant::now();
         while self.operations > queued(self) && begin.elapsed() < CANCEL_TIMEOUT {
@@ -242,11 +273,33 @@ struct GetEvents {
     timespec: u64,
 }
 
+/// Who submits the operations of a ring, and where their completions are processed.
+/// io_uring_setup(2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RingMode {
+    /// The ring's thread; the best of the next three that the kernel has.
+    #[default]
+    Best,
+    /// The ring's thread, which alone may, and processes completions only inside of
+    /// io_uring_enter(2) (`SINGLE_ISSUER`, `DEFER_TASKRUN`; Linux 6.1).
+    Deferred,
+    /// The ring's thread, which processes completions at its next system call of any kind
+    /// (`COOP_TASKRUN`, Linux 5.19).
+    Cooperative,
+    /// The ring's thread, which is interrupted to process completions.
+    Interrupted,
+    /// A thread of the kernel, which polls for them on this CPU, or any, and sleeps after a second
+    /// without work (`SQPOLL`; Linux 5.11 without privilege).
+    Polled { cpu: Option<u32> },
+}
+
 /// A ring with registered sockets, files from 0 on, whatever the size of its completions.
 struct SocketRing<C: cqueue::EntryMarker> {
     uring: IoUring<squeue::Entry, C>,
     /// How it waits for completions.
     wait_flags: EnterFlags,
+    /// Whether a thread of the kernel submits ([`RingMode::Polled`]).
+    polled: bool,
 }
 
 impl<C: cqueue::EntryMarker> SocketRing<C> {
@@ -257,7 +310,8 @@ impl<C: cqueue::EntryMarker> SocketRing<C> {
             true => EnterFlags::GETEVENTS | EnterFlags::NO_IOWAIT,
             false => EnterFlags::GETEVENTS,
         };
-        Ok(SocketRing { uring, wait_flags })
+        let polled = uring.params().is_setup_sqpoll();
+        Ok(SocketRing { uring, wait_flags, polled })
     }
 
     /// Whether the kernel is to count waits as iowait. Otherwise they are counted as idle, where
@@ -278,27 +332,38 @@ impl<C: cqueue::EntryMarker> SocketRing<C> {
         }
     }
 
-    /// Queues an operation. EBUSY: the queue is full.
+    /// Queues operations, of which a thread of the kernel that submits sees all or none. EBUSY: the
+    /// queue has no room for them.
     ///
     /// # Safety
     ///
-    /// As of [`io_uring::SubmissionQueue::push`].
-    unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+    /// As of [`io_uring::SubmissionQueue::push_multiple`].
+    unsafe fn push(&mut self, entries: &[squeue::Entry]) -> io::Result<()> {
         // SAFETY: by the caller's promise.
-        let pushed = unsafe { self.uring.submission().push(entry) };
+        let pushed = unsafe { self.uring.submission().push_multiple(entries) };
         pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))
+    }
+
+    /// What is to be submitted, and the flags of a call that submits it and waits for so many
+    /// completions. A thread of the kernel that sleeps is woken; who waits for none wants room.
+    fn submission(&mut self, want: u32) -> (u32, EnterFlags) {
+        let queue = self.uring.submission();
+        let mut flags = self.wait_flags;
+        flags.set(EnterFlags::SQ_WAKEUP, self.polled && queue.need_wakeup());
+        flags.set(EnterFlags::SQ_WAIT, self.polled && want == 0);
+        (queue.len() as u32, flags)
     }
 
     /// Submits what is queued, and waits for this many completions.
     fn enter(&mut self, want: u32) -> io::Result<usize> {
-        let (submit, flags) = (self.uring.submission().len() as u32, self.wait_flags.bits());
+        let (submit, flags) = self.submission(want);
         // SAFETY: no argument is passed, so there is no pointer to be valid.
-        unsafe { self.uring.submitter().enter::<libc::sigset_t>(submit, want, flags, None) }
+        unsafe { self.uring.submitter().enter::<libc::sigset_t>(submit, want, flags.bits(), None) }
     }
 
     /// Submits what is queued, and waits. ETIME is not an error.
     fn enter_within(&mut self, wait: &Wait) -> io::Result<()> {
-        let submit = self.uring.submission().len() as u32;
+        let (submit, flags) = self.submission(wait.want);
         let limit = wait.limit.map(Timespec::from);
         let args = GetEvents {
             sigmask: 0,
@@ -306,7 +371,7 @@ impl<C: cqueue::EntryMarker> SocketRing<C> {
             min_wait_microseconds: wait.gather.as_micros().try_into().unwrap_or(u32::MAX),
             timespec: limit.as_ref().map_or(0, |time| std::ptr::from_ref(time) as u64),
         };
-        let flags = (self.wait_flags | EnterFlags::EXT_ARG).bits();
+        let flags = (flags | EnterFlags::EXT_ARG).bits();
         // SAFETY: `args` is the structure that EXT_ARG announces, and it and the time it points to
         // live until the call returns.
         match unsafe { self.uring.submitter().enter(submit, wait.want, flags, Some(&args)) } {
@@ -315,11 +380,12 @@ impl<C: cqueue::EntryMarker> SocketRing<C> {
         }
     }
 
-    /// Waits for one completion at most this long and submits nothing. ETIME is not an error.
-    fn wait(&self, timeout: Duration) -> io::Result<()> {
+    /// Waits for one completion at most this long and submits nothing (a thread of the kernel
+    /// does). ETIME is not an error.
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let limit = Timespec::from(timeout);
         let args = SubmitArgs::new().timespec(&limit);
-        let flags = (self.wait_flags | EnterFlags::EXT_ARG).bits();
+        let flags = (self.submission(1).1 | EnterFlags::EXT_ARG).bits();
         // SAFETY: `args` is the structure that EXT_ARG announces, and it and the time it points to
         // live until the call returns.
         match unsafe { self.uring.submitter().enter(0, 1, flags, Some(&args)) } {
@@ -329,30 +395,47 @@ impl<C: cqueue::EntryMarker> SocketRing<C> {
     }
 }
 
-/// Makes a disabled ring with the best set of flags that the kernel has: each
-/// step down leaves out what an older kernel refuses with EINVAL.
-fn setup(entries: u32, completions: u32) -> io::Result<IoUring> {
-    let builder = || {
+/// Makes a disabled ring. EINVAL: the kernel has no such mode.
+fn setup(entries: u32, completions: u32, mode: RingMode) -> io::Result<IoUring> {
+    // Each step down leaves out what an older kernel refuses with EINVAL.
+    let modes = match mode {
+        RingMode::Best => &[RingMode::Deferred, RingMode::Cooperative, RingMode::Interrupted][..],
+        _ => &[mode],
+    };
+    let mut refusal = io::Error::from_raw_os_error(libc::EINVAL);
+    for mode in modes {
         let mut builder = IoUring::builder();
         builder.setup_r_disabled().setup_cqsize(completions.max(entries)).setup_clamp();
-        builder
-    };
-    let steps = [
-        // Linux 6.1.
-        builder().setup_single_issuer().setup_defer_taskrun().to_owned(),
-        // Linux 5.19.
-        builder().setup_coop_taskrun().to_owned(),
-        builder(),
-    ];
-    let mut refusal = io::Error::from_raw_os_error(libc::EINVAL);
-    for step in steps {
-        match step.build(entries) {
+        match mode {
+            RingMode::Best | RingMode::Interrupted => {}
+            RingMode::Deferred => {
+                builder.setup_single_issuer().setup_defer_taskrun();
+            }
+            RingMode::Cooperative => {
+                builder.setup_coop_taskrun();
+            }
+            RingMode::Polled { cpu } => {
+                builder.setup_sqpoll(SQ_IDLE);
+                cpu.map(|cpu| builder.setup_sqpoll_cpu(cpu));
+            }
+        }
+        match builder.build(entries) {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => refusal = e,
             other => return other,
         }
     }
     Err(refusal)
 }
+
+/// Registers a ring's waits as polling (io_uring_register_napi(3)).
+fn busy_poll(ring: &IoUring, microseconds: u32, prefer: bool) -> io::Result<()> {
+    let napi = Napi::new().set_busy_poll_timeout(microseconds).set_prefer_busy_poll(prefer);
+    ring.submitter().register_napi(&mut { napi })
+}
+
+/// Milliseconds without work after which a thread of the kernel that submits sleeps: the kernel's
+/// own default.
+const SQ_IDLE: u32 = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -363,7 +446,7 @@ mod tests {
     use std::time::Duration;
 
     const SHAPE: RecvShape =
-        RecvShape { buffers: 2, buffer_size: 4096, bundle: false, incremental: false, read: false };
+        RecvShape { buffers: 2, buffer_size: 4096, bundle: false, incremental: false };
 
     /// None, with the reason printed, where this host has no io_uring.
     fn here() -> Option<Features> {
@@ -442,8 +525,8 @@ mod tests {
         let (socket, _peer) = UnixStream::pair().unwrap();
         let mut ring = RecvRing::new(socket.as_fd(), SHAPE).unwrap();
         let completion = |result| Completion { data: 0, result, flags: 1 };
-        assert!(ring.begin(&completion(4096)).is_ok());
-        assert!(ring.begin(&completion(4097)).is_err());
+        assert!(ring.buffers.begin(&completion(4096)).is_ok());
+        assert!(ring.buffers.begin(&completion(4097)).is_err());
     }
 
     #[test]

@@ -333,8 +333,8 @@ fn facts(folder: &Path, name: String) -> QueueFacts {
     }
 }
 
-/// The queues of the option: those with these names, or all that can be used.
-fn chosen(roots: &Roots, names: &str) -> Result<Vec<QueueFacts>, Fault> {
+/// The queues of the option: those with these names, or all that can be used (`auto`).
+pub fn chosen(roots: &Roots, names: &str) -> Result<Vec<QueueFacts>, Fault> {
     let remedy =
         "bytepath doctor lists what is missing; docs/reference/paths/copy.md has the commands";
     let all = found(roots);

@@ -1,10 +1,12 @@
 //! `epoll`: an event loop by epoll_wait(2), send(2) and recv(2), as most servers have one.
 
-use super::event_loop::{self, OPTIMISTIC, Readiness, Ready, ReadyLoop, Sockets, THREADS, Watched};
-use super::{DataPath, HalfPath, Opened};
+use super::event_loop::{self, BUSY_POLL, OPTIMISTIC, PREFER_BUSY_POLL, THREADS};
+use super::event_loop::{Readiness, Ready, ReadyLoop, Sockets, Watched};
+use super::{DataPath, HalfPath, Opened, common};
 use crate::connection::{Connection, Flow};
 use crate::workload::{Call, EventLoop, Group, HalfConfig, Recorder};
-use bytepath_record::{Fault, OptionKind, OptionSpec};
+use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Support};
+use bytepath_sys::eventpoll;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use std::io;
@@ -15,8 +17,9 @@ use std::time::Duration;
 pub(super) static PATH: DataPath = DataPath {
     name: "epoll",
     summary: "an event loop: many connections a thread, by epoll_wait, send and recv",
-    tx: Some(HalfPath::tx(event_loop::check, event_loop::open_half).with_options(OPTIONS)),
-    rx: Some(HalfPath::rx(event_loop::check, event_loop::open_half).with_options(OPTIONS)),
+    attempt: |_| vec![common::tried(TRIED, eventpoll::try_busy_poll().map(|()| String::new()))],
+    tx: Some(HalfPath::tx(check, event_loop::open_half).with_options(OPTIONS)),
+    rx: Some(HalfPath::rx(check, event_loop::open_half).with_options(OPTIONS)),
     event_loop: Some(open),
     ..DataPath::EMPTY
 };
@@ -28,7 +31,16 @@ const OPTIONS: &[OptionSpec] = &[
     ),
     OPTIMISTIC,
     OptionSpec::new("events", OptionKind::Count(1, 4096), "256").help("most events of a wait"),
+    BUSY_POLL,
+    PREFER_BUSY_POLL,
 ];
+
+/// Name of the attempt at busy polling, as in [`Facts`].
+const TRIED: &str = "epoll.busy-poll";
+
+fn check(job: &HalfConfig, facts: &Facts) -> Support {
+    event_loop::check(job, facts).and(event_loop::polls(job, facts, TRIED))
+}
 
 fn open(
     jobs: [&HalfConfig; 2],
@@ -66,6 +78,10 @@ impl Epoll {
         };
         let fd = epoll::create(CreateFlags::CLOEXEC);
         let fd = fd.map_err(|e| Fault::system("epoll_create", &e.into()))?;
+        if let Some((microseconds, prefer)) = event_loop::busy_poll(&job.options) {
+            eventpoll::set_busy_poll(&fd, microseconds, prefer)
+                .map_err(|e| Fault::system("busy polling by epoll", &e))?;
+        }
         let empty = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let most = job.options.number("events").unwrap_or(1) as usize;
         let epoll = Epoll { fd, trigger, events: vec![empty; most], current: None };

@@ -155,15 +155,13 @@ impl<Open: Copy> HalfPath<Open> {
 pub struct Wire<'a> {
     /// Name of the device.
     pub device: &'a str,
-    /// Its driver, as the kernel names it: `mlx5_core`, `gve`, `bnxt_en`, `fbnic`.
-    pub driver: &'a str,
     /// Receive queues in use.
     pub queues: u32,
     /// Address of this end.
     pub own: IpAddr,
     /// Address of the other end.
     pub peer: IpAddr,
-    /// Port of this end where it is known. Without it, everything that the peer
+    /// Port that the receiver listens on, where it is known. Without it, everything that the peer
     /// sends to this address by TCP is taken for the flows.
     pub port: Option<u16>,
     /// How many flows there are.

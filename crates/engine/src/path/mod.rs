@@ -48,7 +48,9 @@ pub use catalog::{
     transport,
 };
 pub use half::{DataPath, HalfPath, OpenLoop, OpenRx, OpenTx, Opened, Wire};
-pub use nic::{OwnQueues, header_split, splits_by_merging, spread_ports, steering, wanted};
+pub use nic::{
+    OwnQueues, STEERED_PORTS, header_split, spread_ports, steering, wanted, warn_of_first_queue,
+};
 pub use tls::{encrypts, support as tls_support};
 pub use userspace::offloaded;
 

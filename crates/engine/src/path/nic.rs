@@ -6,9 +6,10 @@
 use super::Wire;
 use crate::workload::HalfConfig;
 use bytepath_record::{
-    Channels, DeviceName, Fault, FlowRule, HW_GRO, OptionKind, OptionSpec, Options, Ports, Rings,
-    Setting, Split, Support, WantedSetting, Word,
+    Channels, DeviceName, Fault, FlowRule, OptionKind, OptionSpec, Options, Ports, Rings, Setting,
+    Split, Support, WantedSetting, Word,
 };
+use bytepath_sys::memory::HUGE_PAGE;
 
 /// How many receive queues flows are spread over: flow i comes by the queue i modulo their number.
 pub(super) const QUEUES: OptionSpec = OptionSpec::new("queues", OptionKind::Count(1, 64), "1")
@@ -61,8 +62,8 @@ pub(super) fn own_queues(
     let count = number_of(options);
     // One queue is left for everything else.
     let has = if count > 1 { wire.queues.max(count + 1) } else { wire.queues };
-    let first = first(options, count, has);
-    if first == 0 || first + count > has {
+    let (first, asked) = (first(options, count, has), options.number("queue").is_some());
+    if first + count > has || has == count || (first == 0 && !asked) {
         let queues = match count {
             1 => format!("queue {first}"),
             _ => format!("queues {first} to {}", first + count - 1),
@@ -70,7 +71,7 @@ pub(super) fn own_queues(
         let text =
             format!("{queues} of the {has} of {} cannot be dedicated to {path}", wire.device);
         return Err(Fault::usage(text).remedy(format!(
-            "choose a queue from 1 on (the others carry everything else), or give the device more: \
+            "choose a queue that the device has beside one for everything else, or give it more: \
              ethtool -L {} combined N",
             wire.device
         )));
@@ -87,11 +88,8 @@ pub fn header_split(wire: &Wire) -> Result<Vec<Setting>, Fault> {
     let device = DeviceName::new(wire.device)?;
     let split = Rings { tcp_data_split: Some(Split::On), ..Rings::default() };
     let any_size = Rings { hds_thresh: Some(0), ..Rings::default() };
-    let merging = splits_by_merging(wire.driver).then(|| Word::new(HW_GRO)).transpose()?;
-    let merging =
-        merging.map(|feature| Setting::Feature { device: device.clone(), feature, on: true });
     let rings = [split, any_size].map(|rings| Setting::Rings { device: device.clone(), rings });
-    merging.into_iter().chain(rings).map(Setting::checked).collect()
+    rings.into_iter().map(Setting::checked).collect()
 }
 
 /// A setting of a NIC as it is wanted: a driver without a threshold of header split (mlx5, gve)
@@ -104,11 +102,6 @@ pub fn wanted(setting: Setting) -> WantedSetting {
     WantedSetting { optional, ..WantedSetting::from(setting) }
 }
 
-/// Whether a driver splits headers only where its hardware GRO is on.
-pub fn splits_by_merging(driver: &str) -> bool {
-    driver == "mlx5_core"
-}
-
 /// What sends flows, and nothing else, to receive queues of a device: also for a path
 /// that can do without, so that it is compared over the same queues. Several queues take flows
 /// that are distinguished by their ports: [`spread_ports`].
@@ -119,16 +112,16 @@ pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
     let all = FlowRule {
         source: Some(wire.peer),
         destination: Some(wire.own),
-        destination_port: wire.port,
+        source_port: wire.port.filter(|_| wire.connects),
+        destination_port: wire.port.filter(|_| !wire.connects),
         ipv6: wire.own.is_ipv6(),
         queue: first,
-        ..FlowRule::default()
     };
     let of_flow = |flow: u32| {
         let port = SPREAD + flow as u16;
         let (source_port, destination_port) = match wire.connects {
             false => (Some(port), all.destination_port),
-            true => (None, Some(port)),
+            true => (all.source_port, Some(port)),
         };
         FlowRule { source_port, destination_port, queue: first + flow % count, ..all.clone() }
     };
@@ -136,12 +129,42 @@ pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
         1 => vec![all.clone()],
         _ => (0..wire.flows).map(of_flow).collect(),
     };
-    let table = [
-        Setting::Spread { device: device.clone(), queues: first },
-        Setting::Feature { device: device.clone(), feature, on: true },
-    ];
+    let spread = match first {
+        0 => Setting::Spread {
+            device: device.clone(),
+            queues: wire.queues.max(count + 1) - count,
+            start: count,
+        },
+        _ => Setting::Spread { device: device.clone(), queues: first, start: 0 },
+    };
+    let table = [spread, Setting::Feature { device: device.clone(), feature, on: true }];
     let rules = rules.into_iter().map(|rule| Setting::Flow { device: device.clone(), rule });
     table.into_iter().chain(rules).map(Setting::checked).collect()
+}
+
+/// What to expect where flows have the first receive queue of a NIC to themselves: what a NIC has no
+/// hash of, such as ARP, does not go by the table, and comes by that queue on many.
+pub fn warn_of_first_queue<'s>(settings: impl IntoIterator<Item = &'s Setting>) -> Option<String> {
+    settings.into_iter().find_map(|setting| match setting {
+        Setting::Flow { device, rule } if rule.queue == 0 => Some(format!(
+            "receive queue 0 of {device} belongs to the flows: what the NIC does not spread (ARP, \
+             other protocols than IP) may come by it, and is lost if it is put into their memory"
+        )),
+        _ => None,
+    })
+}
+
+/// What to type so that there are huge pages for so many bytes, on the NUMA node of a NIC if it has
+/// one.
+pub(super) fn reserve(bytes: usize, node: Option<u32>) -> String {
+    let pages = bytes.div_ceil(HUGE_PAGE);
+    match node {
+        Some(node) => format!(
+            "reserve {pages} huge pages on node {node}, that of the NIC: --set 'hugepages 2M \
+             node={node} {pages}'"
+        ),
+        None => format!("reserve {pages} huge pages: sysctl vm.nr_hugepages={pages}"),
+    }
 }
 
 /// The ports that flows connect from, in their order, where they are spread over several
@@ -149,6 +172,10 @@ pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
 pub fn spread_ports(flows: u32) -> Ports {
     Ports { low: SPREAD, high: SPREAD + flows.saturating_sub(1) as u16 }
 }
+
+/// The ports that a receiver listens on if a rule steers what goes there: always the same if it
+/// is free, so that trials are set alike.
+pub const STEERED_PORTS: Ports = Ports { low: SPREAD - 100, high: SPREAD - 1 };
 
 /// The first of them: below those that kernels give to others (`ip_local_port_range`).
 const SPREAD: u16 = 21_000;

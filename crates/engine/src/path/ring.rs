@@ -19,6 +19,9 @@ pub(super) const SEND_BUNDLE: &str = "io_uring.send-bundle";
 pub(super) const SEND_ZC: &str = "io_uring.send-zc";
 pub(super) const NO_IOWAIT: &str = "io_uring.no-iowait";
 pub(super) const MIN_WAIT: &str = "io_uring.min-wait";
+pub(super) const DEFER_TASKRUN: &str = "io_uring.defer-taskrun";
+pub(super) const SQPOLL: &str = "io_uring.sqpoll";
+pub(super) const NAPI: &str = "io_uring.napi";
 
 /// The only system call these engines make while bytes flow.
 pub(super) const ENTER: Call = Call(0, "io_uring_enter");
@@ -120,10 +123,17 @@ pub(super) fn attempts() -> Vec<Attempt> {
     ]
 }
 
-/// The attempt at a wait that gathers completions for some time.
-pub(super) fn min_wait_attempt() -> Attempt {
-    let there = uring::features().is_ok_and(|features| features.min_timeout);
-    super::looked_for(MIN_WAIT, there, "minimum waits came with Linux 6.12")
+/// Tries what only an event loop can be asked for. Nothing where there are no rings.
+pub(super) fn loop_attempts() -> Vec<Attempt> {
+    let Ok(features) = uring::features() else { return Vec::new() };
+    const GATHER: &str = "minimum waits came with Linux 6.12";
+    const DEFER: &str = "deferred task work came with Linux 6.1";
+    vec![
+        super::looked_for(MIN_WAIT, features.min_timeout, GATHER),
+        super::looked_for(DEFER_TASKRUN, features.deferred, DEFER),
+        attempt(SQPOLL, uring::try_polled(), ""),
+        attempt(NAPI, uring::try_busy_poll(), ""),
+    ]
 }
 
 /// Kernels before the feature ignore the flag, so that an attempt proves nothing.

@@ -133,9 +133,8 @@ impl Ring {
             buffer_size: room as u32,
             bundle: false,
             incremental: false,
-            read: true,
         };
-        let ring = RecvRing::new(queue.as_fd(), shape)
+        let ring = RecvRing::of_file(queue.as_fd(), shape)
             .map_err(|e| ring::fault("cannot set up a reading io_uring", &e))?;
         Ok(Ring { ring, received })
     }

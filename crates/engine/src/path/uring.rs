@@ -318,7 +318,6 @@ fn shape(job: &HalfConfig) -> Result<RecvShape, Fault> {
         buffer_size: buffer_size as u32,
         bundle: options.flag("bundle"),
         incremental: options.flag("incremental"),
-        read: false,
     })
 }
 

@@ -2,14 +2,15 @@
 //! buffers from those that all share, and a send at a time; one io_uring_enter submits what a turn has
 //! queued and waits for what comes next. io_uring_prep_recv_multishot(3).
 
-use super::event_loop::{self, Counts, Origin, Output, Sockets, THREADS};
+use super::event_loop::{self, BUSY_POLL, Counts, Origin, Output, PREFER_BUSY_POLL};
+use super::event_loop::{Sockets, THREADS};
 use super::ring::{self, ENTER};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, WITNESS_LEN};
 use crate::workload::{Account, Call, EventLoop, Group, HalfConfig, Recorder, Service, Toucher};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Role, Support};
 use bytepath_sys::tcp;
-use bytepath_sys::uring::{ManyEvent, ManyRing, ManyShape, SendRing, Wait};
+use bytepath_sys::uring::{ManyEvent, ManyRing, RecvShape, RingMode, SendRing, Wait};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::time::Duration;
 pub(super) static PATH: DataPath = DataPath {
     name: "uring-loop",
     summary: "an event loop: many connections a thread, by io_uring's multishot receives and sends",
-    attempt: |_| vec![ring::min_wait_attempt()],
+    attempt: |_| ring::loop_attempts(),
     uses_io_uring: true,
     tx: Some(HalfPath::tx(check, event_loop::open_half).with_options(OPTIONS)),
     rx: Some(HalfPath::rx(check, event_loop::open_half).with_options(OPTIONS)),
@@ -33,10 +34,22 @@ const OPTIONS: &[OptionSpec] = &[
     ),
     OptionSpec::new("buffer-size", OptionKind::AutoSize(64, 64 << 20), "auto")
         .help("bytes of a buffer; auto: a message, 4K to 1M"),
+    OptionSpec::new("bundle", OptionKind::Flag, "off")
+        .help("one completion may fill several buffers (Linux 6.10)"),
+    OptionSpec::new("incremental", OptionKind::Flag, "off")
+        .help("several completions, of any connections, may fill one buffer (Linux 6.12)"),
+    OptionSpec::new("task-run", OptionKind::Choice(&["auto", "defer", "coop", "default"]), "auto")
+        .help(
+            "where completions are processed: in the wait (Linux 6.1), at any system call, or at once",
+        ),
+    OptionSpec::new("sqpoll", OptionKind::Flag, "off")
+        .help("a thread of the kernel polls for what to submit; its CPU time is this end's"),
     OptionSpec::new("wait", OptionKind::Count(1, 4096), "1")
         .help("completions to wait for, as long as min-wait"),
     OptionSpec::new("min-wait", OptionKind::Count(0, 1_000_000), "0")
         .help("microseconds for which fewer than 'wait' completions are not enough (Linux 6.12)"),
+    BUSY_POLL,
+    PREFER_BUSY_POLL,
     ring::IOWAIT,
 ];
 
@@ -55,12 +68,45 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
         "choose a min-wait, or wait=1",
     )
     .and(super::fits(ring::message_size(job)))
+    .and(super::fits(mode(job)))
     .and(super::fits(shape(job, job.flows as usize)))
     .and(event_loop::check(job, facts))
     .and(ring::support(job, facts))
     .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
     .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
     .and(gathers)
+    .and(event_loop::polls(job, facts, ring::NAPI))
+    .and(extras(job, facts))
+}
+
+/// What only later kernels can, where it is requested.
+fn extras(job: &HalfConfig, facts: &Facts) -> Support {
+    let options = &job.options;
+    let extras = [
+        (options.flag("bundle"), ring::RECV_BUNDLE, "bundles of receives", "6.10"),
+        (options.flag("incremental"), ring::INCREMENTAL, "incremental buffers", "6.12"),
+        (options.word("task-run") == "defer", ring::DEFER_TASKRUN, "deferred task work", "6.1"),
+        (options.flag("sqpoll"), ring::SQPOLL, "polled submission without privilege", "5.11"),
+    ];
+    let requested = extras.into_iter().filter(|(is_requested, ..)| *is_requested);
+    requested.fold(Support::Yes, |support, (_, attempt, what, since)| {
+        support.and(ring::needs(facts, attempt, what, since))
+    })
+}
+
+/// How the ring is driven.
+fn mode(job: &HalfConfig) -> Result<RingMode, Fault> {
+    match (job.options.flag("sqpoll"), job.options.word("task-run")) {
+        (false, "defer") => Ok(RingMode::Deferred),
+        (false, "coop") => Ok(RingMode::Cooperative),
+        (false, "default") => Ok(RingMode::Interrupted),
+        (false, _) => Ok(RingMode::Best),
+        (true, "auto") => Ok(RingMode::Polled { cpu: job.io_wq }),
+        (true, other) => Err(Fault::usage(format!(
+            "task-run={other} has no effect with sqpoll: the thread that submits processes completions, too"
+        ))
+        .remedy("leave task-run at auto, or sqpoll off")),
+    }
 }
 
 fn open(
@@ -75,11 +121,15 @@ fn open(
     let message = super::message(send.message_size, false)?;
     let shape = shape(receive, sockets.places())?;
     let passing = sockets.places() - fds.len();
-    let mut ring = ManyRing::new(&fds, passing, message, shape).map_err(|e| {
+    let mut ring = ManyRing::new(&fds, passing, message, shape, mode(send)?).map_err(|e| {
         let text = format!("cannot set up an io_uring for {} connections", sockets.places());
         ring::fault(text, &e)
     })?;
     ring.count_iowait(ring::counts_iowait(send));
+    if let Some((microseconds, prefer)) = event_loop::busy_poll(&send.options) {
+        let polling = ring.busy_poll(microseconds, prefer);
+        polling.map_err(|e| ring::fault("busy polling by io_uring", &e))?;
+    }
     let number = |name| send.options.number(name).unwrap_or(0);
     Ok(Box::new(RingLoop {
         role: send.role,
@@ -107,7 +157,7 @@ const POOL: u64 = 64 << 20;
 const MOST: u64 = 4 << 30;
 
 /// The buffers that a thread's connections share.
-fn shape(job: &HalfConfig, connections: usize) -> Result<ManyShape, Fault> {
+fn shape(job: &HalfConfig, connections: usize) -> Result<RecvShape, Fault> {
     let size = job.options.number("buffer-size");
     let size = size.unwrap_or(job.message_size.clamp(BUFFER_SIZE[0], BUFFER_SIZE[1]));
     let buffers = match job.options.number("buffers").unwrap_or(0) {
@@ -118,7 +168,12 @@ fn shape(job: &HalfConfig, connections: usize) -> Result<ManyShape, Fault> {
         return Err(Fault::usage(format!("{buffers} buffers of {size} bytes are too many"))
             .remedy("choose fewer or smaller ones: at most 4G in total"));
     }
-    Ok(ManyShape { buffers: buffers as u16, buffer_size: size as u32 })
+    Ok(RecvShape {
+        buffers: buffers as u16,
+        buffer_size: size as u32,
+        bundle: job.options.flag("bundle"),
+        incremental: job.options.flag("incremental"),
+    })
 }
 
 const SOCKET: Call = Call(3, "socket");
@@ -207,7 +262,9 @@ impl RingLoop {
                     if answer > 0 {
                         self.send(socket, answer, recorder)?;
                     }
-                    if self.sockets.connects() && !self.sockets.is_lasting(socket) {
+                    let is_passing = self.sockets.connects() && !self.sockets.is_lasting(socket);
+                    // Of a bundle once.
+                    if is_passing && self.more.last() != Some(&(socket as u32)) {
                         self.more.push(socket as u32);
                     }
                 }
@@ -226,6 +283,10 @@ impl RingLoop {
                     self.end_if_done(socket, service)?;
                 }
                 ManyEvent::Short { .. } => self.counts.short += 1,
+                // Of no connection: where bytes are is not known any more.
+                ManyEvent::Failed { error, .. } if error.kind() == ErrorKind::InvalidData => {
+                    return Err(Fault::system("io_uring", &error));
+                }
                 ManyEvent::Failed { socket, error } => {
                     self.release(socket)?;
                     self.sockets.fail(socket, "io_uring", error)?;
@@ -334,5 +395,57 @@ impl EventLoop for RingLoop {
         ];
         let shared = self.ring.memory() + self.sockets.memory();
         Ok(self.counts.account(self.role, sources, [self.sockets.most(), shared]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{Attempt, Cell, Half, Outcome};
+
+    /// Of a kernel that has everything but what this attempt tries.
+    fn refusal(option: (&str, &str), lacks: &str, outcome: Outcome) -> (String, String) {
+        let works = [
+            ring::SETUP,
+            ring::BUFFER_RING,
+            ring::RECV_MULTISHOT,
+            ring::RECV_BUNDLE,
+            ring::INCREMENTAL,
+            ring::DEFER_TASKRUN,
+            ring::SQPOLL,
+        ];
+        let works = works.iter().filter(|name| **name != lacks);
+        let works = works.map(|name| (*name, Outcome::Works(String::new())));
+        let attempts = works.chain([(lacks, outcome)]);
+        let attempts = attempts.map(|(name, outcome)| Attempt { name: name.into(), outcome });
+        let facts = Facts {
+            kernel_release: "6.0.0".into(),
+            attempts: attempts.collect(),
+            ..Facts::default()
+        };
+        let mut cell = Cell::new("test", Half::plain("uring-loop"), Half::plain("uring-loop"));
+        for spec in OPTIONS {
+            let value = if spec.name == option.0 { option.1 } else { spec.default };
+            cell.rx.options.0.insert(spec.name.into(), spec.kind.parse(value).unwrap());
+        }
+        match check(&HalfConfig::stream(&cell, Role::Receiver), &facts) {
+            Support::Yes => ("yes".into(), String::new()),
+            Support::No { reason, remedy } => (reason, remedy),
+        }
+    }
+
+    #[test]
+    fn what_came_later_is_refused_with_the_kernel_that_has_it() {
+        let missing = |why: &str| Outcome::Missing(why.into());
+        for (option, lacks, outcome, since) in [
+            (("bundle", "on"), ring::RECV_BUNDLE, missing("bundles came with Linux 6.10"), "6.10"),
+            (("incremental", "on"), ring::INCREMENTAL, Outcome::Errno(libc::EINVAL), "6.12"),
+            (("task-run", "defer"), ring::DEFER_TASKRUN, missing("it came with Linux 6.1"), "6.1"),
+            (("sqpoll", "on"), ring::SQPOLL, Outcome::Errno(libc::EPERM), "5.11"),
+        ] {
+            let (reason, remedy) = refusal(option, lacks, outcome.clone());
+            assert!(remedy.contains(&format!("boot Linux {since} or later")), "{reason}: {remedy}");
+            assert_eq!(refusal(("wait", "1"), lacks, outcome).0, "yes", "{option:?} is left out");
+        }
     }
 }

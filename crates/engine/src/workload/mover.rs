@@ -134,6 +134,8 @@ pub struct HalfConfig {
     pub frames: Option<FramePlan>,
     /// Connections that come and go, where the workload has such.
     pub passing: Option<Passing>,
+    /// CPU of io_uring's own threads, if one was named.
+    pub io_wq: Option<u32>,
     /// The options of the half.
     pub options: Options,
 }
@@ -153,6 +155,7 @@ impl HalfConfig {
             tls: cell.stream.tls,
             frames: None,
             passing: None,
+            io_wq: cell.placement.io_wq,
             options: cell.half(role).options.clone(),
         }
     }

@@ -30,7 +30,10 @@ pub const SETTING_FORMS: &[(&str, &str)] = &[
         "when polling instances poll and interrupt: napi eth0 defer-hard-irqs=50 \
          gro-flush-timeout=20000",
     ),
-    ("spread DEVICE queues=N", "receive flows over the first N queues only: spread eth0 queues=7"),
+    (
+        "spread DEVICE queues=N [start=S]",
+        "receive flows over N queues only, the first or from S on: spread eth0 queues=7",
+    ),
     (
         "flow DEVICE [src=IP] [dst=IP] [src-port=N] [dst-port=N] [ipv6] queue=N",
         "TCP flows to one queue: flow eth0 dst-port=5201 queue=7",
@@ -78,7 +81,11 @@ pub(super) fn parse(kind: &str, words: &mut Words) -> Result<Setting, Fault> {
             Setting::Coalescing { device: words.device()?, coalescing: Parts::parse(words)? }
         }
         "napi" => Setting::Napi { device: words.device()?, timing: Parts::parse(words)? },
-        "spread" => Setting::Spread { device: words.device()?, queues: words.required("queues")? },
+        "spread" => Setting::Spread {
+            device: words.device()?,
+            queues: words.required("queues")?,
+            start: words.number("start")?.unwrap_or(0),
+        },
         "flow" => Setting::Flow { device: words.device()?, rule: FlowRule::parse(words)? },
         "mtu" => Setting::Mtu { device: words.device()?, bytes: bytes(words.next("the bytes")?)? },
         "packet-limits" => {
@@ -137,7 +144,10 @@ impl fmt::Display for Setting {
             Setting::Coalescing { device, .. } => {
                 write!(f, "coalescing {device}{}", self.pairs('='))
             }
-            Setting::Spread { device, queues } => write!(f, "spread {device} queues={queues}"),
+            Setting::Spread { device, queues, start } => {
+                write!(f, "spread {device} queues={queues}")?;
+                if *start == 0 { Ok(()) } else { write!(f, " start={start}") }
+            }
             Setting::Flow { device, rule } => write!(f, "flow {device}{rule}"),
             Setting::Mtu { device, bytes } => write!(f, "mtu {device} {bytes}"),
             Setting::PacketLimits { device, .. } => {
@@ -214,7 +224,7 @@ impl Setting {
             Setting::Channels { device, .. } => format!("ethtool -L {device}{}", self.pairs(' ')),
             Setting::Coalescing { device, .. } => format!("ethtool -C {device}{}", self.pairs(' ')),
             Setting::Napi { device, .. } => set_napi(device, self.parts()),
-            Setting::Spread { device, queues } => format!("ethtool -X {device} equal {queues}"),
+            Setting::Spread { device, queues, start } => set_spread(device, *queues, *start),
             Setting::Flow { device, rule } => rule.command(device),
             Setting::Mtu { device, bytes } => format!("ip link set dev {device} mtu {bytes}"),
             Setting::PacketLimits { device, limits } => {
@@ -352,6 +362,11 @@ impl Setting {
         let parts = self.parts().into_iter();
         parts.map(|(name, text)| format!(" {name}{between}{text}")).collect()
     }
+}
+
+fn set_spread(device: &DeviceName, queues: u32, start: u32) -> String {
+    let start = if start == 0 { String::new() } else { format!(" start {start}") };
+    format!("ethtool -X {device}{start} equal {queues}")
 }
 
 impl FlowRule {

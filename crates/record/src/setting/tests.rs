@@ -21,6 +21,7 @@ const EXAMPLES: &[(&str, &str)] = &[
          \"gro-flush-timeout\": 20000}' # each of eth0",
     ),
     ("spread eth0 queues=7", "ethtool -X eth0 equal 7"),
+    ("spread eth0 queues=7 start=1", "ethtool -X eth0 start 1 equal 7"),
     ("flow eth0 dst-port=5201 queue=7", "ethtool -N eth0 flow-type tcp4 dst-port 5201 action 7"),
     (
         "flow eth0 dst-port=5201 ipv6 queue=7",
@@ -128,6 +129,14 @@ fn stored_form_of_each_kind_is_kept() {
         assert_eq!(serde_json::to_string(&setting).unwrap(), *json);
         assert_eq!(setting.is_of_testbed(), line.parse::<Setting>().is_err());
     }
+}
+
+#[test]
+fn where_a_spread_begins_is_stored_unless_it_is_at_the_first_queue() {
+    let setting: Setting = "spread eth0 queues=7 start=1".parse().unwrap();
+    let json = r#"{"kind":"spread","device":"eth0","queues":7,"start":1}"#;
+    assert_eq!(serde_json::to_string(&setting).unwrap(), json);
+    assert_eq!(serde_json::from_str::<Setting>(json).unwrap(), setting);
 }
 
 #[test]

@@ -30,6 +30,8 @@ enum Kind {
     Shares,
     /// Sizes in bytes; every doubling is the same way.
     Sizes,
+    /// The same of numbers.
+    Counts,
 }
 
 impl Scale {
@@ -60,6 +62,15 @@ impl Scale {
         Scale { low: low.exp2(), high: high.exp2(), kind: Kind::Sizes }
     }
 
+    /// An axis of numbers of one and more on which every doubling is the same way.
+    pub(crate) fn counts(values: impl IntoIterator<Item = f64>) -> Scale {
+        Scale { kind: Kind::Counts, ..Scale::sizes(values) }
+    }
+
+    fn doubles(&self) -> bool {
+        matches!(self.kind, Kind::Sizes | Kind::Counts)
+    }
+
     /// Whether this value lies on the axis.
     pub(crate) fn holds(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
@@ -69,14 +80,14 @@ impl Scale {
     pub(crate) fn part(&self, value: f64) -> f64 {
         let value = if value.is_nan() { self.low } else { value.clamp(self.low, self.high) };
         // Halves, so that the way from one end to the other is finite.
-        let on = |value: f64| if self.kind == Kind::Sizes { value.log2() } else { value / 2.0 };
+        let on = |value: f64| if self.doubles() { value.log2() } else { value / 2.0 };
         ((on(value) - on(self.low)) / (on(self.high) - on(self.low))).clamp(0.0, 1.0)
     }
 
     /// At most this many values that are evenly spaced and round: multiples of 1, 2 or 5
     /// and a power of ten, or powers of two.
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
-        let sizes = self.kind == Kind::Sizes;
+        let sizes = self.doubles();
         let (low, high) =
             if sizes { (self.low.log2(), self.high.log2()) } else { (self.low, self.high) };
         let (way, largest) = (high - low, low.abs().max(high.abs()));
@@ -97,7 +108,7 @@ impl Scale {
     /// How a tick is written.
     pub(crate) fn label(&self, value: f64) -> String {
         match self.kind {
-            Kind::Amounts => decimal(value),
+            Kind::Amounts | Kind::Counts => decimal(value),
             Kind::Shares => format!("{}%", decimal(value * 100.0)),
             Kind::Sizes => bytes(value),
         }
@@ -150,6 +161,7 @@ mod tests {
         assert_eq!(scale.part(65536.0), 0.5);
         assert_eq!(ticks(&scale), ["4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB"]);
         assert_eq!(ticks(&Scale::sizes([4148.0])), ["4 KiB", "8 KiB"]);
+        assert_eq!(ticks(&Scale::counts([1.0, 16.0, 4096.0])), ["1", "8", "64", "512", "4096"]);
     }
 
     #[test]

@@ -6,17 +6,35 @@ use crate::wording::offload::{name, sentence, shape};
 use bytepath_record::Work;
 use bytepath_stats::{BreakEven, CopyRow};
 
-/// Break-evens, then a table of all cells.
-pub fn offload(rows: &[CopyRow], break_even: &[BreakEven], notes: &[String]) -> Document {
+/// Break-evens, then tables of all cells. `absent` are engines that cannot run here, and why.
+pub fn offload(
+    rows: &[CopyRow],
+    break_even: &[BreakEven],
+    absent: &[(String, String)],
+    notes: &[String],
+) -> Document {
     let mut page = Document::default();
     let first = rows.first().map_or("", |row| row.beside.cell.engine.as_str());
     for line in break_even {
         page.text("", sentence(line, &shape(&line.at), first, Work::Bytes));
     }
     for rotate in [false, true] {
-        let rows = rows.iter().filter(|row| row.beside.cell.at.rotate == rotate);
-        let title = if rotate { "128 MiB in rotation" } else { "The same few buffers" };
-        page.push([Section::new("", title).with(table(rows).flush())]);
+        let rows: Vec<&CopyRow> =
+            rows.iter().filter(|row| row.beside.cell.at.rotate == rotate).collect();
+        let memory = if rotate { "128 MiB in rotation" } else { "The same few buffers" };
+        let of = |what, table: Table| Section::new("", format!("{memory}: {what}")).with(table);
+        page.push([of("rate and latency", rates(&rows).flush())]);
+        page.push([of("what the caller pays", costs(&rows).flush())]);
+    }
+    if !absent.is_empty() {
+        let reasons = Table::of(
+            absent.iter(),
+            [
+                (Column::words("engine", 0, Some(9)), |(engine, _)| engine.clone()),
+                (Column::words("why", 0, Some(20)), |(_, why)| why.clone()),
+            ],
+        );
+        page.push([Section::new("", "Not measured").with(reasons.flush())]);
     }
     page.gap();
     let rule = format!(
@@ -30,24 +48,53 @@ pub fn offload(rows: &[CopyRow], break_even: &[BreakEven], notes: &[String]) -> 
     page
 }
 
-fn table<'a>(rows: impl Iterator<Item = &'a CopyRow>) -> Table {
-    let rows = rows.map(|row| (&row.beside, &row.beside.cell, &row.mean));
+fn rates(rows: &[&CopyRow]) -> Table {
+    let [engine, size, depth, batch] = cell();
+    let rate: Figure = |row| three(row.mean.rate / 1e9);
     Table::of(
-        rows,
+        rows.iter(),
         [
-            (Column::words("engine", 0, Some(9)), |(_, cell, _)| name(&cell.engine, cell.model)),
-            (Column::number("", "size", 0), |(_, cell, _)| bytes(cell.size as f64)),
-            (Column::number("", "depth", 0), |(_, cell, _)| cell.at.depth.to_string()),
-            (Column::number("", "batch", 3), |(_, cell, _)| cell.at.batch.to_string()),
-            (Column::number("", "GB/s", 0), |(.., mean)| three(mean.rate / 1e9)),
-            (Column::number("", "ratio", 1), |(beside, ..)| effect_text(beside.faster.as_ref())),
-            (Column::number("", "caller ns", 0), |(.., mean)| three(mean.caller * 1e9)),
-            (Column::number("", "submit ns", 3), |(.., mean)| three(mean.submitting * 1e9)),
-            (Column::number("", "ratio", 1), |(beside, ..)| effect_text(beside.dearer.as_ref())),
-            (Column::number("", "latency us", 2), |(.., mean)| three(mean.latency * 1e6)),
-            (Column::number("", "polls", 2), |(.., mean)| three(mean.polls)),
+            engine,
+            size,
+            depth,
+            batch,
+            (Column::number("", "GB/s", 0), rate),
+            (Column::number("", "ratio", 0), |row| effect_text(row.beside.faster.as_ref())),
+            (Column::number("", "latency us", 0), |row| three(row.mean.latency * 1e6)),
+            (Column::number("", "polls", 0), |row| three(row.mean.polls)),
         ],
     )
+}
+
+fn costs(rows: &[&CopyRow]) -> Table {
+    let [engine, size, depth, batch] = cell();
+    let caller: Figure = |row| three(row.mean.caller * 1e9);
+    Table::of(
+        rows.iter(),
+        [
+            engine,
+            size,
+            depth,
+            batch,
+            (Column::number("", "caller ns", 0), caller),
+            (Column::number("", "submit ns", 0), |row| three(row.mean.submitting * 1e9)),
+            (Column::number("", "ratio", 0), |row| effect_text(row.beside.dearer.as_ref())),
+        ],
+    )
+}
+
+/// What a column has of a row.
+type Figure = fn(&&&CopyRow) -> String;
+
+/// The columns that say which cell a row is of. None of any is dropped for want of room.
+fn cell() -> [(Column, Figure); 4] {
+    let engine: Figure = |row| name(&row.beside.cell.engine, row.beside.cell.model);
+    [
+        (Column::words("engine", 0, Some(9)), engine),
+        (Column::number("", "size", 0), |row| bytes(row.beside.cell.size as f64)),
+        (Column::number("", "depth", 0), |row| row.beside.cell.at.depth.to_string()),
+        (Column::number("", "batch", 0), |row| row.beside.cell.at.batch.to_string()),
+    ]
 }
 
 /// Three significant digits, and at most three decimals.

@@ -18,6 +18,7 @@ pub(crate) mod ranking;
 mod rates;
 mod residency;
 mod returns;
+mod scaling;
 pub(crate) mod symptoms;
 mod trials;
 mod verdicts;
@@ -49,6 +50,8 @@ pub(crate) fn study(view: &View) -> Vec<Section> {
         returns::section(view),
         engines::section(view),
         engines::copies(view),
+        scaling::crossings(view),
+        scaling::charts(view),
         factors::section(view),
         placement::section(view),
         verdicts::section(view),

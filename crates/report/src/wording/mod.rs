@@ -8,6 +8,7 @@ pub(crate) mod limits;
 pub(crate) mod names;
 pub(crate) mod offload;
 pub(crate) mod reproduce;
+pub(crate) mod scaling;
 pub(crate) mod setup;
 pub(crate) mod text;
 pub(crate) mod verdicts;

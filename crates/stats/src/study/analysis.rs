@@ -3,6 +3,7 @@
 use super::factors::FactorView;
 use super::offloading::Offloading;
 use super::profiling::ProfilingNote;
+use super::scaling::Scaling;
 use crate::cell::{
     CountedText, Fact, Fragments, HopsRow, IdleShare, PooledCall, ReceiveWork, Shares,
 };
@@ -46,6 +47,9 @@ pub struct Analysis {
     /// From which size on copy engines pay; `None` unless engines and sizes vary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offloading: Option<Offloading>,
+    /// The paths over the numbers of connections; `None` unless paths and three of these vary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scaling: Option<Scaling>,
     /// Why the study shows no speed; `None` if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub functional: Option<String>,

@@ -6,6 +6,7 @@ use super::factors::factor_view;
 use super::offloading::offloading;
 use super::profiling::profiling_note;
 use super::row::row;
+use super::scaling::scaling;
 use crate::cell::{CountedText, count, shape};
 use crate::estimate::{Looks, ORDER_LEVEL, Order, Summary};
 use crate::metric::Metric;
@@ -56,6 +57,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     let warnings = warnings(study, &rows);
     let remarks = remarks(study).into_iter().chain(slow_blocks(&cells)).chain(in_order(&rows));
     let remarks = remarks.collect();
+    let scaling = scaling(&comparer, &sides, &header.baseline, &noises);
     Analysis {
         schema: ANALYSIS_VERSION,
         rules: *rules,
@@ -66,6 +68,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         noises,
         factors,
         offloading: offloading(&comparer, &sides, &header.baseline),
+        scaling,
         functional: header.functional.clone(),
         instructions_per_second: header.instructions_per_second,
         stopping: stopping(study),

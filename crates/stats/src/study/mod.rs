@@ -11,6 +11,7 @@ mod offloading;
 mod profiling;
 mod recommendation;
 mod row;
+mod scaling;
 mod threshold;
 
 pub use analysis::*;
@@ -22,4 +23,5 @@ pub use offloading::Offloading;
 pub use profiling::{ProfilingNote, SamplingCost};
 pub use recommendation::{Recommendation, Requirement, Undecided};
 pub use row::receiver_steps;
+pub use scaling::{Course, Scaling, ScalingPoint};
 pub use threshold::{Outcome, Subject, Threshold, ThresholdResult, judge_thresholds, subjects};

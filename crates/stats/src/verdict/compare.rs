@@ -160,8 +160,19 @@ impl Comparer<'_> {
         cells: &[Side],
         noise: Option<&Noise>,
     ) -> Vec<Option<Comparison>> {
+        let pairs: Vec<_> = cells.iter().map(|cell| (baseline, *cell)).collect();
+        self.compare_pairs(question, &pairs, noise)
+    }
+
+    /// The same of each cell with one of its own.
+    pub(crate) fn compare_pairs(
+        &self,
+        question: Metric,
+        pairs: &[(Option<Side>, Side)],
+        noise: Option<&Noise>,
+    ) -> Vec<Option<Comparison>> {
         let drafts: Vec<Option<Draft>> =
-            cells.iter().map(|cell| self.draft(question, baseline, *cell)).collect();
+            pairs.iter().map(|(base, cell)| self.draft(question, *base, *cell)).collect();
         let estimate = |d: &Option<Draft>| d.as_ref().and_then(Draft::estimate);
         let estimates: Vec<Option<Estimate>> = drafts.iter().map(estimate).collect();
         let tests = tests(&estimates, self.rules);

@@ -207,6 +207,7 @@ impl Agent {
                 Ok(notes)
             }),
             Request::SetSysctls(call) => answer(call, |call| host::set_sysctls(&call.values)),
+            Request::TrySysctls(call) => answer(call, |call| Ok(host::try_sysctls(&call.values))),
             Request::ReadFacts(call) => answer(call, |_| Ok(host::survey(&Roots::real()).into())),
             Request::Survey(call) => answer(call, |call| {
                 let meters = if call.meters { self.meters } else { &[] };

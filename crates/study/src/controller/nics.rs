@@ -37,14 +37,22 @@ pub(super) type Common = [Shared; 2];
 pub(super) struct Shared {
     /// Receive queues that all flows come by; none leaves it to the NIC.
     queues: Option<OwnQueues>,
-    /// Headers are in buffers of their own.
-    splits: bool,
+    /// Headers are in buffers of their own, in cells with software GRO and in cells with the NIC's:
+    /// some NICs split them only where they merge, which trying shows.
+    splits: [bool; 2],
 }
 
 impl Shared {
     /// Whether flows have receive queues to themselves.
     pub(super) fn has_queues(&self) -> bool {
         self.queues.is_some()
+    }
+
+    /// What both ask.
+    pub(super) fn and(self, other: Shared) -> Shared {
+        let [software, nic] = self.splits;
+        let splits = [software || other.splits[0], nic || other.splits[1]];
+        Shared { queues: self.queues.or(other.queues), splits }
     }
 }
 
@@ -75,13 +83,13 @@ impl Nics {
     }
 
     /// What has to be set for a cell, in this order. The fault is why its paths can
-    /// never run over these NICs. The listening port is not known before the ends are
-    /// opened; no other flows are on the link that could be taken for ours.
+    /// never run over these NICs. `port` is what the receiver listens on, once it does.
     pub(super) fn wanted(
         &self,
         paths: &[&'static DataPath],
         cell: &Cell,
         common: &Common,
+        port: Option<u16>,
     ) -> Result<Vec<WantedSetting>, Fault> {
         let mut all = cell.settings.clone();
         for role in Role::ALL {
@@ -101,11 +109,10 @@ impl Nics {
             let common = &common[role as usize];
             let wire = Wire {
                 device: &nic.device,
-                driver: &nic.driver,
                 queues: nic.queues,
                 own: address,
                 peer: self.addresses[role.peer() as usize],
-                port: None,
+                port,
                 flows: cell.stream.flows,
                 connects: role == Role::Sender,
             };
@@ -113,11 +120,8 @@ impl Nics {
             for (half, job) in halves(paths, cell, role)? {
                 settings.extend((half.nic_settings)(&job.options, &wire)?);
             }
-            split_headers(cell, role, common.splits, &wire, &mut settings)?;
-            let meant = cell.link.hw_gro && cell.link.is_asked("hw-gro");
-            if !meant && settings.iter().any(turns_merging_on) {
-                return Err(splits_by_merging(nic));
-            }
+            let splits = common.splits[usize::from(cell.link.hw_gro)];
+            split_headers(cell, role, splits, &wire, &mut settings)?;
             if let Some(queues) = common.queues.filter(|_| steered(&settings).is_none()) {
                 settings.extend(path::steering(queues, &wire)?);
             }
@@ -131,11 +135,12 @@ impl Nics {
         let mut cell = cell.clone();
         // The cell requests that for itself.
         cell.link.hds = None;
-        let wanted = self.wanted(paths, &cell, &Common::default()).unwrap_or_default();
+        let wanted = self.wanted(paths, &cell, &Common::default(), None).unwrap_or_default();
         Role::ALL.map(|role| {
             let here = wanted.iter().filter(|wanted| wanted.host == Some(role));
             let here: Vec<Setting> = here.map(|wanted| wanted.setting.clone()).collect();
-            Shared { queues: steered(&here), splits: here.iter().any(splits) }
+            let splits = here.iter().any(splits);
+            Shared { queues: steered(&here), splits: [splits && !cell.link.hw_gro, splits] }
         })
     }
 
@@ -200,8 +205,7 @@ fn split_headers(
             settings.insert(0, Setting::Rings { device: DeviceName::new(wire.device)?, rings });
             Ok(())
         }
-        // Where it takes hardware GRO, it is left to cells that have that.
-        None if !common || (path::splits_by_merging(wire.driver) && !cell.link.hw_gro) => Ok(()),
+        None if !common => Ok(()),
         _ if split_already => Ok(()),
         _ => {
             settings.splice(0..0, path::header_split(wire)?);
@@ -214,20 +218,6 @@ fn no_nic_to_split(device: Option<&str>) -> Fault {
     let device = device.unwrap_or("the device");
     Fault::unsupported(format!("hds=on: {device} is not a NIC that splits headers"))
         .remedy("leave hds at auto; `--testbed vm:nic=zcnic` has software NICs that can")
-}
-
-/// Whether it makes a NIC merge received packets.
-fn turns_merging_on(setting: &Setting) -> bool {
-    matches!(setting, Setting::Feature { feature, on: true, .. } if feature.as_str() == HW_GRO)
-}
-
-/// A cell with software GRO must not run with the NIC's.
-fn splits_by_merging(nic: &Nic) -> Fault {
-    Fault::unsupported(format!(
-        "{} splits headers only by hardware GRO ({}), which the cell does not request",
-        nic.driver, nic.device
-    ))
-    .remedy("add hw-gro=on to the link, also for the cells it is compared with")
 }
 
 /// The halves of a cell's paths that the actor of a role opens, each with its job.
@@ -330,4 +320,81 @@ pub(super) fn receive_on(device: DeviceName, cpu: u32) -> Result<Setting, Fault>
 pub(super) fn no_polling_thread(cpu: u32) -> Fault {
     let text = format!("softirq={cpu}: polling threads of a device of yours are not placed");
     Fault::unsupported(text).remedy("leave out threaded-napi: its interrupts are moved to that CPU")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{FlowRule, Half, Options};
+    use bytepath_spec::resolve;
+    use std::net::SocketAddr;
+
+    /// A receiver's NIC of eight queues.
+    fn nics() -> Nics {
+        let nic = Nic { device: "eth1".into(), queues: 8, interrupts: Vec::new() };
+        Nics {
+            devices: [Some("eth0".into()), Some("eth1".into())],
+            nics: [None, Some(nic)],
+            addresses: [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()],
+            given: true,
+            sets_link: true,
+        }
+    }
+
+    /// A cell that receives by this path.
+    fn cell(path: &str) -> Cell {
+        let rx = path::find(path::CATALOG, path).unwrap().half(Role::Receiver).unwrap();
+        let options = resolve(path, rx.options, &[]).unwrap();
+        let half = |path: &str, options| Half { path: path.into(), options };
+        Cell::new(path, half("socket", Options::default()), half(path, options))
+    }
+
+    fn rules(port: Option<u16>) -> Vec<FlowRule> {
+        let cell = cell("zcrx");
+        let wanted = nics().wanted(path::CATALOG, &cell, &Common::default(), port).unwrap();
+        let rules = wanted.into_iter().filter_map(|wanted| match wanted.setting {
+            Setting::Flow { rule, .. } => Some(rule),
+            _ => None,
+        });
+        rules.collect()
+    }
+
+    #[test]
+    fn a_rule_takes_what_goes_to_the_receivers_port_and_no_ssh_connection() {
+        let end = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let [from, ours, ssh] = ["10.0.0.1:21000", "10.0.0.2:20900", "10.0.0.2:22"].map(end);
+        let [rule] = rules(Some(20_900)).try_into().unwrap();
+        assert_eq!(
+            (rule.queue, rule.selects(from, ours), rule.selects(from, ssh)),
+            (7, true, false)
+        );
+        let [early] = rules(None).try_into().unwrap();
+        assert!(early.selects(from, ssh), "before the port is known");
+    }
+
+    /// Headers are split for a cell with the receiver's hardware GRO or without.
+    fn is_split(path: &str, hw_gro: bool, common: &Common) -> bool {
+        let mut cell = cell(path);
+        cell.link.hw_gro = hw_gro;
+        let wanted = nics().wanted(path::CATALOG, &cell, common, None).unwrap();
+        wanted.iter().any(|wanted| splits(&wanted.setting))
+    }
+
+    #[test]
+    fn what_splits_headers_only_where_it_merges_does_so_for_cells_that_have_both() {
+        let requested = |hw_gro| {
+            let mut cell = cell("zcrx");
+            cell.link.hw_gro = hw_gro;
+            nics().requested(path::CATALOG, &cell)[1]
+        };
+        assert_eq!(requested(false).splits, [true, true], "a NIC that can without can with it");
+        let merging = requested(true);
+        assert_eq!(merging.splits, [false, true]);
+        let common = [Shared::default(), merging];
+        assert_eq!([false, true].map(|gro| is_split("socket", gro, &common)), [false, true]);
+        let both = [Shared::default(), merging.and(requested(false))];
+        assert_eq!([false, true].map(|gro| is_split("socket", gro, &both)), [true, true]);
+        // What a path requires is asked of any NIC: the kernel refuses it, and no list of drivers.
+        assert!(is_split("zcrx", false, &Common::default()));
+    }
 }

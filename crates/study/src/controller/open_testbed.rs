@@ -40,7 +40,8 @@ impl<'a> OpenTestbed<'a> {
         let requests: Vec<_> = meters.iter().map(|meter| meter.name.into()).collect();
         let mut meters = meter::chosen(meters, &requests);
         meters.extend(sampling.and_then(|s| profile(meter::CATALOG, Role::Receiver, s)));
-        stream::run(&mut self.remotes, cell, &meters, schedule, &mut trial)?;
+        let listening = stream::listen(&mut self.remotes, cell)?;
+        stream::run(&mut self.remotes, cell, listening, &meters, schedule, &mut trial)?;
         trial.status = TrialStatus::Measured;
         Ok(trial)
     }

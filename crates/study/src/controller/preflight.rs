@@ -226,20 +226,25 @@ impl<'r, 'a> Feasibility<'r, 'a> {
     }
 
     /// What the first of these cells that can run requires of the NICs its flows come by: all
-    /// others get the same.
+    /// others get the same. Asked of cells with software GRO, then of those with the NIC's, as some
+    /// NICs split headers with the latter only.
     pub(super) fn common_nic_setup(
         &mut self,
         guard: &mut Guard,
         cells: &[Cell],
     ) -> Result<Common, Fault> {
-        for cell in cells {
-            let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { continue };
-            let requested = nics.requested(self.laboratory.paths, cell);
-            if requested != Common::default() && self.obstacle(guard, cell)?.is_none() {
-                return Ok(requested);
+        let mut common = Common::default();
+        for hw_gro in [false, true] {
+            for cell in cells.iter().filter(|cell| cell.link.hw_gro == hw_gro) {
+                let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { continue };
+                let requested = nics.requested(self.laboratory.paths, cell);
+                if requested != Common::default() && self.obstacle(guard, cell)?.is_none() {
+                    common = Role::ALL.map(|at| common[at as usize].and(requested[at as usize]));
+                    break;
+                }
             }
         }
-        Ok(Common::default())
+        Ok(common)
     }
 
     /// The hosts under the kernel of a cell.
@@ -280,7 +285,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
                 }
             }
             Means::Looks => match self.hosts(cell) {
-                Some(Ok(hosts)) => hosts.nics.wanted(laboratory.paths, cell, &guard.common),
+                Some(Ok(hosts)) => hosts.nics.wanted(laboratory.paths, cell, &guard.common, None),
                 _ => Ok(Vec::new()),
             },
         };
@@ -288,11 +293,13 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         looked_at.err().map(obstacle_of).transpose()
     }
 
-    /// An ssh connection to a host that the rules for a cell's own queues would take along: what
-    /// arrives there goes where no socket can read it.
+    /// An ssh connection to a host that a rule would take along: what arrives there goes where no
+    /// socket can read it. Rules of paths name the port that the receiver listens on, and no
+    /// connection has that; which of several ports it is makes no difference.
     fn steered_connection(&self, cell: &Cell) -> Option<Obstacle> {
         let Some(Ok(HostSurvey { facts, nics, .. })) = self.hosts(cell) else { return None };
-        let wanted = nics.wanted(self.laboratory.paths, cell, &Common::default()).ok()?;
+        let port = Some(path::STEERED_PORTS.low);
+        let wanted = nics.wanted(self.laboratory.paths, cell, &Common::default(), port).ok()?;
         wanted.iter().find_map(|wanted| {
             let Setting::Flow { device, rule } = &wanted.setting else { return None };
             let connection = facts.get(wanted.host? as usize)?.setting(SSH_CONNECTION)?;
@@ -355,7 +362,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
     /// them is set and restored once, because only the driver knows.
     fn preparation_obstacle(&mut self, guard: &mut Guard, cell: &Cell) -> Outcome {
         let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { return Ok(None) };
-        let wanted = match nics.wanted(self.laboratory.paths, cell, &guard.common) {
+        let wanted = match nics.wanted(self.laboratory.paths, cell, &guard.common, None) {
             Ok(wanted) if wanted.is_empty() => return Ok(None),
             Ok(wanted) => wanted,
             Err(fault) => return obstacle_of(fault).map(Some),
@@ -414,8 +421,8 @@ fn opens_in_driver(laboratory: &Laboratory, cell: &Cell) -> Result<bool, Fault> 
 /// Sets up the link of a cell and prepares its NICs, and connects over it if requested.
 fn attempt(laboratory: &Laboratory, guard: &mut Guard, cell: &Cell, connects: bool) -> Outcome {
     let attempt = deploy(laboratory, None, cell).and_then(|(mut remotes, _)| {
-        preparation::prepare(laboratory, guard, &mut remotes, cell)?;
-        if connects { connect(&mut remotes, cell) } else { Ok(()) }
+        let (_, listening) = preparation::prepare(laboratory, guard, &mut remotes, cell)?;
+        if connects { connect(&mut remotes, cell, listening) } else { Ok(()) }
     });
     guard.undo_prepared()?;
     attempt.err().map(obstacle_of).transpose()

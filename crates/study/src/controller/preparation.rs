@@ -11,13 +11,14 @@ use super::nics::{Common, Nics};
 use super::plan::Laboratory;
 use super::remote::Remotes;
 use super::stewards::Stewards;
+use super::stream::{Listening, listen};
 use bytepath_engine::path::{self, Wire};
 use bytepath_engine::workload;
 use bytepath_host::testbed::Site;
 use bytepath_host::{self as host, Attachment};
-use bytepath_record::wire::{Nic, SetSysctls};
+use bytepath_record::wire::{Nic, SetSysctls, TrySysctls};
 use bytepath_record::{
-    Cell, Fault, Ports, Role, Setting, SettingRecord, SysctlName, WantedSetting,
+    Cell, Fault, Ports, Role, Setting, SettingRecord, SysctlName, WantedSetting, joined,
 };
 use bytepath_spec::{resolve, split, usage};
 use bytepath_sys::device;
@@ -40,20 +41,23 @@ pub fn previewed(
     let mut requested = cells.iter().map(|cell| nics.requested(paths, cell));
     let common = requested.find(|common| *common != Common::default()).unwrap_or_default();
     let mut stewards = Stewards::at(*testbed, &Site::of(program))?;
-    let preview = |cell| stewards.preview(&nics.wanted(paths, cell, &common)?);
+    let preview = |cell| stewards.preview(&nics.wanted(paths, cell, &common, None)?);
     Ok(cells.iter().map(preview).collect())
 }
 
 /// Kernel parameters of the network that the workload, the study or the cell sets: where an agent is in a
 /// namespace of its own, or in a guest, they are to hold there. The hosts' stewards have
-/// set them where those are. Before the link is set up, which may change them.
+/// set them where those are. Optional ones that a host's steward may not set are tried there, as a
+/// plain user is root in namespaces of its own; the notes name those. Before the link is set up,
+/// which may change them.
 pub(super) fn set_sysctls(
     remotes: &mut Remotes,
     guard: Option<&Guard>,
     cell: &Cell,
-) -> Result<(), Fault> {
+) -> Result<Vec<String>, Fault> {
+    let mut notes = Vec::new();
     if remotes.properties.link_is_given {
-        return Ok(());
+        return Ok(notes);
     }
     for role in Role::ALL {
         let host = &remotes.agents.hosts.hosts[role as usize];
@@ -68,8 +72,22 @@ pub(super) fn set_sysctls(
         if !values.is_empty() {
             remotes.agents.call(role, SetSysctls { values })?;
         }
+        let records = guard.into_iter().flat_map(|guard| &guard.records);
+        let skipped = records.filter(|record| record.skipped.is_some());
+        let values: Vec<_> = skipped
+            .filter_map(|record| sysctl(&record.setting, record.host, role))
+            .filter(|(name, _)| name.is_of_namespace())
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        if !values.is_empty() {
+            let set = remotes.agents.call(role, TrySysctls { values })?;
+            let names = (!set.is_empty()).then(|| joined(&set, ", "));
+            notes.extend(names.map(|names| {
+                format!("{role}: set in the testbed's namespace, not on the host: {names}")
+            }));
+        }
     }
-    Ok(())
+    Ok(notes)
 }
 
 /// Kernel parameters of a network that only bytepath uses, which a cell's workload needs. Those of
@@ -88,32 +106,52 @@ pub(super) fn sysctls<'a>(
     let of_study = guard.records.iter().filter(|record| record.skipped.is_none());
     let of_study = of_study.map(|record| (&record.setting, record.host));
     let of_cell = cell.settings.iter().map(|wanted| (&wanted.setting, wanted.host));
-    of_study.chain(of_cell).filter_map(move |(setting, host)| match setting {
+    of_study.chain(of_cell).filter_map(move |(setting, host)| sysctl(setting, host, role))
+}
+
+/// Name and value of a setting, if it is a kernel parameter of a role's host.
+fn sysctl(setting: &Setting, host: Option<Role>, role: Role) -> Option<(&SysctlName, &String)> {
+    match setting {
         Setting::Sysctl { name, value } if host.is_none_or(|host| host == role) => {
             Some((name, value))
         }
         _ => None,
-    })
+    }
 }
 
-/// Prepares the nics of a deployment whose link is up. The caller has the guard restore
-/// them once it is down: a queue cannot be returned while an agent holds it.
+/// Prepares the nics of a deployment whose link is up, and has the receiver listen: rules that
+/// steer flows come last, with the port of these. The caller has the guard restore all of it once
+/// the link is down: a queue cannot be returned while an agent holds it.
 pub(super) fn prepare(
     laboratory: &Laboratory,
     guard: &mut Guard,
     remotes: &mut Remotes,
     cell: &Cell,
-) -> Result<Vec<SettingRecord>, Fault> {
-    let wanted = Nics::of(remotes)?.wanted(laboratory.paths, cell, &guard.common)?;
-    remotes.connect_from = connect_from(&wanted, cell);
-    let records = match remotes.properties.nics_are_new {
-        true => remotes.prepare(&wanted)?,
-        false => guard.prepare(&wanted)?,
-    };
+) -> Result<(Vec<SettingRecord>, Listening), Fault> {
+    let (nics, common) = (Nics::of(remotes)?, guard.common);
+    let wanted = |port| nics.wanted(laboratory.paths, cell, &common, port);
+    let is_rule = |wanted: &WantedSetting| matches!(wanted.setting, Setting::Flow { .. });
+    let (rules, others): (Vec<_>, Vec<_>) = wanted(None)?.into_iter().partition(is_rule);
+    remotes.connect_from = connect_from(&rules, cell);
+    // Flows from ports of their own meet those of the trial before, which the kernel keeps for a
+    // while (TIME-WAIT), unless they go to another port.
+    let alike = !rules.is_empty() && remotes.connect_from.is_none();
+    remotes.listen_on = alike.then_some(path::STEERED_PORTS);
+    let mut set =
+        |remotes: &mut Remotes, wanted: &[WantedSetting]| match remotes.properties.nics_are_new {
+            true => remotes.prepare(wanted),
+            false => guard.prepare(wanted),
+        };
+    let mut records = set(remotes, &others)?;
     if !records.is_empty() || !remotes.properties.link_is_given {
         remotes.await_carriers()?;
     }
-    Ok(records)
+    let listening = listen(remotes, cell)?;
+    if !rules.is_empty() {
+        let rules = wanted(Some(listening.peer.port()))?.into_iter().filter(is_rule);
+        records.extend(set(remotes, &rules.collect::<Vec<_>>())?);
+    }
+    Ok((records, listening))
 }
 
 /// The ports that flows have to connect from, if settings distinguish them by these.
@@ -152,13 +190,12 @@ pub fn nic_settings(
     let options = resolve(&format!("path {name}"), half.options, &given)?;
     let name = device::of_address(own)
         .map_err(|e| Fault::system(format!("cannot find the device with address {own}"), &e))?;
-    let Some(Nic { driver, queues, .. }) = host::nic(&name)? else {
+    let Some(Nic { queues, .. }) = host::nic(&name)? else {
         let text = format!("{name}, which has the address {own}, is a software device");
         let fault = Fault::unsupported(text);
         return Err(fault.remedy("there is nothing to prepare; only NICs need that"));
     };
-    let wire =
-        Wire { device: &name, driver: &driver, queues, own, peer, port, flows: 1, connects: false };
+    let wire = Wire { device: &name, queues, own, peer, port, flows: 1, connects: false };
     let settings = (half.nic_settings)(&options, &wire)?;
     let wanted = settings.into_iter().map(path::wanted).collect();
     Ok(NicSettings { device: name, wanted })

@@ -33,6 +33,8 @@ pub(super) struct Remotes<'a> {
     pub properties: Properties,
     /// The ports that flows connect from, if NICs distinguish them by these.
     pub connect_from: Option<Ports>,
+    /// The ports that the receiver listens on, if NICs are to distinguish flows by that.
+    pub listen_on: Option<Ports>,
     /// Whether the receiver's end of the link is descriptors, and no device.
     ends_in_descriptors: bool,
 }
@@ -60,6 +62,7 @@ impl<'a> Remotes<'a> {
             counted: emulation.is_some_and(|one| one.instructions_per_second.is_some()),
             properties: testbed.properties(),
             connect_from: None,
+            listen_on: None,
             ends_in_descriptors: false,
         })
     }

@@ -3,7 +3,7 @@
 //! changes of the machine then affect all cells equally.
 
 use super::remote::Remotes;
-use super::stream::{Stream, WindowResult, start_senders};
+use super::stream::{Stream, WindowResult, listen, start_senders};
 use super::trial::{Position, TrialRunner, empty_trial, fail, unplaceable_reason};
 use bytepath_record::wire::Pace;
 use bytepath_record::{Cell, CellId, Design, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
@@ -83,7 +83,8 @@ impl<'a> Lane<'a> {
         let stop = runner.laboratory.stop;
         let mut lane = Lane { cell, trial, flow: None, windows: Vec::new(), stop };
         let opened = runner.raise(cell, &mut lane.trial).and_then(|mut remotes| {
-            let stream = Stream::begin(&mut remotes, cell, runner.meters)?;
+            let listening = listen(&mut remotes, cell)?;
+            let stream = Stream::begin(&mut remotes, cell, listening, runner.meters)?;
             Ok((remotes, stream))
         });
         match opened {

@@ -8,12 +8,13 @@ use bytepath_engine::workload::{self, Workload};
 use bytepath_meter::{Chosen, Reach};
 use bytepath_record::wire::{
     Accept, AwaitWindow, CloseWindow, Connect, Finish, Listen, MeterRequest, OPENING, OpenWindow,
-    Pace, Start, Stop, WindowRecord,
+    Pace, Secret, Start, Stop, Token, WindowRecord,
 };
 use bytepath_record::{
     Aggregation, Cell, Fault, Hops, MOST_VALUES, Protocol, ProvenWitness, Reading, Role,
     RoleRecord, Schedule, Scope, Series, ThreadTime, TimeSpan, Tls, Trial,
 };
+use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long a stream may take to drain after its sender was told to stop.
@@ -26,11 +27,12 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 pub(super) fn run(
     remotes: &mut Remotes,
     cell: &Cell,
+    listening: Listening,
     meters: &[Chosen],
     schedule: &Schedule,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
-    let stream = Stream::begin(remotes, cell, meters)?;
+    let stream = Stream::begin(remotes, cell, listening, meters)?;
     let result = match (workload::of(cell)?.ends_by_itself)(cell) {
         true => run_to_completion(remotes)?,
         false => {
@@ -41,24 +43,40 @@ pub(super) fn run(
     stream.end(remotes, cell, schedule, trial, result)
 }
 
-/// Connects every flow and opens both ends of the path; no byte flows yet.
-pub(super) fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
+/// A receiver that listens for the flows of a cell.
+pub(super) struct Listening {
+    pub peer: SocketAddr,
+    token: Token,
+    secret: Option<Secret>,
+}
+
+/// Has the receiver listen for the flows of a cell.
+pub(super) fn listen(remotes: &mut Remotes, cell: &Cell) -> Result<Listening, Fault> {
     let token = new_token()?;
-    let [sender_device, receiver_device] = Role::ALL.map(|role| remotes.device(role));
     let secret = (cell.stream.tls != Tls::None).then(new_secret).transpose()?;
     let listen = Listen {
         cell: Box::new(cell.clone()),
         address: remotes.addresses[Role::Receiver as usize],
-        device: receiver_device,
+        device: remotes.device(Role::Receiver),
         token: token.clone(),
-        ports: remotes.agents.hosts.ports,
+        ports: remotes.agents.hosts.ports.or(remotes.listen_on),
         secret: secret.clone(),
     };
     let peer = remotes.agents.call(Role::Receiver, listen)?;
+    Ok(Listening { peer, token, secret })
+}
+
+/// Connects every flow and opens both ends of the path; no byte flows yet.
+pub(super) fn connect(
+    remotes: &mut Remotes,
+    cell: &Cell,
+    listening: Listening,
+) -> Result<(), Fault> {
+    let Listening { peer, token, secret } = listening;
     let connect = Connect {
         cell: Box::new(cell.clone()),
         peer,
-        device: sender_device,
+        device: remotes.device(Role::Sender),
         token,
         ports: remotes.connect_from,
         secret,
@@ -87,9 +105,10 @@ impl Stream {
     pub(super) fn begin(
         remotes: &mut Remotes,
         cell: &Cell,
+        listening: Listening,
         meters: &[Chosen],
     ) -> Result<Stream, Fault> {
-        connect(remotes, cell)?;
+        connect(remotes, cell, listening)?;
         let frames = match (workload::of(cell)?.protocol)(cell) {
             Protocol::Frames => {
                 // A program or a socket of XDP may have restarted a NIC.

@@ -58,8 +58,11 @@ impl<'a> TrialRunner<'_, 'a> {
     /// became of the link, too: all that a stream sees of it is that nothing moves.
     pub(super) fn measure(&mut self, cell: &Cell, trial: &mut Trial) -> Result<Remotes<'a>, Fault> {
         let measured = self.raise(cell, trial).and_then(|mut remotes| {
-            trial.prepared = prepare(self.laboratory, self.guard, &mut remotes, cell)?;
-            stream::run(&mut remotes, cell, self.meters, self.schedule, trial)?;
+            let (prepared, listening) = prepare(self.laboratory, self.guard, &mut remotes, cell)?;
+            trial.prepared = prepared;
+            let made = trial.prepared.iter().map(|record| &record.setting);
+            trial.warnings.extend(path::warn_of_first_queue(made));
+            stream::run(&mut remotes, cell, listening, self.meters, self.schedule, trial)?;
             Ok(remotes)
         });
         measured.map_err(|mut fault| {
@@ -94,8 +97,8 @@ pub(super) fn deploy<'a>(
     cell: &Cell,
 ) -> Result<(Remotes<'a>, Vec<String>), Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
-    set_sysctls(&mut remotes, guard, cell)?;
-    let notes = remotes.set_up_link(cell)?;
+    let mut notes = set_sysctls(&mut remotes, guard, cell)?;
+    notes.extend(remotes.set_up_link(cell)?);
     Ok((remotes, notes))
 }
 

@@ -22,8 +22,9 @@ pub struct Provider {
     /// Name, as the user types it.
     pub name: &'static str,
     /// Memory of at least this many bytes, zeroed or not, rounded up to what the
-    /// provider deals in. Errors without a number say in words what is missing.
-    pub allocate: fn(usize) -> io::Result<Box<dyn Memory>>,
+    /// provider deals in. Huge pages are of the NUMA node that is named, if one is. Errors without a
+    /// number say in words what is missing.
+    pub allocate: fn(usize, Option<u32>) -> io::Result<Box<dyn Memory>>,
 }
 
 /// Memory that is a dmabuf as well.
@@ -70,10 +71,10 @@ pub trait Memory: Debug + Send + Sync {
 
 /// Every provider; the first is the default.
 pub static PROVIDERS: &[Provider] = &[
-    Provider { name: "udmabuf", allocate: pages },
+    Provider { name: "udmabuf", allocate: |len, _| pages(len) },
     Provider { name: "udmabuf-huge", allocate: udmabuf::huge_pages },
-    Provider { name: "heap", allocate: heap::allocate },
-    Provider { name: "gpu", allocate: gpu::allocate },
+    Provider { name: "heap", allocate: |len, _| heap::allocate(len) },
+    Provider { name: "gpu", allocate: |len, _| gpu::allocate(len) },
 ];
 
 /// A dmabuf that is mapped.
@@ -266,7 +267,7 @@ mod tests {
     #[test]
     fn every_provider_makes_memory_or_says_why_not() {
         for provider in PROVIDERS {
-            match (provider.allocate)(1 << 20) {
+            match (provider.allocate)(1 << 20, None) {
                 Ok(mut memory) => {
                     let bytes: Vec<u8> = (0..5000u32).map(|i| (i % 251) as u8).collect();
                     memory.write(4000, &bytes).unwrap();

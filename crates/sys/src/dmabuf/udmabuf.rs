@@ -5,6 +5,7 @@
 
 use super::{Mapped, Memory, whole};
 use crate::ioctl;
+use crate::memory::{MappedMemory, READ_WRITE};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::fs::OpenOptions;
 use std::io;
@@ -19,19 +20,25 @@ const HUGE: usize = 2 << 20;
 /// Ordinary pages. ENOENT: the kernel has no udmabuf; EACCES: its device is not ours to
 /// open; EINVAL: more than its limit; ENOMEM: no memory.
 pub fn pages(len: usize) -> io::Result<Box<dyn Memory>> {
-    allocate(len, false)
+    allocate(len, None)
 }
 
-/// Huge pages from the pool that the administrator has reserved. ENOMEM: there are none.
-pub(super) fn huge_pages(len: usize) -> io::Result<Box<dyn Memory>> {
-    allocate(len, true)
+/// Huge pages from the pool that the administrator has reserved, of a NUMA node if one is named.
+/// ENOMEM: there are too few.
+pub(super) fn huge_pages(len: usize, node: Option<u32>) -> io::Result<Box<dyn Memory>> {
+    allocate(len, Some(node))
 }
 
-fn allocate(len: usize, huge: bool) -> io::Result<Box<dyn Memory>> {
+/// Memory in huge pages, of a node, or in ordinary ones.
+fn allocate(len: usize, huge: Option<Option<u32>>) -> io::Result<Box<dyn Memory>> {
     let device = OpenOptions::new().read(true).write(true).open(DEVICE)?;
-    let granule = if huge { HUGE } else { rustix::param::page_size() };
+    let granule = if huge.is_some() { HUGE } else { rustix::param::page_size() };
     let size = whole(len, granule)?;
-    let file = sealed(size as u64, huge)?;
+    let file = sealed(size as u64, huge.is_some())?;
+    if let Some(node) = huge {
+        // Pages that are there are taken; else the kernel takes those near the CPU that asks.
+        MappedMemory::on_demand(&file, size, READ_WRITE)?.take_huge_pages(node)?;
+    }
     let memfd = file.as_raw_fd() as u32;
     let mut create = Create { memfd, flags: CLOSE_ON_EXEC, offset: 0, size: size as u64 };
     // SAFETY: the request reads one `struct udmabuf_create`, which is live.

@@ -1,7 +1,7 @@
 //! What the kernel's io_uring can do, determined by trying it: nothing here
 //! needs a network, and nothing is left behind.
 
-use super::{Arrival, RecvRing, RecvShape, SendEvent, SendRing};
+use super::{Arrival, RecvRing, RecvShape, RingMode, SendEvent, SendRing};
 use crate::memory::Region;
 use io_uring::Probe;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -28,7 +28,7 @@ pub struct Features {
 /// Sets a ring up and asks it. ENOSYS: no io_uring in this kernel; EPERM:
 /// forbidden by `kernel.io_uring_disabled` or by a seccomp filter.
 pub fn features() -> io::Result<Features> {
-    let ring = super::setup(1, 1)?;
+    let ring = super::setup(1, 1, RingMode::default())?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     let params = ring.params();
@@ -39,6 +39,18 @@ pub fn features() -> io::Result<Features> {
         send_zc: probe.is_supported(io_uring::opcode::SendZc::CODE),
         min_timeout: params.is_feature_min_timeout(),
     })
+}
+
+/// Makes a ring whose operations a thread of the kernel submits. EPERM: before Linux 5.11, without
+/// privilege; ENOMEM: no more threads are allowed.
+pub fn try_polled() -> io::Result<()> {
+    super::setup(1, 1, RingMode::Polled { cpu: None }).map(drop)
+}
+
+/// Has the waits of a ring poll devices. EINVAL: before Linux 6.9; EOPNOTSUPP: without
+/// `CONFIG_NET_RX_BUSY_POLL`.
+pub fn try_busy_poll() -> io::Result<()> {
+    super::busy_poll(&super::setup(1, 1, RingMode::default())?, 1, false)
 }
 
 /// Registers a ring of provided buffers. EINVAL: before Linux 5.19, or before
@@ -75,7 +87,7 @@ pub fn try_recv_multishot(bundle: bool) -> io::Result<()> {
 /// Reads a message by a multishot read. EINVAL: before Linux 6.7.
 pub fn try_read_multishot() -> io::Result<()> {
     let (pipe, mut writer) = io::pipe()?;
-    let mut ring = RecvRing::new(pipe.as_fd(), RecvShape { buffers: 2, read: true, ..ONE })?;
+    let mut ring = RecvRing::of_file(pipe.as_fd(), RecvShape { buffers: 2, ..ONE })?;
     ring.activate()?;
     writer.write_all(MESSAGE)?;
     ring.wait(SOON)?;
@@ -127,7 +139,7 @@ const MESSAGE: &[u8] = b"eight of";
 
 /// The least that can be registered.
 const ONE: RecvShape =
-    RecvShape { buffers: 1, buffer_size: 4096, bundle: false, incremental: false, read: false };
+    RecvShape { buffers: 1, buffer_size: 4096, bundle: false, incremental: false };
 
 fn first_result(ring: &mut SendRing) -> io::Result<()> {
     loop {

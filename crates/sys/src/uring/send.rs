@@ -2,7 +2,7 @@
 //! io_uring_prep_send(3), io_uring_prep_send_zc(3), io_uring_prep_send_bundle(3).
 
 use super::group::{BufferGroup, GROUP};
-use super::{BUNDLE, Core, NOTIFIES};
+use super::{BUNDLE, Core, NOTIFIES, RingMode};
 use crate::memory::Region;
 use io_uring::squeue::Flags;
 use io_uring::{opcode, types};
@@ -79,7 +79,8 @@ impl SendRing {
         notifications: u32,
     ) -> io::Result<Self> {
         // Two completions for a zero-copy send, and a few for its cancelling.
-        let mut core = Core::new(&[socket], depth, 2 * depth + notifications + 4)?;
+        let mut core =
+            Core::new(&[socket], depth, 2 * depth + notifications + 4, RingMode::default())?;
         let len = memory.len();
         let place = core.keep(memory);
         debug_assert_eq!(place, MEMORY);

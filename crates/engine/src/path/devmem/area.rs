@@ -74,7 +74,7 @@ impl Area {
     /// Binds new memory to the queue of a spec.
     pub(super) fn bind(spec: &AreaSpec) -> Result<Area, Fault> {
         let AreaSpec { device, queue, memory, bytes, page_size } = spec;
-        let memory = allocate(memory, *bytes)?;
+        let memory = allocate(memory, *bytes, device)?;
         let binding = devmem::bind_receive(device, &[*queue], *page_size, memory.fd());
         let binding = binding.map_err(|refusal| {
             let what = format!("binding a dmabuf to receive queue {queue} of {device}");
@@ -90,24 +90,24 @@ impl Area {
     }
 }
 
-/// Memory of a provider, at least this many bytes.
-pub(super) fn allocate(name: &str, bytes: u64) -> Result<Box<dyn Memory>, Fault> {
+/// Memory of a provider, at least this many bytes, huge pages on the NUMA node of a device.
+pub(super) fn allocate(name: &str, bytes: u64, device: &str) -> Result<Box<dyn Memory>, Fault> {
     let named = |provider: &&dmabuf::Provider| provider.name == name;
     let provider = dmabuf::PROVIDERS
         .iter()
         .find(named)
         .ok_or_else(|| Fault::usage(format!("there is no memory '{name}' for dmabufs")))?;
     let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-    (provider.allocate)(len).map_err(|e| {
+    let node = sys::device::node(device).ok().flatten();
+    (provider.allocate)(len, node).map_err(|e| {
         let fault = Fault::system(format_args!("a dmabuf of {bytes} bytes of {name}"), &e);
-        let remedy = match (name, e.raw_os_error()) {
+        fault.remedy(match (name, e.raw_os_error()) {
             ("udmabuf" | "udmabuf-huge", Some(libc::EINVAL)) => {
-                "raise /sys/module/udmabuf/parameters/size_limit_mb (64 by default)"
+                "raise /sys/module/udmabuf/parameters/size_limit_mb (64 by default)".to_owned()
             }
-            ("udmabuf-huge", Some(libc::ENOMEM)) => "reserve huge pages: sysctl vm.nr_hugepages",
-            _ => "'bytepath paths' lists what each kind of memory lacks on this host",
-        };
-        fault.remedy(remedy)
+            ("udmabuf-huge", Some(libc::ENOMEM)) => nic::reserve(len, node),
+            _ => "'bytepath paths' lists what each kind of memory lacks on this host".to_owned(),
+        })
     })
 }
 

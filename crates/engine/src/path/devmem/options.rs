@@ -21,7 +21,7 @@ pub(super) const RECEIVER_OPTIONS: &[OptionSpec] = &[
     MEMORY,
     DEVICE,
     OptionSpec::new("queue", OptionKind::WordCount("auto", 0, 65_535), "auto")
-        .help("receive queue to bind, to which the flows are steered (auto: the last)"),
+        .help("receive queue to bind, to which the flows are steered (auto: the last; 0 takes what is not spread, too)"),
     QUEUES,
     OptionSpec::new("area", OptionKind::Size(64 << 10, 64 << 30), "64M")
         .help("bytes of the dmabuf, for all flows of the queue ('bytepath size' computes it)"),

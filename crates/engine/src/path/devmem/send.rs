@@ -17,7 +17,7 @@ use std::io;
 pub(super) fn open(job: &HalfConfig, flow: Flow) -> Opened<dyn Tx> {
     let (options, size) = (&job.options, sendable(job)?);
     let device = device(options, &flow)?;
-    let mut memory = allocate(memory(options), size)?;
+    let mut memory = allocate(memory(options), size, &device)?;
     let pattern = Pattern::new(size);
     fill(memory.as_mut(), &pattern, size)?;
     let binding = devmem::bind_send(&device, memory.fd()).map_err(|refusal| {

@@ -27,7 +27,7 @@ pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
     let mut attempts = vec![attempt(FAMILY, devmem::netdev_family(), "")];
     let mut first: Option<Box<dyn Memory>> = None;
     for provider in dmabuf::PROVIDERS {
-        let result = (provider.allocate)(LEN);
+        let result = (provider.allocate)(LEN, None);
         let name = format!("{MEMORY}{}", provider.name);
         match result {
             Ok(memory) => {

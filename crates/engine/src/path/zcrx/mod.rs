@@ -48,7 +48,7 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("device", OptionKind::Choice(&["auto", "none"]), "auto")
         .help("none: a queue without a device, always copied (Linux 7.1); auto: if there is none"),
     OptionSpec::new("queue", OptionKind::WordCount("auto", 0, 65535), "auto")
-        .help("receive queue of the NIC; auto: its last"),
+        .help("receive queue of the NIC; auto: its last; 0 takes what is not spread, too"),
     QUEUES,
     OptionSpec::new("share", OptionKind::Flag, "off")
         .help("flows share one queue without a device, as on a NIC (Linux 6.19)"),
@@ -97,9 +97,28 @@ mod tests {
     use super::*;
 
     fn preparation(set: &[(&str, &str)], queues: u32) -> Result<Vec<String>, Fault> {
+        Ok(settings_of(set, queues)?.iter().map(Setting::command).collect())
+    }
+
+    #[test]
+    fn what_a_receiver_sends_is_selected_by_its_port_at_the_end_that_connected() {
         let wire = Wire {
             device: "eth2",
-            driver: "bnxt_en",
+            queues: 8,
+            own: [10, 0, 0, 1].into(),
+            peer: [10, 0, 0, 2].into(),
+            port: Some(20_900),
+            flows: 1,
+            connects: true,
+        };
+        let settings = nic_settings(&options(&[]), &wire).unwrap();
+        let rule = settings.last().unwrap().to_string();
+        assert_eq!(rule, "flow eth2 src=10.0.0.2 dst=10.0.0.1 src-port=20900 queue=7");
+    }
+
+    fn settings_of(set: &[(&str, &str)], queues: u32) -> Result<Vec<Setting>, Fault> {
+        let wire = Wire {
+            device: "eth2",
             queues,
             own: [10, 0, 0, 2].into(),
             peer: [10, 0, 0, 1].into(),
@@ -107,8 +126,7 @@ mod tests {
             flows: 4,
             connects: false,
         };
-        let settings = nic_settings(&options(set), &wire)?;
-        Ok(settings.iter().map(Setting::command).collect())
+        nic_settings(&options(set), &wire)
     }
 
     #[test]
@@ -128,6 +146,15 @@ mod tests {
         assert!(last[4].ends_with("dst-port 5201 action 15"), "{last:?}");
         assert_eq!(commands(&[("queue", "3")])[2], "ethtool -X eth2 equal 3");
         assert_eq!(commands(&[("device", "none")]), Vec::<String>::new());
+        let first = commands(&[("queue", "0")]);
+        assert_eq!(first[2], "ethtool -X eth2 start 1 equal 15", "the others carry the rest");
+        assert!(first[4].ends_with("dst-port 5201 action 0"), "{first:?}");
+        let warning = |set| crate::path::warn_of_first_queue(&settings_of(set, 16).unwrap());
+        assert!(warning(&[("queue", "0")]).unwrap().contains("queue 0 of eth2"));
+        assert_eq!(warning(&[]), None);
+        let all = preparation(&[("queue", "0"), ("queues", "2")], 2).unwrap();
+        assert_eq!(all[0], "ethtool -L eth2 combined 3");
+        assert_eq!(all[3], "ethtool -X eth2 start 2 equal 1");
         let spread = commands(&[("queues", "2")]);
         assert_eq!(spread[2], "ethtool -X eth2 equal 14");
         let to = |at: usize, port: u16, queue| {
@@ -142,6 +169,7 @@ mod tests {
         assert!(preparation(&[("queues", "2"), ("queue", "15")], 16).is_err());
         assert!(preparation(&[("queue", "16")], 16).is_err());
         assert!(preparation(&[], 1).is_err(), "the only queue carries everything else");
+        assert!(preparation(&[("queue", "0")], 1).is_err(), "also if it is asked for");
     }
 
     #[test]

@@ -80,7 +80,12 @@ fn words(can: &Abilities) -> String {
         (can.buffer_size, "rx-buf-len"),
         (can.events, "events and copy statistics"),
     ];
-    let has: Vec<&str> = parts.iter().filter(|(has, _)| *has).map(|(_, what)| *what).collect();
+    let stats = can
+        .stats
+        .filter(|_| can.events)
+        .map(|stats| format!("statistics of {} bytes, aligned to {}", stats.size, stats.alignment));
+    let has = parts.iter().filter(|(has, _)| *has).map(|(_, what)| *what);
+    let has: Vec<&str> = has.chain(stats.as_deref()).collect();
     if has.is_empty() { "nothing beyond the first version".into() } else { has.join(", ") }
 }
 
@@ -179,7 +184,7 @@ fn of_device(facts: &Facts) -> Support {
              from the queue",
         ),
         Some(Outcome::Errno(libc::EEXIST | libc::EBUSY)) => Support::no(
-            "receive queue 0 of the link's device is in use by another program",
+            "the receive queue of the link's device is in use by another program",
             "free the queue, or use another device",
         ),
         Some(Outcome::Errno(libc::ENODEV)) => {
@@ -198,8 +203,18 @@ fn of_device(facts: &Facts) -> Support {
 mod tests {
     use super::super::job;
     use super::*;
+    use bytepath_sys::uring::zcrx::StatsShape;
 
     const OK: fn() -> Outcome = || Outcome::Works(String::new());
+
+    #[test]
+    fn what_the_kernel_answers_of_its_statistics_is_reported() {
+        let stats = Some(StatsShape { size: 16, alignment: 8 });
+        let can = Abilities { events: true, stats, ..Abilities::default() };
+        assert!(words(&can).ends_with("statistics of 16 bytes, aligned to 8"), "{}", words(&can));
+        let can = Abilities { events: true, ..Abilities::default() };
+        assert_eq!(words(&can), "events and copy statistics", "it was not answered");
+    }
 
     fn probe(kernel: Outcome, no_device: Option<Outcome>, register: Option<Outcome>) -> Support {
         let mut attempts = vec![(ring::SETUP, OK()), (KERNEL, kernel)];

@@ -4,6 +4,7 @@
 use super::plan::{Memory, Plan, queue_of};
 use super::probe::NIC;
 use crate::connection::Flow;
+use crate::path::nic::reserve;
 use crate::path::ring;
 use crate::workload::HalfConfig;
 use bytepath_record::{Fault, FaultKind};
@@ -74,7 +75,7 @@ pub(super) fn register(
             return Err(Fault::usage(text).remedy(format!("give {instead}")));
         }
     }
-    let shape = shape(plan, abilities, None)?;
+    let shape = shape(plan, abilities, None, None)?;
     let ring = RecvZcRing::register(flow.fd(), shape, plan.completions, plan.batch);
     ring.map(|ring| (ring, Writer::Kernel { unable })).map_err(|e| refused(plan, None, &e))
 }
@@ -103,7 +104,7 @@ fn on_device(
     let begin = Instant::now();
     let mut pause = Duration::from_millis(1);
     loop {
-        let shape = shape(plan, abilities, Some((index, queue)))?;
+        let shape = shape(plan, abilities, Some((index, queue)), node_of(name))?;
         match RecvZcRing::register(flow.fd(), shape, plan.completions, plan.batch) {
             Err(e)
                 if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::EBUSY))
@@ -117,15 +118,21 @@ fn on_device(
     }
 }
 
+/// The NUMA node of a device, if it has one.
+fn node_of(name: &str) -> Option<u32> {
+    device::node(name).ok().flatten()
+}
+
 /// The shape of the planned queue; takes its memory, but for ordinary pages.
 fn shape(
     plan: &Plan,
     abilities: Option<Abilities>,
     device: Option<(u32, u32)>,
+    node: Option<u32>,
 ) -> Result<QueueShape, Fault> {
     let area = match plan.memory {
         Memory::Normal => AreaMemory::Normal(plan.area),
-        Memory::Huge => AreaMemory::Huge(plan.area),
+        Memory::Huge => AreaMemory::Huge(plan.area, node),
         Memory::Dmabuf => {
             let memory = dmabuf::pages(plan.area);
             AreaMemory::Dmabuf(memory.map_err(|e| {
@@ -164,8 +171,7 @@ fn refused(plan: &Plan, device: Option<&str>, error: &io::Error) -> Fault {
     let fault = Fault::system(format!("cannot register a {queue}"), error);
     match (error.raw_os_error(), device) {
         (Some(libc::ENOMEM), _) if plan.memory == Memory::Huge => {
-            let pages = plan.area.div_ceil(bytepath_sys::memory::HUGE_PAGE);
-            fault.remedy(format!("reserve {pages} huge pages: sysctl vm.nr_hugepages={pages}"))
+            fault.remedy(reserve(plan.area, device.and_then(node_of)))
         }
         (Some(libc::ENOMEM), _) => {
             fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or choose a smaller area")

@@ -2,6 +2,7 @@
 //! same host. Nothing is extrapolated: where the study has not measured what the program
 //! does, the answer is a refusal with its reason.
 
+use super::server;
 use crate::wording::figures::{bytes, level, plural, three};
 use bytepath_record::unit::GIB;
 use bytepath_record::{
@@ -131,10 +132,11 @@ pub fn advise(observed: &Observation, study: &Study) -> Advice {
         }
         remarks
     });
-    let remarks = remarks.unwrap_or_else(|reason| {
+    let mut remarks = remarks.unwrap_or_else(|reason| {
         refused.push(Refusal { what: "all".into(), reason });
         Vec::new()
     });
+    remarks.extend(server::hint(observed));
     let measurement = if directions.is_empty() { measurement(observed) } else { Vec::new() };
     Advice {
         format: "bytepath-advice",

@@ -1,6 +1,7 @@
 //! Advice as text.
 
 use super::advise::{Advice, LEAST, Refusal, measurement, moved, role_words, sentence};
+use super::server;
 use crate::document::{Document, Section};
 use crate::wording::figures::{bytes, plural};
 use bytepath_record::Observation;
@@ -47,20 +48,20 @@ pub fn advice(advice: &Advice) -> Document {
 /// too little for advice.
 pub fn advice_or_hint(advice: Option<&Advice>, observed: &Observation) -> Option<Document> {
     let text = match (advice, measurement(observed).as_slice()) {
-        (Some(advice), _) => advice.first.clone(),
+        (Some(advice), _) => Some(advice.first.clone()),
         (None, _) if moved(&observed.sent).saturating_add(moved(&observed.received)) < LEAST => {
-            return None;
+            None
         }
-        (None, []) => return None,
-        (None, words) => format!(
+        (None, []) => None,
+        (None, words) => Some(format!(
             "`bytepath {}` measures whether other calls would save CPU time; then observe with \
              --study STUDY, its folder.",
             words.join(" ")
-        ),
+        )),
     };
     let mut section = Section::new("", "Advice");
-    section.text("  ", &text);
-    Some(Document::of([section]))
+    text.into_iter().chain(server::hint(observed)).for_each(|text| section.text("  ", &text));
+    (!section.is_empty()).then(|| Document::of([section]))
 }
 
 fn refusals(page: &mut Document, refused: &[Refusal]) {

@@ -20,7 +20,7 @@ const SCRIPTS: [&str; 4] = [
 /// What the page may do: nothing but apply the style and run the scripts with these
 /// digests (a test prints the right ones when they change).
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
-     style-src 'sha256-g0zE87d/w50RFw8lwj5x+9wOtEiRmq7+7Acq8h8xAT8='; \
+     style-src 'sha256-+GaB/Y03zo0r1p1mMK0VIls8zuiKTqIQ9rjqfwSvSpg='; \
      script-src 'sha256-2SWYJhghqhSKcqjCMOI/m9s6ZnmxlEEsQ9bJMzswSsY=' \
      'sha256-+FZ3g9Thq4rQ15pc5hvpkv54nn7Z2nbg4dhMbCehZms=' \
      'sha256-yJvMyagRT8EImCPtgs2h4l2Tki+Vfu6NZsOnqc+QyOc=' \

@@ -15,9 +15,6 @@ pub(super) const ACCEPT: u64 = super::super::DESCRIPTOR;
 pub(super) const CONNECT: u64 = 1 << 59;
 pub(super) const CLOSE: u64 = 1 << 58;
 
-/// Operations that connect, send and receive: a chain is submitted as a whole.
-const CHAIN: usize = 3;
-
 /// A place for a socket that comes and goes.
 #[derive(Clone, Copy)]
 pub(super) struct Slot {
@@ -45,7 +42,7 @@ impl ManyRing {
             .flags(libc::SOCK_CLOEXEC)
             .build();
         // SAFETY: the operation refers to no memory.
-        unsafe { self.push(&entry.user_data(ACCEPT)) }
+        unsafe { self.push(&[entry.user_data(ACCEPT)]) }
     }
 
     /// Takes in a socket that was accepted, and queues a multishot receive on it. EINVAL: there is
@@ -72,7 +69,6 @@ impl ManyRing {
         let (address, address_len) = self.address_of(peer)?;
         let len = u32::try_from(part.len()).map_err(|_| invalid())?;
         self.fill(place, socket)?;
-        self.make_room(CHAIN)?;
         let (fd, data) = (types::Fd(socket.as_raw_fd()), self.data(place));
         let message = self.core.kept[MESSAGE].as_ptr().wrapping_add(part.start);
         let link = squeue::Flags::IO_LINK;
@@ -80,12 +76,14 @@ impl ManyRing {
         let send = opcode::Send::new(fd, message, len)
             .flags(libc::MSG_WAITALL | libc::MSG_NOSIGNAL)
             .build();
-        // SAFETY: the core keeps the address and the message, which are only read.
-        unsafe {
-            self.push(&connect.flags(link).user_data(data | CONNECT))?;
-            self.push(&send.flags(link).user_data(data | SEND))?;
-        }
-        self.receive_once(place)
+        let chain = [
+            connect.flags(link).user_data(data | CONNECT),
+            send.flags(link).user_data(data | SEND),
+            self.one_receive(place)?,
+        ];
+        // SAFETY: the core keeps the address and the message, which are only read. The receive
+        // writes only to buffers of the group, which the kernel was given.
+        unsafe { self.push(&chain) }
     }
 
     /// Queues another receive on a socket that was connected here, if none is under way.
@@ -105,9 +103,13 @@ impl ManyRing {
             // The receive holds the socket, whose peer would not learn that it is closed.
             let _ = crate::tcp::shutdown(socket.as_fd(), crate::tcp::Shutdown::Both);
         }
+        if place == self.current {
+            // Not of the next socket here.
+            self.buffers.discard_rest(&self.core);
+        }
         let entry = opcode::Close::new(types::Fd(socket.into_raw_fd())).build();
         // SAFETY: the operation refers to no memory.
-        unsafe { self.push(&entry.user_data(CLOSE)) }
+        unsafe { self.push(&[entry.user_data(CLOSE)]) }
     }
 
     fn fill(&mut self, place: usize, socket: BorrowedFd) -> io::Result<()> {
@@ -120,20 +122,29 @@ impl ManyRing {
         }
     }
 
-    /// A receive whose buffer is taken from the group, and which ends with it: none holds the socket
-    /// when it is closed.
     pub(super) fn receive_once(&mut self, place: usize) -> io::Result<()> {
-        let data = self.data(place);
+        let receive = self.one_receive(place)?;
+        // SAFETY: the operation writes only to buffers of the group, which the kernel was given.
+        unsafe { self.push(&[receive]) }
+    }
+
+    /// A receive whose buffers are taken from the group, and which ends with them: none holds the
+    /// socket when it is closed.
+    fn one_receive(&mut self, place: usize) -> io::Result<squeue::Entry> {
+        let (data, bundle) = (self.data(place), self.bundle);
         let Some(slot) = self.slot_mut(place) else {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         };
         slot.receives = true;
-        let entry = opcode::Recv::new(types::Fd(slot.fd), std::ptr::null_mut(), 0)
-            .buf_group(GROUP)
-            .build()
-            .flags(squeue::Flags::BUFFER_SELECT);
-        // SAFETY: the operation writes only to buffers of the group, which `give_back` put there.
-        unsafe { self.push(&entry.user_data(data)) }
+        let fd = types::Fd(slot.fd);
+        let entry = match bundle {
+            true => opcode::RecvBundle::new(fd, GROUP).build(),
+            false => opcode::Recv::new(fd, std::ptr::null_mut(), 0)
+                .buf_group(GROUP)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT),
+        };
+        Ok(entry.user_data(data))
     }
 
     pub(super) fn slot(&self, place: usize) -> Option<&Slot> {
@@ -170,13 +181,5 @@ impl ManyRing {
         }
         let peer = self.peer.as_ref().map(|peer| (self.core.kept[peer.place].as_ptr(), peer.len));
         peer.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
-    }
-
-    /// Submits what is queued, if so many more do not fit beside it.
-    fn make_room(&mut self, entries: usize) -> io::Result<()> {
-        let queue = self.core.ring.uring.submission();
-        let fits = queue.capacity() - queue.len() >= entries;
-        drop(queue);
-        if fits { Ok(()) } else { self.submit() }
     }
 }

@@ -44,6 +44,9 @@ pub(super) const EVENT_DESC_STATS: u32 = 1;
 /// `IO_URING_QUERY_ZCRX`.
 pub(super) const QUERY_ZCRX: u32 = 1;
 
+/// `IO_URING_QUERY_ZCRX_EVENT`.
+pub(super) const QUERY_ZCRX_EVENT: u32 = 3;
+
 /// The bit from which on an offset holds the number of the area.
 pub(super) const AREA_SHIFT: u32 = 48;
 
@@ -161,6 +164,17 @@ pub(super) struct QueryZcrx {
     pub reserved: u64,
 }
 
+/// `struct io_uring_query_zcrx_event`.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct QueryZcrxEvent {
+    pub event_flags: u32,
+    pub stats_size: u32,
+    pub stats_off_alignment: u32,
+    pub reserved: u32,
+    pub reserved_too: [u64; 4],
+}
+
 /// Bytes of `struct zcrx_stats`: `copy_count` and `copy_bytes`, 8 bytes each.
 pub(super) const STATS: usize = 16;
 
@@ -178,4 +192,5 @@ const _: () = {
     assert!(size_of::<RefillEntry>() == 16);
     assert!(size_of::<QueryHeader>() == 40);
     assert!(size_of::<QueryZcrx>() == 40);
+    assert!(size_of::<QueryZcrxEvent>() == 48);
 };

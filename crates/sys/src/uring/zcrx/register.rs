@@ -4,8 +4,8 @@
 use super::abi::{
     AREA_DMABUF, AreaReg, CTRL_ARM_EVENT, CTRL_EXPORT, CTRL_FLUSH, Ctrl, EVENT_ALLOC_FAIL,
     EVENT_COPY, EVENT_DESC_STATS, EventDesc, FEATURE_BUFFER_SIZE, FEATURE_EVENTS, IfqReg,
-    QUERY_ZCRX, QueryHeader, QueryZcrx, REG_IMPORT, REG_NODEV, REGION_OF_USER, REGISTER_CTRL,
-    REGISTER_IFQ, REGISTER_QUERY, RefillEntry, RegionDesc, STATS,
+    QUERY_ZCRX, QUERY_ZCRX_EVENT, QueryHeader, QueryZcrx, QueryZcrxEvent, REG_IMPORT, REG_NODEV,
+    REGION_OF_USER, REGISTER_CTRL, REGISTER_IFQ, REGISTER_QUERY, RefillEntry, RegionDesc, STATS,
 };
 use super::arrivals::{EVENTS, Piece, Reader};
 use super::refill::RefillRing;
@@ -33,24 +33,28 @@ pub struct Abilities {
     pub events: bool,
     /// Bytes of the refill ring's header.
     pub header: usize,
+    /// What it keeps of copies, where it answers that (`IO_URING_QUERY_ZCRX_EVENT`).
+    pub stats: Option<StatsShape>,
+}
+
+/// The memory that copy statistics take in the region of the refill ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatsShape {
+    /// Bytes.
+    pub size: u32,
+    /// What its offset is a multiple of.
+    pub alignment: u32,
 }
 
 /// Asks the kernel what its zero-copy receive can. EINVAL: it cannot be asked
 /// (before Linux 6.19). EOPNOTSUPP: it can, and has no zero-copy receive.
 pub fn abilities() -> io::Result<Abilities> {
-    let mut answer = QueryZcrx::default();
-    let mut header = QueryHeader {
-        query_data: &raw mut answer as u64,
-        query_op: QUERY_ZCRX,
-        size: size_of::<QueryZcrx>() as u32,
-        ..Default::default()
+    let answer: QueryZcrx = query(QUERY_ZCRX)?;
+    let event: Option<QueryZcrxEvent> = query(QUERY_ZCRX_EVENT).ok();
+    let shape = |event: QueryZcrxEvent| StatsShape {
+        size: event.stats_size,
+        alignment: event.stats_off_alignment,
     };
-    // SAFETY: the kernel writes at most `size` bytes to the answer and its
-    // verdict to the header, both of which are live and ours. No ring is needed.
-    unsafe { register(-1, REGISTER_QUERY, &raw mut header, 0)? };
-    if header.result < 0 {
-        return Err(io::Error::from_raw_os_error(header.result.saturating_neg()));
-    }
     Ok(Abilities {
         no_device: answer.register_flags & u64::from(REG_NODEV) != 0,
         import: answer.register_flags & u64::from(REG_IMPORT) != 0
@@ -60,7 +64,26 @@ pub fn abilities() -> io::Result<Abilities> {
         buffer_size: answer.features & FEATURE_BUFFER_SIZE != 0,
         events: answer.features & FEATURE_EVENTS != 0 && answer.nr_ctrl_opcodes > CTRL_ARM_EVENT,
         header: answer.rq_hdr_size as usize,
+        stats: event.map(shape),
     })
+}
+
+/// Asks the kernel one question. What it knows less of than we do stays zero.
+fn query<T: Default>(question: u32) -> io::Result<T> {
+    let mut answer = T::default();
+    let mut header = QueryHeader {
+        query_data: &raw mut answer as u64,
+        query_op: question,
+        size: size_of::<T>() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the kernel writes at most `size` bytes to the answer, a structure of numbers, and its
+    // verdict to the header, both of which are live and ours. No ring is needed.
+    unsafe { register(-1, REGISTER_QUERY, &raw mut header, 0)? };
+    match header.result {
+        0.. => Ok(answer),
+        refusal => Err(io::Error::from_raw_os_error(refusal.saturating_neg())),
+    }
 }
 
 /// The memory of a queue's area.
@@ -68,8 +91,8 @@ pub fn abilities() -> io::Result<Abilities> {
 pub enum AreaMemory {
     /// Ordinary pages, with the advice for transparent huge ones.
     Normal(usize),
-    /// Huge pages that were reserved; rounded up to whole ones.
-    Huge(usize),
+    /// Huge pages that were reserved, on this NUMA node; rounded up to whole ones.
+    Huge(usize, Option<u32>),
     /// A whole dmabuf that the CPU can look at. The kernel cannot copy into it.
     Dmabuf(Box<dyn dmabuf::Memory>),
 }
@@ -117,7 +140,7 @@ impl Area {
     fn new(memory: AreaMemory) -> io::Result<Self> {
         Ok(match memory {
             AreaMemory::Normal(len) => Area::Memory(Region::new(len, len >= HUGE_PAGE)?),
-            AreaMemory::Huge(len) => Area::Memory(Region::on_huge_pages(len)?),
+            AreaMemory::Huge(len, node) => Area::Memory(Region::on_huge_pages(len, node)?),
             AreaMemory::Dmabuf(memory) => Area::Dmabuf(memory),
         })
     }
@@ -155,11 +178,7 @@ impl Queue {
         let page = rustix::param::page_size();
         let entries = shape.entries.max(1).checked_next_power_of_two();
         let entries = entries.ok_or(io::Error::from_raw_os_error(libc::EINVAL))?;
-        // The kernel says only afterwards where the entries begin; a page is more
-        // than any header has taken, and it refuses what does not fit.
-        let header = can.header.max(page).next_multiple_of(page);
-        let stats = header + entries as usize * size_of::<RefillEntry>();
-        let size = (stats + STATS).next_multiple_of(page);
+        let (stats, size) = places(&can, entries, page);
         let ours = (!shape.kernel_ring).then(|| Region::new(size, false)).transpose()?;
 
         let mut area_reg = area.request();
@@ -268,6 +287,17 @@ impl Queue {
     }
 }
 
+/// Where the statistics of a refill ring with this many entries begin, and the bytes of all of it.
+/// The kernel says only afterwards where the entries begin; a page is more than any header has
+/// taken, and it refuses what does not fit.
+fn places(can: &Abilities, entries: u32, page: usize) -> (usize, usize) {
+    let header = can.header.max(page).next_multiple_of(page);
+    let entries = entries as usize * size_of::<RefillEntry>();
+    let (size, alignment) = can.stats.map_or((0, 0), |s| (s.size as usize, s.alignment as usize));
+    let stats = (header + entries).next_multiple_of(alignment.max(align_of::<u64>()));
+    (stats, (stats + size.max(STATS)).next_multiple_of(page))
+}
+
 /// Makes the kernel take all entries of the refill ring of a ring's queue.
 pub(super) fn flush(ring: BorrowedFd, id: u32) -> io::Result<()> {
     control(ring, id, CTRL_FLUSH, 0).map(drop)
@@ -316,4 +346,32 @@ pub(super) unsafe fn register<T>(
 ) -> io::Result<usize> {
     // SAFETY: by the caller's promise.
     check(unsafe { libc::syscall(libc::SYS_io_uring_register, ring, request, argument, count) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_testing::skip;
+
+    #[test]
+    fn statistics_are_where_and_as_large_as_the_kernel_asks() {
+        let can = |stats| Abilities { header: 128, stats, ..Abilities::default() };
+        let of = |size, alignment| can(Some(StatsShape { size, alignment }));
+        assert_eq!(places(&can(None), 1, 4096), (4096 + 16, 8192), "struct zcrx_stats");
+        assert_eq!(places(&of(16, 64), 1, 4096), (4096 + 64, 8192));
+        assert_eq!(places(&of(8192, 4096), 1, 4096), (8192, 16384));
+        assert_eq!(places(&of(0, 0), 256, 4096), (8192, 12288), "an answer of zeros");
+    }
+
+    #[test]
+    fn a_kernel_with_events_answers_how_large_its_statistics_are() {
+        match abilities() {
+            Ok(Abilities { events: true, stats, .. }) => {
+                let StatsShape { size, alignment } = stats.unwrap();
+                assert!(size as usize >= STATS && alignment >= 8, "{size} {alignment}");
+            }
+            Ok(can) => skip!("{can:?}"),
+            Err(e) => skip!("IORING_REGISTER_QUERY: {e}"),
+        }
+    }
 }

@@ -328,7 +328,7 @@ impl RecvZcRing {
         let entry = opcode::RecvZc::new(Fixed(0), 0).ifq(self.id).build().user_data(RECEIVE);
         // SAFETY: the operation refers to no memory but the queue's, which the
         // kernel has pinned.
-        unsafe { self.ring.push(&entry) }?;
+        unsafe { self.ring.push(&[entry]) }?;
         self.armed = true;
         self.counts.arms += 1;
         Ok(())
