@@ -4,9 +4,10 @@ use super::super::{Account, Crew, Detail, EventLoop, Gate, Group, Progress, Serv
 use super::*;
 use crate::connection::{Connection, Flow};
 use crate::path;
-use bytepath_record::{Half, Ledger, OptionValue, Options, SizeDistribution};
+use crate::workload::{self, Direction};
+use bytepath_record::{Facts, Half, Ledger, OptionValue, Options, SizeDistribution, Support};
+use bytepath_sys::allocations;
 use bytepath_sys::tcp::{self, FlowOptions};
-use bytepath_sys::{allocations, uring};
 use bytepath_testing::skip;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -28,15 +29,23 @@ const LOOPS: &[(&str, &[(&str, &str)])] = &[
     ("poll", &[]),
     ("uring-loop", &[]),
     ("uring-loop", &[("buffers", "2"), ("buffer-size", "1000")]),
+    ("uring-loop", &[("buffers", "3"), ("buffer-size", "1000"), ("bundle", "on")]),
+    ("uring-loop", &[("buffers", "3"), ("buffer-size", "1000"), ("incremental", "on")]),
+    ("uring-loop", &[("task-run", "coop"), ("bundle", "on"), ("incremental", "on")]),
+    ("uring-loop", &[("task-run", "default")]),
+    ("uring-loop", &[("sqpoll", "on")]),
+    ("uring-loop", &[("sqpoll", "on"), ("bundle", "on"), ("incremental", "on")]),
+    ("epoll", &[("busy-poll", "50")]),
+    ("uring-loop", &[("busy-poll", "50")]),
 ];
 
 #[test]
 fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
     for (name, given) in LOOPS {
-        if !is_here(name) {
+        let cell = cell(name, given);
+        if !is_here(&cell) {
             continue;
         }
-        let cell = cell(name, given);
         let [clients, servers] = lasting(cell.threads(Role::Sender));
         let (gate, progress) = (Arc::new(Gate::default()), Arc::new(Progress::default()));
         let one_each = |all: Vec<Arc<dyn Connection>>| match *name {
@@ -84,10 +93,10 @@ fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
 #[test]
 fn refusals_are_counted_and_no_storm() {
     for name in ["socket", "epoll", "poll", "uring-loop"] {
-        if !is_here(name) {
+        let mut cell = cell(name, &[]);
+        if !is_here(&cell) {
             continue;
         }
-        let mut cell = cell(name, &[]);
         Arc::get_mut(&mut cell).unwrap().stream.flows = 1;
         let [mut clients, servers] = lasting(1);
         let gate = Arc::new(Gate::default());
@@ -176,13 +185,16 @@ fn places_are_dealt_to_all_threads_of_a_client() {
     }
 }
 
-fn is_here(name: &str) -> bool {
-    match (name, uring::try_recv_multishot(false)) {
-        ("uring-loop", Err(e)) => {
-            skip!("a multishot receive: {e}");
+fn is_here(cell: &Cell) -> bool {
+    let path = path::find(path::CATALOG, &cell.rx.path).unwrap();
+    let facts = Facts { attempts: (path.attempt)(None), ..Facts::default() };
+    let job = (workload::of(cell).unwrap().job)(cell, Role::Receiver, Direction::Receive);
+    match (path.half(Role::Receiver).unwrap().check)(&job, &facts) {
+        Support::Yes => true,
+        Support::No { reason, .. } => {
+            skip!("{}: {reason}", cell.id);
             false
         }
-        _ => true,
     }
 }
 
