@@ -264,16 +264,25 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<ExitCode, Fault> {
     if let Some(form) = arguments.explain {
         return explain(arguments, [&without, &with], &rules, form).map(|()| ExitCode::SUCCESS);
     }
+    functions(arguments, [&without, &with], &rules)
+}
+
+/// Compares two profiles function by function.
+fn functions(
+    arguments: &DiffArgs,
+    [without, with]: [&Side; 2],
+    rules: &Rules,
+) -> Result<ExitCode, Fault> {
     let options = Options {
         measure: if arguments.total { Measure::Total } else { Measure::SelfOnly },
         per: arguments.per,
         by: arguments.by,
         idle: arguments.idle,
         foreign: arguments.foreign,
-        rules: &rules,
+        rules,
     };
     let mut difference = diff::diff(without.profiles(), with.profiles(), &options)?;
-    difference.notes.extend(notes([&without, &with]));
+    difference.notes.extend(notes([without, with]));
     if without.functional() || with.functional() {
         difference.notes.push(
             "the samples are of an emulated processor: they show what ran, not what \
@@ -282,7 +291,7 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<ExitCode, Fault> {
         );
     }
     if arguments.svg.is_some() || arguments.svg_before.is_some() {
-        let flames = flames(without.profiles(), with.profiles(), &difference, &rules);
+        let flames = flames(without.profiles(), with.profiles(), &difference, rules);
         for (file, widths) in
             [(&arguments.svg, Widths::With), (&arguments.svg_before, Widths::Without)]
         {
@@ -299,7 +308,7 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<ExitCode, Fault> {
             .map(|()| ExitCode::SUCCESS);
     }
     let limit = arguments.fail_if_more.map(|percent| limit(&difference, percent)).transpose()?;
-    print_difference(arguments, difference, [&without, &with], &rules)?;
+    print_difference(arguments, difference, [without, with], rules)?;
     let (words, code) = limit.unwrap_or_default();
     if !words.is_empty() {
         say(words);
@@ -367,6 +376,10 @@ fn counters(arguments: &DiffArgs, sides: [&Counts; 2]) -> Result<(), Fault> {
     if arguments.explain.is_some() || arguments.svg.is_some() || arguments.svg_before.is_some() {
         let what = "counters have no functions to explain or to draw";
         return Err(usage(what).remedy("leave out --explain and --svg"));
+    }
+    if arguments.fail_if_more.is_some() {
+        let what = "--fail-if-more takes repeated profiles, and counters have no interval";
+        return Err(usage(what).remedy("leave it out, or name profiles"));
     }
     let comparison = || counts::compare(sides, arguments.work);
     match arguments.format()? {

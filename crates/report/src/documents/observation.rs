@@ -505,7 +505,11 @@ mod tests {
         }
         assert!(!text.contains('\x1b'), "a name steers the terminal");
         assert!(!text.contains("how long it took"));
-        assert!(printed(true, 100).contains("1.0 us  2.0 us    999  ####"), "{}", printed(true, 100));
+        assert!(
+            printed(true, 100).contains("1.0 us  2.0 us    999  ####"),
+            "{}",
+            printed(true, 100)
+        );
     }
 
     #[test]
