@@ -66,7 +66,7 @@ pub(super) struct DiffArgs {
     /// Exit with 7 if AFTER takes this much more, 125 if undecided
     ///
     /// As a percentage of BEFORE, all functions together. Undecided is what the interval contains; it
-    /// takes at least two files of each side.
+    /// takes at least two files of each side, and narrows with more.
     #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with_all = ["explain", "side_by_side"])]
     fail_if_more: Option<f64>,
     /// Show the top functions of each side in two columns
@@ -307,9 +307,9 @@ fn functions(
             .deliver(|out| document.write(&arguments.style(), out))
             .map(|()| ExitCode::SUCCESS);
     }
-    let limit = arguments.fail_if_more.map(|percent| limit(&difference, percent)).transpose()?;
+    let limit = arguments.fail_if_more.map(|percent| limit(&difference, percent));
     print_difference(arguments, difference, [without, with], rules)?;
-    let (words, code) = limit.unwrap_or_default();
+    let (words, code) = limit.transpose()?.unwrap_or_default();
     if !words.is_empty() {
         say(words);
     }
@@ -322,7 +322,7 @@ fn limit(difference: &Diff, percent: f64) -> Result<(String, u8), Fault> {
     let total = &difference.total;
     let Some(half) = total.half_width.filter(|_| total.without > 0.0) else {
         let what = "--fail-if-more takes an interval, and this difference has none";
-        let remedy = "name two files or more of each side: a1.pb.gz,a2.pb.gz b1.pb.gz,b2.pb.gz";
+        let remedy = "name two files or more of each side, better five: a1.pb.gz,a2.pb.gz,...";
         return Err(usage(what).remedy(remedy));
     };
     let share = |change: f64| 100.0 * change / total.without;
@@ -330,7 +330,7 @@ fn limit(difference: &Diff, percent: f64) -> Result<(String, u8), Fault> {
     let (word, code) = match () {
         () if low > percent => ("FAILED", THRESHOLD_FAILED),
         () if high <= percent => ("passed", 0),
-        () => ("UNDECIDED", UNDECIDED),
+        () => ("UNDECIDED, more runs narrow the interval:", UNDECIDED),
     };
     let change = share(-total.saved);
     let words = format!(
