@@ -327,14 +327,14 @@ fn limit(difference: &Diff, percent: f64) -> Result<(String, u8), Fault> {
     };
     let share = |change: f64| 100.0 * change / total.without;
     let [low, high] = [-half, half].map(|off| share(off - total.saved));
-    let (word, code) = match () {
-        () if low > percent => ("FAILED", THRESHOLD_FAILED),
-        () if high <= percent => ("passed", 0),
-        () => ("UNDECIDED, more runs narrow the interval:", UNDECIDED),
+    let (word, code, hint) = match () {
+        () if low > percent => ("FAILED", THRESHOLD_FAILED, ""),
+        () if high <= percent => ("passed", 0, ""),
+        () => ("UNDECIDED", UNDECIDED, " (more runs narrow the interval)"),
     };
     let change = share(-total.saved);
     let words = format!(
-        "{word} {change:+.1}% {} in all, interval {low:+.1}% to {high:+.1}%; the limit is +{percent}%",
+        "{word} {change:+.1}% {} in all, interval {low:+.1}% to {high:+.1}%; the limit is +{percent}%{hint}",
         difference.unit
     );
     Ok((words, code))
