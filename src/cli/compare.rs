@@ -152,7 +152,13 @@ fn across(arguments: &CompareArgs, folders: [&Path; 2]) -> Result<ExitCode, Faul
     refuse_other_machines(arguments, &between)?;
     if between.pairings.is_empty() {
         let what = "the two studies have no cell in common";
-        return Err(usage(what).remedy(format!("STUDY has {}", names(&first).join(", "))));
+        let [first, second] = [&first, &second].map(|study| names(study).join(", "));
+        let remedy = format!(
+            "{} has {first}, {} has {second}; cells of one study are compared by `bytepath run` itself",
+            folders[0].display(),
+            folders[1].display()
+        );
+        return Err(usage(what).remedy(remedy));
     }
     let subjects = between.subjects();
     let results = stats::judge_thresholds(&arguments.fail_if, &subjects, &between.rules)?;

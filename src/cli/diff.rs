@@ -66,7 +66,7 @@ pub(super) struct DiffArgs {
     /// Exit with 7 if AFTER takes this much more, 125 if undecided
     ///
     /// As a percentage of BEFORE, all functions together. Undecided is what the interval contains; it
-    /// takes at least two files of each side.
+    /// takes at least two files of each side, and narrows with more.
     #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with_all = ["explain", "side_by_side"])]
     fail_if_more: Option<f64>,
     /// Show the top functions of each side in two columns
@@ -264,16 +264,25 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<ExitCode, Fault> {
     if let Some(form) = arguments.explain {
         return explain(arguments, [&without, &with], &rules, form).map(|()| ExitCode::SUCCESS);
     }
+    functions(arguments, [&without, &with], &rules)
+}
+
+/// Compares two profiles function by function.
+fn functions(
+    arguments: &DiffArgs,
+    [without, with]: [&Side; 2],
+    rules: &Rules,
+) -> Result<ExitCode, Fault> {
     let options = Options {
         measure: if arguments.total { Measure::Total } else { Measure::SelfOnly },
         per: arguments.per,
         by: arguments.by,
         idle: arguments.idle,
         foreign: arguments.foreign,
-        rules: &rules,
+        rules,
     };
     let mut difference = diff::diff(without.profiles(), with.profiles(), &options)?;
-    difference.notes.extend(notes([&without, &with]));
+    difference.notes.extend(notes([without, with]));
     if without.functional() || with.functional() {
         difference.notes.push(
             "the samples are of an emulated processor: they show what ran, not what \
@@ -282,7 +291,7 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<ExitCode, Fault> {
         );
     }
     if arguments.svg.is_some() || arguments.svg_before.is_some() {
-        let flames = flames(without.profiles(), with.profiles(), &difference, &rules);
+        let flames = flames(without.profiles(), with.profiles(), &difference, rules);
         for (file, widths) in
             [(&arguments.svg, Widths::With), (&arguments.svg_before, Widths::Without)]
         {
@@ -298,9 +307,9 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<ExitCode, Fault> {
             .deliver(|out| document.write(&arguments.style(), out))
             .map(|()| ExitCode::SUCCESS);
     }
-    let limit = arguments.fail_if_more.map(|percent| limit(&difference, percent)).transpose()?;
-    print_difference(arguments, difference, [&without, &with], &rules)?;
-    let (words, code) = limit.unwrap_or_default();
+    let limit = arguments.fail_if_more.map(|percent| limit(&difference, percent));
+    print_difference(arguments, difference, [without, with], rules)?;
+    let (words, code) = limit.transpose()?.unwrap_or_default();
     if !words.is_empty() {
         say(words);
     }
@@ -313,19 +322,19 @@ fn limit(difference: &Diff, percent: f64) -> Result<(String, u8), Fault> {
     let total = &difference.total;
     let Some(half) = total.half_width.filter(|_| total.without > 0.0) else {
         let what = "--fail-if-more takes an interval, and this difference has none";
-        let remedy = "name two files or more of each side: a1.pb.gz,a2.pb.gz b1.pb.gz,b2.pb.gz";
+        let remedy = "name two files or more of each side, better five: a1.pb.gz,a2.pb.gz,...";
         return Err(usage(what).remedy(remedy));
     };
     let share = |change: f64| 100.0 * change / total.without;
     let [low, high] = [-half, half].map(|off| share(off - total.saved));
-    let (word, code) = match () {
-        () if low > percent => ("FAILED", THRESHOLD_FAILED),
-        () if high <= percent => ("passed", 0),
-        () => ("UNDECIDED", UNDECIDED),
+    let (word, code, hint) = match () {
+        () if low > percent => ("FAILED", THRESHOLD_FAILED, ""),
+        () if high <= percent => ("passed", 0, ""),
+        () => ("UNDECIDED", UNDECIDED, " (more runs narrow the interval)"),
     };
     let change = share(-total.saved);
     let words = format!(
-        "{word} {change:+.1}% {} in all, interval {low:+.1}% to {high:+.1}%; the limit is +{percent}%",
+        "{word} {change:+.1}% {} in all, interval {low:+.1}% to {high:+.1}%; the limit is +{percent}%{hint}",
         difference.unit
     );
     Ok((words, code))
@@ -367,6 +376,10 @@ fn counters(arguments: &DiffArgs, sides: [&Counts; 2]) -> Result<(), Fault> {
     if arguments.explain.is_some() || arguments.svg.is_some() || arguments.svg_before.is_some() {
         let what = "counters have no functions to explain or to draw";
         return Err(usage(what).remedy("leave out --explain and --svg"));
+    }
+    if arguments.fail_if_more.is_some() {
+        let what = "--fail-if-more takes repeated profiles, and counters have no interval";
+        return Err(usage(what).remedy("leave it out, or name profiles"));
     }
     let comparison = || counts::compare(sides, arguments.work);
     match arguments.format()? {

@@ -176,7 +176,7 @@ pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
 fn complete(observed: &mut Observed) {
     let Some(profile) = observed.profile.take() else { return };
     let observation = &observed.observation;
-    let mut program = of_program(&profile, &observation.pids());
+    let mut program = of_program(&profile);
     program.header.title = observation.command.join(" ");
     observed.observation.profile = Some(profile::summarise(&program, Rules::built_in()));
     observed.profile = Some(program);

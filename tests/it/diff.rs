@@ -71,10 +71,15 @@ fn a_limit_on_what_is_more_decides_the_exit_code() {
     let (code, said) = checked(&after, &before, "5%");
     assert!(code == Some(0) && said.starts_with("passed -16.7%"), "{said}");
     let (code, said) = checked(&before, &after, "20%");
-    assert!(code == Some(125) && said.starts_with("UNDECIDED "), "{said}");
-    // One file of a side has no interval.
+    assert!(code == Some(125) && said.starts_with("UNDECIDED +20.0%"), "{said}");
+    // One file of a side has no interval, and neither have counters.
     let (code, said) = checked(&file("a1.txt", 900), &after, "5%");
     assert!(code == Some(2) && said.contains("name two files or more of each side"), "{said}");
+    let counts = folder.path().join("counts.txt");
+    fs::write(&counts, "     1,200      cycles                    \n").unwrap();
+    let counts = counts.display().to_string();
+    let (code, said) = checked(&counts, &counts, "5%");
+    assert!(code == Some(2) && said.contains("counters have no interval"), "{said}");
 }
 
 fn savings() -> String {

@@ -85,7 +85,7 @@ impl Scale {
     }
 
     /// At most this many values that are evenly spaced and round: multiples of 1, 2 or 5
-    /// and a power of ten, or powers of two.
+    /// and a power of ten, or powers of two so many doublings apart.
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         let sizes = self.doubles();
         let (low, high) =
@@ -95,7 +95,9 @@ impl Scale {
             return Vec::new();
         }
         let power = if sizes { 0 } else { (way / most as f64).log10().floor() as i32 };
-        let mut steps = (power..).flat_map(|power| [1.0, 2.0, 5.0].map(|n| n * 10f64.powi(power)));
+        let round: &[f64] = if sizes { &[1.0, 2.0, 3.0, 4.0, 6.0, 8.0] } else { &[1.0, 2.0, 5.0] };
+        let mut steps =
+            (power..).flat_map(|power| round.iter().map(move |n| n * 10f64.powi(power)));
         // A little more than the axis, which a sum of rounded parts may miss.
         let ends = |step: f64| ((low / step - 1e-9).ceil(), (high / step + 1e-9).floor());
         let few = |step: &f64| ends(*step).1 - ends(*step).0 < most as f64;

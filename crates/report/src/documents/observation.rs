@@ -21,7 +21,10 @@ pub fn observation(observed: &Observation, details: bool) -> Document {
     let mut document = Document::default();
     let page = &mut document;
     heading(page, observed);
-    page.texts("What limited it", "  ", &observed.limits);
+    // A page begins with it.
+    let mut limits = Section::new("", "What limited it").on(Media::PLAIN);
+    observed.limits.iter().for_each(|text| limits.text("  ", text));
+    page.push([limits]);
     sockets(page, observed, details);
     connections(page, observed, details);
     ledger(page, observed);

@@ -186,7 +186,7 @@ pub fn history(history: &History) -> Document {
     page.add(Table::of(
         entries,
         [
-            (Column::words("begun", 1, None), |(e, ..)| {
+            (Column::words("started", 1, None), |(e, ..)| {
                 date(e.started_ms).unwrap_or_default().into()
             }),
             (Column::words("study", 0, Some(12)), |(e, ..)| e.study.clone().into()),

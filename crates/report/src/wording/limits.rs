@@ -12,6 +12,8 @@ const WORTH: f64 = 0.05;
 const IDLE: f64 = 0.5;
 /// Share of the retransmitted segments that arrived twice, from which on it is mentioned.
 const NEEDLESS: f64 = 0.1;
+/// The same share from which on little was lost.
+const MOSTLY: f64 = 0.5;
 /// Share of the time that a thread was ready and had no CPU, from which on others are the limit, and
 /// share of the time on a CPU from which on the CPU is.
 const QUEUED: f64 = 0.2;
@@ -77,8 +79,8 @@ fn cpu(thread: &ThreadTime, seconds: f64) -> Option<String> {
     let part = |time: f64| percent(time / seconds);
     if *wait >= QUEUED * seconds {
         return Some(format!(
-            "CPU: {name} was ready and waited for a CPU {} of the time ({} of {} s), because others \
-             ran; it ran for {}.",
+            "CPU: {name} was ready and had no CPU {} of the time ({} of {} s), because other threads \
+             ran there, its own, its peer's or of other programs; it ran for {}.",
             part(*wait),
             number(*wait, 2),
             number(seconds, 2),
@@ -101,12 +103,11 @@ fn small_calls(observation: &Observation) -> Option<String> {
     let cost = (used.user + used.system) / (bytes_moved as f64 / GIB);
     (calls >= MANY && each < SMALL).then(|| {
         format!(
-            "Calls: {} of {} each on average, {} CPU-s per GiB; larger ones need fewer \
-             (`bytepath run --path socket -l {}` and with `-l 64K` show the difference here).",
+            "Calls: {} of {} each on average, {} CPU-s per GiB; a call, and often a packet, costs as \
+             much however little it carries, so larger ones save CPU time: try 64 KiB.",
             grouped(calls),
             bytes(each),
-            number(cost, 2),
-            each.max(1.0) as u64
+            number(cost, 2)
         )
     })
 }
@@ -166,7 +167,9 @@ fn retransmitted(all: &[Connection]) -> (Option<String>, bool) {
         text +=
             &format!(" {} arrived twice: late or out of order, and not lost.", grouped(needless));
     }
-    (Some(text), part >= MUCH || timeouts > 0)
+    // What came twice was not lost.
+    let is_lost = share(needless, segments) < MOSTLY;
+    (Some(text), part >= MUCH && is_lost || timeouts > 0)
 }
 
 /// What the time with data in flight was spent on.
@@ -180,7 +183,10 @@ fn busy_time(all: &[Connection]) -> Vec<String> {
     let rest = (busy - window - buffer).max(0.0);
     let most = all.iter().max_by(|a, b| a.busy.total_cmp(&b.busy));
     let path = most.map(path).unwrap_or_default();
-    let path = format!("within the congestion window and the speed of the path{path}");
+    let path = format!(
+        "limited by neither end's window or buffer, but by the path, its congestion window or the \
+         CPUs{path}"
+    );
     let mut parts = vec![
         (
             window,
@@ -206,7 +212,7 @@ fn busy_time(all: &[Connection]) -> Vec<String> {
 fn path(of: &Connection) -> String {
     let milliseconds = |seconds: f64| format!("{} ms", number(seconds * 1e3, 3));
     let mut figures = vec![format!("round-trip time {}", milliseconds(of.rtt))];
-    figures.extend(of.min_rtt.map(|least| format!("at least {}", milliseconds(least))));
+    figures.extend(of.min_rtt.map(|least| format!("minimum {}", milliseconds(least))));
     let window = of.cwnd.saturating_mul(of.mss);
     figures.push(format!("window {} ({})", plural(of.cwnd, "segment"), bytes(window as f64)));
     figures.extend(Some(&of.congestion).filter(|name| !name.is_empty()).cloned());
@@ -293,9 +299,9 @@ mod tests {
         );
         assert_eq!(
             lines[1],
-            "100% of the time with data in flight within the congestion window and the speed of the path \
-             (round-trip time 10.200 ms, at least 10.000 ms, window 14 segments (19.8 KiB), cubic \
-             when last seen)."
+            "100% of the time with data in flight limited by neither end's window or buffer, but by the \
+             path, its congestion window or the CPUs (round-trip time 10.200 ms, minimum 10.000 ms, \
+             window 14 segments (19.8 KiB), cubic when last seen)."
         );
         assert_eq!(lines.len(), 2);
     }
@@ -375,10 +381,11 @@ mod tests {
         assert_eq!(
             lines[..2],
             [
-                "CPU: iperf3 was ready and waited for a CPU 70% of the time (2.11 of 3.00 s), because \
-                 others ran; it ran for 25%.",
-                "Calls: 98,304 of 1 KiB each on average, 8.00 CPU-s per GiB; larger ones need fewer \
-                 (`bytepath run --path socket -l 1024` and with `-l 64K` show the difference here).",
+                "CPU: iperf3 was ready and had no CPU 70% of the time (2.11 of 3.00 s), because other \
+                 threads ran there, its own, its peer's or of other programs; it ran for 25%.",
+                "Calls: 98,304 of 1 KiB each on average, 8.00 CPU-s per GiB; a call, and often a \
+                 packet, costs as much however little it carries, so larger ones save CPU time: try \
+                 64 KiB.",
             ]
         );
         assert!(lines[2].starts_with("100% of the time with data in flight"), "{lines:?}");

@@ -431,17 +431,15 @@ fn nothing() -> Fault {
     Fault::failed("nothing was sampled")
 }
 
-/// The part of a profile that is of these processes. Softirqs that ran on top of
-/// their threads are in it, and marked as such; what counts their calls is not, and a note says how
-/// much that was.
-pub fn of_program(profile: &Profile, pids: &[u32]) -> Profile {
+/// A program's profile without what counts its calls; a note says how much that was. Softirqs that
+/// ran on top of its threads are in it, and marked as such.
+pub fn of_program(profile: &Profile) -> Profile {
     let mut builder = Builder::new(profile.header.clone());
-    let is_of_program = |sample: &&Sample| pids.contains(&profile.thread(sample.thread).pid);
     let is_counting = |sample: &&Sample| {
         is_counting(profile.stack(sample.stack).iter().map(|id| profile.frame(*id)))
     };
-    let all = profile.samples().iter().filter(is_of_program);
-    let (counting, own): (Vec<&Sample>, Vec<&Sample>) = all.partition(is_counting);
+    let (counting, own): (Vec<&Sample>, Vec<&Sample>) =
+        profile.samples().iter().partition(is_counting);
     let [counting, rest] = [&counting, &own].map(|s| s.iter().map(|s| s.weight).sum::<f64>());
     if counting > 0.0 {
         builder.header().notes.push(format!(
@@ -668,6 +666,14 @@ mod tests {
     use bytepath_profile::{Frame, Header, Thread};
 
     #[test]
+    fn descendants_are_found_in_any_order_of_records() {
+        let forks = vec![(12, 11), (11, 10), (30, 20), (13, 12)];
+        let world = World { processes: Processes::default(), threads: HashMap::new(), forks };
+        let all = world.with_descendants(&HashSet::from([10]));
+        assert_eq!(all, HashSet::from([10, 11, 12, 13]));
+    }
+
+    #[test]
     fn what_counts_calls_is_not_of_the_program() {
         let is = |names: &[&str]| {
             let kernel = |name: &&str| Frame {
@@ -687,17 +693,17 @@ mod tests {
     }
 
     #[test]
-    fn only_the_program_is_left() {
+    fn what_a_program_ran_is_its_own() {
         let mut builder = Builder::new(Header { title: "t".into(), ..Header::default() });
         let frame = builder.frame(Frame { function: "f".into(), ..Frame::default() });
         let stack = builder.stack(&[frame]);
-        for (pid, owner) in [(7, Owner::Foreign), (7, Owner::Softirq(None)), (8, Owner::Foreign)] {
-            let thread = builder.thread(Thread { name: "x".into(), pid, tid: pid });
+        for owner in [Owner::Foreign, Owner::Softirq(None)] {
+            let thread = builder.thread(Thread { name: "x".into(), pid: 7, tid: 7 });
             let sample =
                 Sample { stack, thread, owner, cpu: None, time: Some(0.1), count: 1, weight: 1.0 };
             builder.add(sample);
         }
-        let own = of_program(&builder.build(), &[7]);
+        let own = of_program(&builder.build());
         assert_eq!(own.header.title, "t");
         let owners: Vec<Owner> = own.samples().iter().map(|sample| sample.owner).collect();
         assert_eq!(owners, [Owner::Program, Owner::Softirq(None)]);

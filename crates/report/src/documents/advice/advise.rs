@@ -548,7 +548,11 @@ fn first(directions: &[DirectionAdvice], refused: &[Refusal]) -> String {
         (Some((direction, option)), ..) => {
             format!("{} instead of {}: {}", option.calls, direction.calls, sentence(option))
         }
-        (None, Some(_), _) => "The study shows no way that would save CPU time.".into(),
+        (None, Some(_), _) => {
+            "The study shows no other calls that would save CPU time, at as many \
+                               bytes a call; more bytes a call were not tried."
+                .into()
+        }
         (None, None, Some(refusal)) => format!("No answer: {}", refusal.reason),
         (None, None, None) => "No answer: the program moved no bytes over TCP.".into(),
     }
