@@ -67,7 +67,8 @@ fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
         while progress.total() < 50 && begun.elapsed() < HANG {
             thread::sleep(Duration::from_millis(5));
         }
-        thread::sleep(Duration::from_millis(50));
+        // Some more: each leaves a port in TIME-WAIT behind.
+        thread::sleep(Duration::from_millis(10));
         gate.set(Phase::Drain);
         gate.set(Phase::Stop);
         let [client, server] = threads.map(|threads| {
