@@ -506,10 +506,10 @@ fn notes(sides: [&Side; 2]) -> Vec<String> {
     first.into_iter().chain(more).collect()
 }
 
-/// Both sides, read at the same time.
+/// Both sides; files are read at the same time.
 fn sides(arguments: &DiffArgs) -> Result<[Side; 2], Fault> {
     let from = arguments.from;
-    // A study is read whole for one of its cells: one at a time takes half of the memory.
+    // A study is read as a whole for one of its cells: one at a time takes half of the memory.
     if [&arguments.without, &arguments.with].iter().any(|name| cell_of_study(name).is_some()) {
         return Ok([side(&arguments.without, from)?, side(&arguments.with, from)?]);
     }

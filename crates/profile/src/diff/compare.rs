@@ -36,7 +36,7 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
         per,
         by: options.by,
         unit,
-        notes: notes(&before, &after, per),
+        notes: notes(&before, &after, per, ranking.programs.as_ref()),
         total: pair(ranking.busy),
         idle: apart(ranking.idle),
         foreign: apart(ranking.foreign),
@@ -97,8 +97,13 @@ fn only(rows: &[Row], presence: Presence) -> Vec<String> {
     only.into_iter().map(|row| row.function.clone()).collect()
 }
 
-fn notes(without: &Side, with: &Side, per: Per) -> Vec<String> {
+fn notes(without: &Side, with: &Side, per: Per, programs: Option<&[String; 2]>) -> Vec<String> {
     let mut notes = Vec::new();
+    if let Some([before, after]) = programs {
+        notes.push(format!(
+            "functions of {before} and {after} are compared as those of one program"
+        ));
+    }
     for (name, side) in [("before", without), ("after", with)] {
         if side.lost > 0 {
             notes.push(format!(

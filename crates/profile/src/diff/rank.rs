@@ -22,6 +22,8 @@ pub(super) struct Ranking<'a> {
     /// Whether functions of user space are distinguished by the file they are in:
     /// only if both sides record it.
     modules: bool,
+    /// The files of two builds of the program that each side is of, whose functions are compared.
+    pub programs: Option<[String; 2]>,
     /// By name, and by file where that distinguishes them; else the second text is empty.
     functions: IndexMap<(String, String), FunctionInfo>,
     groups: IndexSet<String>,
@@ -39,6 +41,25 @@ pub(super) struct Ranking<'a> {
     pub symptoms: Tally,
 }
 
+/// The program of each side, where all profiles of one are of one and those of two differ: a
+/// profile of a command is called by it, and has frames in its file.
+fn programs(sides: [&[Profile]; 2]) -> Option<[String; 2]> {
+    let program = |profile: &Profile| {
+        let file = normalise::module(profile.header.title.split_whitespace().next()?).to_owned();
+        let is_in_it = |frame: &Frame| {
+            frame.kind == FrameKind::User && normalise::module(&frame.module) == file
+        };
+        profile.frames().iter().any(is_in_it).then_some(file)
+    };
+    let of = |side: &[Profile]| -> Option<String> {
+        let mut all = side.iter().map(program);
+        let first = all.next()??;
+        all.all(|other| other.as_ref() == Some(&first)).then_some(first)
+    };
+    let [before, after] = [of(sides[0])?, of(sides[1])?];
+    (before != after).then_some([before, after])
+}
+
 impl<'a> Ranking<'a> {
     pub(super) fn new(options: &'a Options<'a>, sides: [&[Profile]; 2]) -> Self {
         let names_files = |profile: &Profile| {
@@ -48,6 +69,7 @@ impl<'a> Ranking<'a> {
         Ranking {
             options,
             modules: sides.into_iter().all(|side| side.iter().all(names_files)),
+            programs: programs(sides),
             functions: IndexMap::new(),
             groups: IndexSet::new(),
             amounts: HashMap::new(),
@@ -64,8 +86,12 @@ impl<'a> Ranking<'a> {
         let classes = Classes::of(profile, self.options.rules);
         self.coverage.add(profile, &classes);
         self.symptoms.add(side, profile, &classes);
-        let keys: Vec<u32> =
-            profile.frames().iter().zip(classes.frames()).map(|(f, c)| self.key(f, *c)).collect();
+        let keys: Vec<u32> = profile
+            .frames()
+            .iter()
+            .zip(classes.frames())
+            .map(|(f, c)| self.key(side, f, *c))
+            .collect();
         // Samples of one stack and group are added up first: stacks are taken
         // apart once, however often they were seen.
         let mut stacks: HashMap<(u32, u32), f64> = HashMap::new();
@@ -112,8 +138,12 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    fn key(&mut self, frame: &Frame, class: Option<Class>) -> u32 {
-        let file = normalise::module(&frame.module);
+    fn key(&mut self, side: usize, frame: &Frame, class: Option<Class>) -> u32 {
+        let own = normalise::module(&frame.module);
+        let file = match &self.programs {
+            Some(programs) if programs[side] == own => programs[1].as_str(),
+            _ => own,
+        };
         let apart = self.modules && frame.kind == FrameKind::User;
         let module = if apart { file.to_owned() } else { String::new() };
         let key = (normalise::of_frame(frame).into_owned(), module);

@@ -185,6 +185,22 @@ fn repeated_profiles_without_work_are_means_of_a_run() {
 }
 
 #[test]
+fn two_builds_of_a_program_are_one() {
+    let build = |title: &str, frame: &str, weight: f64| {
+        let header = Header { title: title.into(), ..Header::default() };
+        vec![profile(header, &[(&[frame], "t", Owner::Unknown, weight)])]
+    };
+    let before = build("./old/server-1 -p 80", "/opt/old/server-1!main", 3.0);
+    let after = build("./server-2", "server-2!main", 5.0);
+    let found = diff(&before, &after, &Options::default()).unwrap();
+    assert_eq!(rows(&found), [row("main", 5.0, 3.0)]);
+    assert!(found.appeared.is_empty() && found.notes[0].contains("server-1 and server-2"));
+    // A library of another name is another one.
+    let other = build("./server-2", "libother.so!main", 5.0);
+    assert_eq!(diff(&before, &other, &Options::default()).unwrap().rows.len(), 2);
+}
+
+#[test]
 fn repeated_profiles_are_means_with_an_interval() {
     let of = |samples: &[(&[&str], f64)], gib: f64| {
         let mut profile = measured(Weight::Nanoseconds, "cpu-clock", samples);
