@@ -15,7 +15,7 @@ use bytepath_profile::import::{Content, Times};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::waterfall::Trials;
 use bytepath_profile::{self as profile, Header, Profile, WorkUnit};
-use bytepath_record::Fault;
+use bytepath_record::{Fault, grouped};
 use bytepath_report::{self as report, Style};
 use bytepath_spec::usage;
 use bytepath_stats as stats;
@@ -475,11 +475,16 @@ impl Side {
     fn notes(&self) -> Vec<String> {
         match self {
             Side::Files(profiles) => {
-                let of = |Header { title, notes, .. }: &Header| -> Vec<String> {
+                let of = |Header { title, notes, .. }: &Header| -> Vec<(String, String)> {
                     let left_out = notes.iter().filter(|note| note.starts_with("left out"));
-                    left_out.map(|note| format!("{title}: {note}")).collect()
+                    left_out.map(|note| (title.clone(), note.clone())).collect()
                 };
-                profiles.iter().flat_map(|profile| of(&profile.header)).collect()
+                let all = profiles.iter().flat_map(|profile| of(&profile.header));
+                let line = |(title, notes): (String, Vec<String>)| match notes.as_slice() {
+                    [one] => format!("{title}: {one}"),
+                    all => format!("{title}: {}, and the like of {} more", all[0], all.len() - 1),
+                };
+                grouped(all).into_iter().map(line).collect()
             }
             Side::Cell(cell) => cell.notes.clone(),
             Side::Counts(counts) => counts.notes.clone(),

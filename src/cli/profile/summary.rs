@@ -40,6 +40,11 @@ pub(in crate::cli) fn write(
     Ok(())
 }
 
+/// What samples by a timer interrupt get wrong (docs/guide/profiles.md).
+const BY_TIMER: &str = "time with interrupts off is seen where they come on again: \
+                        _raw_spin_unlock_irqrestore, finish_task_switch, handle_softirqs, \
+                        do_syscall_64";
+
 fn facts(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let Header { title, event, weight, period, seconds, cpus, lost, work, notes, tracks } =
         &profile.header;
@@ -80,6 +85,9 @@ fn facts(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     }
     for track in tracks {
         fact("track", &format!("{} ({}), {} points", track.name, track.unit, track.points.len()))?;
+    }
+    if event.starts_with("cpu-clock") {
+        fact("note", BY_TIMER)?;
     }
     // Why functions have no names was said before.
     for note in notes.iter().filter(|note| !note.starts_with(UNNAMED)) {

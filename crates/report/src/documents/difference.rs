@@ -5,10 +5,14 @@ use crate::sections::ranking::{self, INTERVALS, Labels, decimals};
 use crate::sections::symptoms;
 use crate::wording::figures::{amount, number, percent, plural};
 use bytepath_profile::diff::{Diff, GroupBy, Measure, Pair, RankingLine, Side};
+use bytepath_profile::symptom::Seen;
 use bytepath_record::{grouped, joined, listed, unit::GIB};
 
 /// Names in the lists of what appeared and what vanished.
 const NAMES: usize = 12;
+
+/// Part of the busy time by which a symptom has to change to be shown.
+const CHANGED: f64 = 0.005;
 
 pub fn difference(diff: &Diff) -> Document {
     let mut page = Document::default();
@@ -116,5 +120,11 @@ fn remarks(page: &mut Document, diff: &Diff) {
         page.text("", format!("{} of the kernel's time is in a named subsystem", percent(part)));
     }
     diff.notes.iter().for_each(|note| page.text("note: ", note));
-    page.push([symptoms::section(&diff.symptoms, &["before", "after"])]);
+    // What is as it was explains no difference.
+    let changed = |seen: &&Seen| match seen.shares.as_slice() {
+        [before, after] => (after - before).abs() >= CHANGED,
+        _ => true,
+    };
+    let changed: Vec<Seen> = diff.symptoms.iter().filter(changed).cloned().collect();
+    page.push([symptoms::section(&changed, &["before", "after"])]);
 }
