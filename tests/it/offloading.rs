@@ -4,7 +4,7 @@
 use crate::made_up::{self, cell, header};
 use crate::shared::{render, words};
 
-use bytepath::record::{CellId, OptionValue, Reading, Role, Scope, Study, ThreadTime, Trial, Unit};
+use bytepath::record::{OptionValue, Reading, Role, Scope, Study, Trial, Unit};
 use bytepath::report::Style;
 use bytepath::stats::{Analysis, Benefit, Offloading, Rules, analyse};
 use serde_json::Value;
@@ -15,7 +15,6 @@ const SIZES: [u64; 3] = [4096, 65536, 1 << 20];
 /// large ones, and its sender is busy for half of the time.
 fn study(writers: &[&str]) -> Study {
     let (mut cells, mut trials) = (Vec::new(), Vec::<Trial>::new());
-    let blank = made_up::trial(&made_up::PATHS[0], 0, 0);
     for writer in writers {
         for engine in ["cpu", "dsa-model:latency=9"] {
             for size in SIZES {
@@ -31,33 +30,8 @@ fn study(writers: &[&str]) -> Study {
                     "cpu" => (10.0, 1.0),
                     _ => (8.0 + (size >> 16) as f64 / 3.2, 0.5),
                 };
-                for block in 0..6 {
-                    let noise = 1.0 + f64::from(block) * 1e-3;
-                    let mut roles = blank.roles.clone();
-                    for role in &mut roles {
-                        role.threads = vec![ThreadTime {
-                            name: format!("{}/0", role.role),
-                            tid: 1,
-                            run: busy * blank.window,
-                            wait: 0.0,
-                            user: busy,
-                            system: 0.0,
-                            voluntary: 0,
-                            involuntary: 0,
-                        }];
-                    }
-                    trials.push(Trial {
-                        cell: CellId(cell.id.0.clone()),
-                        block,
-                        order: trials.len() as u32,
-                        count: (gbit * noise * 1e9 / 8.0 * blank.window) as u64,
-                        roles,
-                        readings: Vec::new(),
-                        series: Vec::new(),
-                        warnings: Vec::new(),
-                        ..blank.clone()
-                    });
-                }
+                let trials_of = made_up::steady_trials(&cell, [gbit, busy], trials.len());
+                trials.extend(trials_of);
                 cells.push(cell);
             }
         }

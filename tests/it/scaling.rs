@@ -4,7 +4,7 @@
 use crate::made_up::{self, cell, header};
 use crate::shared::{render, words};
 
-use bytepath::record::{CellId, Study, ThreadTime, Trial, TrialStatus};
+use bytepath::record::{Study, Trial, TrialStatus};
 use bytepath::report::Style;
 use bytepath::stats::{Metric, Rules, Scaling, analyse};
 use serde_json::Value;
@@ -27,7 +27,6 @@ fn crossing(path: &str, connections: u32) -> (f64, f64) {
 
 fn study(truth: Truth, workloads: &[&str]) -> Study {
     let (mut cells, mut trials) = (Vec::new(), Vec::<Trial>::new());
-    let blank = made_up::trial(&made_up::PATHS[0], 0, 0);
     let all = workloads.iter().flat_map(|workload| CONNECTIONS.map(|n| (*workload, n)));
     let all = all.flat_map(|(w, n)| ["epoll", "uring-loop", "poll"].map(|path| (w, n, path)));
     for (workload, connections, path) in all {
@@ -36,33 +35,8 @@ fn study(truth: Truth, workloads: &[&str]) -> Study {
         let levels = [("rx", path), ("flows", &connections.to_string()), ("workload", workload)];
         cell.levels = levels.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         let (gbit, busy) = truth(path, connections);
-        for block in 0..6 {
-            let noise = 1.0 + f64::from(block) * 1e-3;
-            let mut roles = blank.roles.clone();
-            for role in &mut roles {
-                role.threads = vec![ThreadTime {
-                    name: format!("{}/0", role.role),
-                    tid: 1,
-                    run: busy * blank.window,
-                    wait: 0.0,
-                    user: busy,
-                    system: 0.0,
-                    voluntary: 0,
-                    involuntary: 0,
-                }];
-            }
-            trials.push(Trial {
-                cell: CellId(cell.id.0.clone()),
-                block,
-                order: trials.len() as u32,
-                count: (gbit * noise * 1e9 / 8.0 * blank.window) as u64,
-                roles,
-                readings: Vec::new(),
-                series: Vec::new(),
-                warnings: Vec::new(),
-                ..blank.clone()
-            });
-        }
+        let trials_of = made_up::steady_trials(&cell, [gbit, busy], trials.len());
+        trials.extend(trials_of);
         cells.push(cell);
     }
     let mut header = header(cells);

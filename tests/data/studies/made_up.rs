@@ -292,6 +292,41 @@ pub fn bare(trial: Trial, status: TrialStatus) -> Trial {
 }
 
 /// The head of a study with these cells.
+/// Six trials of a cell that moves so many Gbit/s, hardly scattered, for so much of a CPU at each
+/// end. Without readings; `first` is the order of the first.
+#[allow(dead_code, reason = "of those who share this file, one needs it")]
+pub fn steady_trials(cell: &Cell, [gbit, busy]: [f64; 2], first: usize) -> Vec<Trial> {
+    let blank = trial(&PATHS[0], 0, 0);
+    let made = |block: u32| {
+        let noise = 1.0 + f64::from(block) * 1e-3;
+        let mut roles = blank.roles.clone();
+        for role in &mut roles {
+            role.threads = vec![ThreadTime {
+                name: format!("{}/0", role.role),
+                tid: 1,
+                run: busy * blank.window,
+                wait: 0.0,
+                user: busy,
+                system: 0.0,
+                voluntary: 0,
+                involuntary: 0,
+            }];
+        }
+        Trial {
+            cell: CellId(cell.id.0.clone()),
+            block,
+            order: first as u32 + block,
+            count: (gbit * noise * 1e9 / 8.0 * blank.window) as u64,
+            roles,
+            readings: Vec::new(),
+            series: Vec::new(),
+            warnings: Vec::new(),
+            ..blank.clone()
+        }
+    };
+    (0..6).map(made).collect()
+}
+
 pub fn header(cells: Vec<Cell>) -> StudyHeader {
     let facts = Facts {
         machine: "a".into(),
