@@ -14,7 +14,7 @@ use bytepath_profile::flame::{BOXES, Flames, Widths, flames, label};
 use bytepath_profile::import::{Content, Times};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::waterfall::Trials;
-use bytepath_profile::{self as profile, Header, Profile, WorkUnit};
+use bytepath_profile::{self as profile, Header, Profile, Weight, WorkUnit};
 use bytepath_record::{Fault, grouped};
 use bytepath_report::{self as report, Style};
 use bytepath_spec::usage;
@@ -320,6 +320,11 @@ fn functions(
 /// shows: a sentence and the exit code.
 fn limit(difference: &Diff, percent: f64) -> Result<(String, u8), Fault> {
     let total = &difference.total;
+    if difference.without.counts == Weight::Percent || difference.per == Per::Sample {
+        let what =
+            "--fail-if-more takes amounts, and these are shares of a whole, which do not grow";
+        return Err(usage(what).remedy("name profiles with samples or times"));
+    }
     let Some(half) = total.half_width.filter(|_| total.without > 0.0) else {
         let what = "--fail-if-more takes an interval, and this difference has none";
         let remedy = "name two files or more of each side, better five: a1.pb.gz,a2.pb.gz,...";
@@ -475,14 +480,21 @@ impl Side {
     fn notes(&self) -> Vec<String> {
         match self {
             Side::Files(profiles) => {
-                let of = |Header { title, notes, .. }: &Header| -> Vec<(String, String)> {
+                // Notes of repeated runs differ in their figures alone.
+                let of = |Header { title, notes, .. }: &Header| -> Vec<((String, String), String)> {
                     let left_out = notes.iter().filter(|note| note.starts_with("left out"));
-                    left_out.map(|note| (title.clone(), note.clone())).collect()
+                    let kind = |note: &String| note.replace(|c: char| c.is_ascii_digit(), "");
+                    left_out.map(|note| ((title.clone(), kind(note)), note.clone())).collect()
                 };
                 let all = profiles.iter().flat_map(|profile| of(&profile.header));
-                let line = |(title, notes): (String, Vec<String>)| match notes.as_slice() {
-                    [one] => format!("{title}: {one}"),
-                    all => format!("{title}: {}, and the like of {} more", all[0], all.len() - 1),
+                let line = |((title, _), notes): ((String, String), Vec<String>)| {
+                    let (first, others) = (notes.first().cloned().unwrap_or_default(), notes.len());
+                    let of = if others > 1 {
+                        format!(" (the first of {others})")
+                    } else {
+                        String::new()
+                    };
+                    format!("{title}: {first}{of}")
                 };
                 grouped(all).into_iter().map(line).collect()
             }

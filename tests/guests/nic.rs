@@ -139,8 +139,10 @@ fn spreads_flows_over_queues_and_names_overflows() {
         let split = ["rings zcnic1 tcp-data-split=on", "rings zcnic1 hds-thresh=0"];
         assert_eq!(set[..2], split, "{path}");
         for (flow, queue) in [(0, 2), (1, 3)] {
-            let rule = format!(" src-port={} queue={queue}", 21_000 + flow);
-            assert!(set.iter().any(|set| set.ends_with(&rule)), "{path}: {set:?}");
+            let (from, to) =
+                (format!(" src-port={} dst-port=", 21_000 + flow), format!(" queue={queue}"));
+            let is_rule = |set: &String| set.contains(&from) && set.ends_with(&to);
+            assert!(set.iter().any(is_rule), "{path}: {set:?}");
             assert!(card(trial, &format!("nic.rx-{queue}.rx-packets")) > 100.0, "{path}: {text}");
             let pool = if path == "msg-zerocopy" { "pages" } else { "provider" };
             let pool = card(trial, &format!("nic.pool.rx-{queue}.{pool}.alloc-fast"));

@@ -75,6 +75,12 @@ fn a_limit_on_what_is_more_decides_the_exit_code() {
     // One file of a side has no interval, and neither have counters.
     let (code, said) = checked(&file("a1.txt", 900), &after, "5%");
     assert!(code == Some(2) && said.contains("name two files or more of each side"), "{said}");
+    let shares = file("shares.txt", 1);
+    let report = "# Overhead  Command  Shared Object      Symbol\n    60.00%  a        [kernel.kallsyms]  [k] f\n    40.00%  a        [kernel.kallsyms]  [k] g\n";
+    fs::write(&shares, report).unwrap();
+    let twice = format!("{shares},{shares}");
+    let (code, said) = checked(&twice, &twice, "5%");
+    assert!(code == Some(2) && said.contains("shares of a whole"), "{said}");
     let counts = folder.path().join("counts.txt");
     fs::write(&counts, "     1,200      cycles                    \n").unwrap();
     let counts = counts.display().to_string();

@@ -167,5 +167,5 @@ fn inside_a_change_is_named() {
         status.contains("settings of the host changed: net.ipv4.tcp_limit_output_bytes\"")
     });
     assert!(rejected.is_some(), "{:?}", study.trials.iter().map(|t| &t.status).collect::<Vec<_>>());
-    assert!(study.remarks.iter().any(|remark| remark.contains("and is 777777")), "{study:?}");
+    assert!(study.remarks.iter().any(|remark| remark.contains("-> 777777")), "{study:?}");
 }

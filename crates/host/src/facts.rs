@@ -111,9 +111,11 @@ const SYSCTLS: &[&str] = &[
     "net.ipv4.ip_local_port_range",
     "net.ipv4.tcp_available_congestion_control",
     "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_fastopen",
     "net.ipv4.tcp_limit_output_bytes",
     "net.ipv4.tcp_rmem",
     "net.ipv4.tcp_timestamps",
+    "net.ipv4.tcp_tw_reuse",
     "net.ipv4.tcp_wmem",
     "vm.max_map_count",
     "vm.nr_hugepages",
@@ -442,7 +444,9 @@ mod tests {
         assert!(facts.machine.len() == 36 && facts.memory > 1 << 20, "{facts:?}");
         assert_eq!(facts.cpus, bytepath_sys::thread::allowed().unwrap());
         assert_eq!(facts.privileges.euid, rustix::process::geteuid().as_raw());
-        assert!(facts.settings.contains_key("net.ipv4.tcp_rmem"), "{facts:?}");
+        for name in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_fastopen", "net.ipv4.tcp_tw_reuse"] {
+            assert!(facts.settings.contains_key(name), "{name}: {facts:?}");
+        }
     }
 
     #[test]
@@ -476,11 +480,7 @@ mod tests {
         let now = of(&[("clocksource", "hpet"), ("x", "1"), ("y", "2")]);
         assert_eq!(
             differences(&before, &now),
-            [
-                "clocksource was tsc and is hpet",
-                "irq.24.cpus was 0-1 and is not there",
-                "y was not there and is 2",
-            ]
+            ["clocksource: tsc -> hpet", "irq.24.cpus: 0-1 -> not there", "y: not there -> 2",]
         );
         assert!(differences(&now, &now).is_empty());
     }

@@ -47,7 +47,7 @@ const WARN: Option<&str> = Some("");
 
 /// Of a queue of connections that wait to be accepted (Documentation/networking/snmp_counter.rst).
 const ACCEPT_QUEUE: Option<&str> =
-    Some("connections waited in vain to be accepted: raise net.core.somaxconn, or accept faster");
+    Some("the accept queue was full: raise net.core.somaxconn, or accept faster");
 const SYN_QUEUE: Option<&str> = Some("raise net.ipv4.tcp_max_syn_backlog and net.core.somaxconn");
 
 /// Protocol, counter, whether to warn of it, and what helps.

@@ -55,6 +55,9 @@ const METRICS: &str = "connections";
 /// next, and looking for a port where none is free takes longer than anything else here.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// How long a client waits for events before it looks at the phase.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// How long exchanges that are under way at the end may take. Longer than it takes to send a SYN
 /// again (RFC 6298: 1 s, then 2 s).
 const LAST_EXCHANGES: Duration = Duration::from_secs(5);
@@ -186,8 +189,8 @@ impl Client {
         while thread.phase(&mut self.exchanges) != Phase::Stop {
             self.reconnect(thread)?;
             let due = self.waiting.front().map(|(due, _)| *due);
-            let limit = due.map(|due| due.saturating_sub(clock::monotonic()));
-            thread.turn(&mut self, limit.map(Duration::from_nanos))?;
+            let until = due.map(|due| Duration::from_nanos(due.saturating_sub(clock::monotonic())));
+            thread.turn(&mut self, Some(until.map_or(LOOK, |until| until.min(LOOK))))?;
         }
         self.finish(thread)?;
         let shares = Shares::of(self.slots.iter().map(|slot| slot.exchanges));

@@ -79,8 +79,9 @@ fn cpu(thread: &ThreadTime, seconds: f64) -> Option<String> {
     let part = |time: f64| percent(time / seconds);
     if *wait >= QUEUED * seconds {
         return Some(format!(
-            "CPU: {name} was ready and had no CPU {} of the time ({} of {} s), because other threads \
-             ran there, its own, its peer's or of other programs; it ran for {}.",
+            "CPU: {name} was ready and had no CPU {} of the time ({} of {} s): other threads ran there, \
+             its own, its peer's or of other programs, or a quota of its control group was used up. It \
+             ran for {}.",
             part(*wait),
             number(*wait, 2),
             number(seconds, 2),
@@ -100,10 +101,13 @@ fn small_calls(observation: &Observation) -> Option<String> {
     });
     let each = bytes_moved as f64 / calls as f64;
     let used = observation.used?;
-    let cost = (used.user + used.system) / (bytes_moved as f64 / GIB);
+    let both =
+        observation.sent.ledger.delivered.saturating_add(observation.received.ledger.delivered);
+    let cost = (used.user + used.system) / (both as f64 / GIB);
+    let what = if traffic.ledger == observation.sent.ledger { "sent" } else { "received" };
     (calls >= MANY && each < SMALL).then(|| {
         format!(
-            "Calls: {} of {} each on average, {} CPU-s per GiB; a call, and often a packet, costs as \
+            "Calls: {} {what} {} each on average, {} CPU-s per GiB sent and received; a call, and often a packet, costs as \
              much however little it carries, so larger ones save CPU time: try 64 KiB.",
             grouped(calls),
             bytes(each),
@@ -381,11 +385,12 @@ mod tests {
         assert_eq!(
             lines[..2],
             [
-                "CPU: iperf3 was ready and had no CPU 70% of the time (2.11 of 3.00 s), because other \
-                 threads ran there, its own, its peer's or of other programs; it ran for 25%.",
-                "Calls: 98,304 of 1 KiB each on average, 8.00 CPU-s per GiB; a call, and often a \
-                 packet, costs as much however little it carries, so larger ones save CPU time: try \
-                 64 KiB.",
+                "CPU: iperf3 was ready and had no CPU 70% of the time (2.11 of 3.00 s): other threads \
+                 ran there, its own, its peer's or of other programs, or a quota of its control group \
+                 was used up. It ran for 25%.",
+                "Calls: 98,304 sent 1 KiB each on average, 8.00 CPU-s per GiB sent and received; a \
+                 call, and often a packet, costs as much however little it carries, so larger ones \
+                 save CPU time: try 64 KiB.",
             ]
         );
         assert!(lines[2].starts_with("100% of the time with data in flight"), "{lines:?}");

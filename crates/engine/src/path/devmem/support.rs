@@ -265,7 +265,7 @@ mod tests {
         for (family, memory, bind, reason, remedy) in [
             (errno(libc::ENOENT), OK(), OK(), "Linux 6.1.0 has no netdev", "6.12"),
             (errno(libc::EACCES), OK(), OK(), "devmem.netdev-family: ", "devmem.rst"),
-            (OK(), errno(libc::ENOENT), OK(), "no /dev/udmabuf", "CONFIG_UDMABUF"),
+            (OK(), errno(libc::ENOENT), OK(), "/dev/udmabuf is missing", "CONFIG_UDMABUF"),
             (OK(), errno(libc::EACCES), OK(), "may not be opened", "group"),
             (OK(), OK(), errno(libc::EOPNOTSUPP), "EOPNOTSUPP)", "mlx5, gve, bnxt or fbnic"),
             (OK(), OK(), no_driver(), "EOPNOTSUPP: Driver does not support netmem", "mlx5"),

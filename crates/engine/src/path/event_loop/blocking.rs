@@ -43,6 +43,7 @@ pub(in crate::path) fn open(
     Ok(Box::new(Blocking {
         role: send.role,
         sockets: Sockets::open(send, lasting, origin),
+        ended: vec![false; connections.len()],
         output: Output::default(),
         message: common::message(send.message_size, false)?,
         buffer: common::buffer("the read buffer", receive.read_size, false)?,
@@ -54,6 +55,8 @@ pub(in crate::path) fn open(
 struct Blocking {
     role: Role,
     sockets: Sockets,
+    /// Which lasting connections have ended, so that each end is reported once.
+    ended: Vec<bool>,
     /// Of the passing connection.
     output: Output,
     message: Region,
@@ -88,8 +91,9 @@ impl Blocking {
     fn look(&mut self, mut service: Option<&mut dyn Service>) -> Result<(), Fault> {
         for (place, flow) in self.sockets.lasting.iter().enumerate() {
             match (tcp::recv(flow.fd(), &mut [0; 1], libc::MSG_DONTWAIT), &mut service) {
-                (Ok(0), Some(service)) => {
+                (Ok(0), Some(service)) if !self.ended[place] => {
                     flow.confirm_end()?;
+                    self.ended[place] = true;
                     service.ended(place)?;
                 }
                 (Err(e), _) if e.kind() != ErrorKind::WouldBlock => {
