@@ -201,7 +201,11 @@ fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
 /// remark on the study.
 fn changed_settings(trial: &Trial) -> String {
     let changes = trial.warnings.iter().filter_map(|warning| warning.strip_prefix(HOST_CHANGE));
-    let names = changes.map(|change| change.split_once(" was ").map_or(change, |(name, _)| name));
+    // `NAME: BEFORE -> NOW`; in earlier studies `NAME was BEFORE and is NOW`.
+    let name = |change: &'_ str| -> usize {
+        change.find(": ").or_else(|| change.find(" was ")).unwrap_or(change.len())
+    };
+    let names = changes.map(|change| &change[..name(change)]);
     listed(&names.collect::<Vec<_>>(), MOST_SETTINGS)
 }
 
@@ -480,7 +484,7 @@ mod tests {
         read(&mut t, "host.changes", Scope::Machine, 1.0);
         t.warnings.push("host: irq.24.cpus was 0-1 and is 1".into());
         assert_eq!(events(&t), ["settings of the host changed: irq.24.cpus"]);
-        t.warnings.extend(["a", "b", "c", "d"].map(|name| format!("host: {name} was 0 and is 1")));
+        t.warnings.extend(["a", "b", "c", "d"].map(|name| format!("host: {name}: 0 -> 1")));
         assert_eq!(events(&t), ["settings of the host changed: irq.24.cpus, a, b and 2 more"]);
     }
 }
