@@ -14,7 +14,7 @@ use super::signals::catch_signals;
 use super::testbed_args::TestbedArgs;
 use bytepath_engine::workload;
 use bytepath_host::testbed;
-use bytepath_record::{Design, Fault, OptionSpec, OptionValue, Study, Trial, TrialStatus};
+use bytepath_record::{Design, Fault, OptionSpec, OptionValue, Study, TrialStatus};
 use bytepath_spec::{self as spec, usage};
 use bytepath_stats::FOREIGN_LIMIT;
 use bytepath_study::{
@@ -346,18 +346,19 @@ fn watch(
     }
     result.and(printed)?;
     let code = study.map_or(0, |study| {
-        let statuses = |trials: &[Trial]| trials.iter().map(|trial| trial.status.clone()).collect();
-        exit_code(statuses(&study.trials), statuses(&study.profiles))
+        let [trials, profiles] = [&study.trials, &study.profiles]
+            .map(|trials| trials.iter().map(|trial| &trial.status).collect::<Vec<_>>());
+        exit_code(&trials, &profiles)
     });
     Ok(ExitCode::from(code))
 }
 
 /// The exit code of a study that went to its end: whether a trial failed, one for a profile
 /// included, else whether any was measured.
-fn exit_code(trials: Vec<TrialStatus>, profiles: Vec<TrialStatus>) -> u8 {
-    let measured = trials.contains(&TrialStatus::Measured);
+fn exit_code(trials: &[&TrialStatus], profiles: &[&TrialStatus]) -> u8 {
+    let measured = trials.contains(&&TrialStatus::Measured);
     let ran = trials.iter().any(|status| matches!(status, TrialStatus::Rejected { .. }));
-    let mut all = trials.iter().chain(&profiles);
+    let mut all = trials.iter().chain(profiles);
     match all.any(|status| matches!(status, TrialStatus::Failed { .. })) {
         true => TRIAL_FAILED,
         false if ran && !measured => NOTHING_MEASURED,
@@ -458,13 +459,13 @@ mod tests {
 
     #[test]
     fn what_failed_or_was_not_measured_decides_the_exit_code() {
-        let measured = || TrialStatus::Measured;
-        let rejected = || TrialStatus::Rejected { events: vec!["a CPU was throttled".into()] };
-        let failed = || TrialStatus::Failed { fault: Fault::failed("nothing moved") };
-        assert_eq!(exit_code(vec![measured(), rejected()], vec![rejected()]), 0);
-        assert_eq!(exit_code(vec![measured(), failed()], vec![]), TRIAL_FAILED);
-        assert_eq!(exit_code(vec![measured()], vec![measured(), failed()]), TRIAL_FAILED);
-        assert_eq!(exit_code(vec![rejected()], vec![]), NOTHING_MEASURED);
-        assert_eq!(exit_code(vec![], vec![]), 0);
+        let measured = &TrialStatus::Measured;
+        let rejected = &TrialStatus::Rejected { events: vec!["a CPU was throttled".into()] };
+        let failed = &TrialStatus::Failed { fault: Fault::failed("nothing moved") };
+        assert_eq!(exit_code(&[measured, rejected], &[rejected]), 0);
+        assert_eq!(exit_code(&[measured, failed], &[]), TRIAL_FAILED);
+        assert_eq!(exit_code(&[measured], &[measured, failed]), TRIAL_FAILED);
+        assert_eq!(exit_code(&[rejected], &[]), NOTHING_MEASURED);
+        assert_eq!(exit_code(&[], &[]), 0);
     }
 }

@@ -731,7 +731,7 @@ fn a_part_of_dsa_is_enabled_by_its_driver() {
     assert_eq!(tree.host().read(&"dsa wq9.9 size=1".parse().unwrap()).unwrap(), None);
 }
 
-/// A machine with a DSA that is in use: its kernel forgets what it is told of a part when that is
+/// A machine with a DSA that is in use: the kernel resets the configuration of a part when that is
 /// disabled, and takes no configuration before.
 struct InUse<'t>(&'t Tree, ThisMachine);
 

@@ -235,7 +235,7 @@ impl Policy {
     fn of_thread() -> io::Result<Policy> {
         let mut policy = Policy { mode: 0, nodes: [0; NODES / 64] };
         let nodes = policy.nodes.as_mut_ptr();
-        // SAFETY: the kernel writes the mode and, of one more bit than it is told, the mask.
+        // SAFETY: the kernel writes the mode and, of as many bits as are passed less one, the mask.
         check(unsafe {
             libc::syscall(
                 libc::SYS_get_mempolicy,
@@ -251,7 +251,7 @@ impl Policy {
 
     /// Makes it this thread's.
     fn set(&self) -> io::Result<()> {
-        // SAFETY: the kernel reads the mask, of one bit less than it is told.
+        // SAFETY: the kernel reads the mask, of one bit less than is passed.
         let set = unsafe {
             libc::syscall(libc::SYS_set_mempolicy, self.mode, self.nodes.as_ptr(), NODES + 1)
         };

@@ -8,6 +8,8 @@ use super::{
 };
 use crate::connection::Transport;
 use crate::workload::{self, Direction, Workload};
+#[cfg(test)]
+use bytepath_record::Options;
 use bytepath_record::{Cell, Fault, Half, Role};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -69,6 +71,19 @@ pub static FRAME_PAIRS: &[&str] =
 /// The entry of a catalogue with this name.
 pub fn find<'a>(catalog: &[&'a DataPath], name: &str) -> Option<&'a DataPath> {
     catalog.iter().copied().find(|path| path.name == name)
+}
+
+/// A cell of this path at both ends, whose receiving half has these options.
+#[cfg(test)]
+pub(crate) fn cell_of(name: &str, given: &[(&str, &str)]) -> Cell {
+    let path = find(CATALOG, name).expect(name);
+    let options = path.half(Role::Receiver).expect(name).options.iter().map(|spec| {
+        let value = given.iter().find(|(option, _)| *option == spec.name);
+        let value = value.map_or(spec.default, |(_, value)| value);
+        (spec.name.to_owned(), spec.kind.parse(value).expect(spec.name))
+    });
+    let half = Half { path: name.into(), options: Options(options.collect()) };
+    Cell::new(name, half.clone(), half)
 }
 
 /// A cell as one of its ends plays it. Where a workload opens both halves at each end, and they

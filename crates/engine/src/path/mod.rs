@@ -43,6 +43,8 @@ mod xdp;
 mod zcrx;
 mod zerocopy_send;
 
+#[cfg(test)]
+pub(crate) use catalog::cell_of;
 pub use catalog::{
     CATALOG, FRAME_PAIRS, PAIRS, Pair, TAP_PAIRS, find, has_vhost_worker, of_end, suits_workload,
     transport,

@@ -94,21 +94,21 @@ fn cpu(thread: &ThreadTime, seconds: f64) -> Option<String> {
 
 /// That larger messages would need fewer calls, where most bytes are sent or received by small ones.
 fn small_calls(observation: &Observation) -> Option<String> {
-    let moved = |traffic: &&Traffic| traffic.ledger.delivered;
-    let traffic = [&observation.sent, &observation.received].into_iter().max_by_key(moved)?;
+    let Observation { sent, received, .. } = observation;
+    let moved = |(_, traffic): &(&str, &Traffic)| traffic.ledger.delivered;
+    let (what, traffic) = [("received", received), ("sent", sent)].into_iter().max_by_key(moved)?;
     let (bytes_moved, calls) = traffic.ways.iter().fold((0, 0_u64), |(bytes, calls), way| {
         (way.bytes.saturating_add(bytes), way.calls.saturating_add(calls))
     });
     let each = bytes_moved as f64 / calls as f64;
     let used = observation.used?;
-    let both =
-        observation.sent.ledger.delivered.saturating_add(observation.received.ledger.delivered);
+    let both = sent.ledger.delivered.saturating_add(received.ledger.delivered);
     let cost = (used.user + used.system) / (both as f64 / GIB);
-    let what = if traffic.ledger == observation.sent.ledger { "sent" } else { "received" };
     (calls >= MANY && each < SMALL).then(|| {
         format!(
-            "Calls: {} {what} {} each on average, {} CPU-s per GiB sent and received; a call, and often a packet, costs as \
-             much however little it carries, so larger ones save CPU time: try 64 KiB.",
+            "Calls: {} {what} {} each on average, {} CPU-s per GiB sent and received; a call, and \
+             often a packet, costs as much however little it carries, so larger ones save CPU time: \
+             try 64 KiB.",
             grouped(calls),
             bytes(each),
             number(cost, 2)

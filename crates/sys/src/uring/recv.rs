@@ -48,7 +48,7 @@ impl RecvRing {
         Ok(RecvRing { core, file: None, buffers, bundle, armed, arms, starved })
     }
 
-    /// The same for what is no socket, by read(2) (Linux 6.7).
+    /// The same for a descriptor that is not a socket, by read(2) (Linux 6.7).
     pub fn of_file(file: BorrowedFd, shape: RecvShape) -> io::Result<Self> {
         let copy = file.try_clone_to_owned()?;
         Ok(RecvRing { file: Some(copy), ..RecvRing::new(file, shape)? })

@@ -6,9 +6,7 @@ use crate::path::{self, DataPath};
 use crate::workload::{
     self, Account, Detail, Direction, EventLoop, Group, Pattern, Recorder, Service,
 };
-use bytepath_record::{
-    Cell, Facts, Fault, FaultKind, Half, OptionValue, Options, Role, Scope, Touch,
-};
+use bytepath_record::{Cell, Facts, Fault, FaultKind, OptionValue, Role, Scope, Touch};
 use bytepath_sys::{allocations, tcp};
 use bytepath_testing::skip;
 use std::io::{Read, Write};
@@ -102,14 +100,7 @@ impl Served {
 
 /// The `rr` of these sizes by a loop at both ends.
 fn cell(name: &str, given: Given, response: u64) -> Cell {
-    let path = path::find(path::CATALOG, name).unwrap();
-    let options = path.half(Role::Receiver).unwrap().options.iter().map(|spec| {
-        let value = given.iter().find(|(option, _)| *option == spec.name);
-        let value = value.map_or(spec.default, |(_, value)| value);
-        (spec.name.to_owned(), spec.kind.parse(value).unwrap())
-    });
-    let half = Half { path: name.into(), options: Options(options.collect()) };
-    let mut cell = Cell::new(name, half.clone(), half);
+    let mut cell = path::cell_of(name, given);
     cell.workload.name = "rr".into();
     let sizes = [("request", REQUEST), ("response", response), ("outstanding", 1)];
     let sizes = sizes.map(|(name, n)| (name.to_owned(), OptionValue::Number(n)));

@@ -5,7 +5,7 @@ use super::*;
 use crate::connection::{Connection, Flow};
 use crate::path;
 use crate::workload::{self, Direction};
-use bytepath_record::{Facts, Half, Ledger, OptionValue, Options, SizeDistribution, Support};
+use bytepath_record::{Facts, Half, Ledger, OptionValue, SizeDistribution, Support};
 use bytepath_sys::allocations;
 use bytepath_sys::tcp::{self, FlowOptions};
 use bytepath_testing::skip;
@@ -202,14 +202,7 @@ fn is_here(cell: &Cell) -> bool {
 }
 
 fn cell(name: &str, given: &[(&str, &str)]) -> Arc<Cell> {
-    let path = path::find(path::CATALOG, name).unwrap();
-    let options = path.half(Role::Receiver).unwrap().options.iter().map(|spec| {
-        let value = given.iter().find(|(option, _)| *option == spec.name);
-        let value = value.map_or(spec.default, |(_, value)| value);
-        (spec.name.to_owned(), spec.kind.parse(value).unwrap())
-    });
-    let half = Half { path: name.into(), options: Options(options.collect()) };
-    let mut cell = Cell::new(name, half.clone(), half);
+    let mut cell = path::cell_of(name, given);
     cell.stream.flows = FLOWS;
     cell.workload.name = "crr".into();
     let sizes = [("request", REQUEST), ("response", RESPONSE)];

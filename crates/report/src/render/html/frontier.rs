@@ -66,7 +66,7 @@ pub(crate) fn figure(view: &View) -> Option<Figure> {
 }
 
 /// Room at the far end of both axes, as a multiple of the largest value.
-const ROOM: f64 = 1.06;
+pub(super) const ROOM: f64 = 1.06;
 
 fn points<'a>(view: &View<'a>, work: Work) -> Vec<Point<'a>> {
     let scale = work.cost(view.analysis.instructions_per_second).scale;

@@ -1,5 +1,6 @@
 //! The pages of other commands: the answer, a figure, and the sections of their plain text.
 
+use super::frontier::ROOM;
 use super::shell::{titled, write};
 use super::{blocks, flame};
 use crate::document::{Cell, Column, Document, Figure, Mark, Scale, Section, Table};
@@ -180,9 +181,6 @@ fn course(history: &History, what: &str) -> Figure {
 
 /// What time is counted in, with its milliseconds.
 const TIMES: [(&str, f64); 3] = [("minutes", 60e3), ("hours", 3600e3), ("days", 86400e3)];
-
-/// Room at the far end of both axes, as a multiple of the largest value.
-const ROOM: f64 = 1.06;
 
 /// Writes the page of an observation, with the flame graph of its profile.
 pub fn observation(
