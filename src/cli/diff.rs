@@ -97,7 +97,8 @@ pub(super) struct DiffArgs {
     width: Option<usize>,
     /// Explain the difference by subsystem: text, netdev, html or json
     ///
-    /// In steps from one cost per GiB (with --per packet, per packet) to the other.
+    /// In steps from one cost per GiB to the other, or per packet or run with --per; per run where a
+    /// side does not record its bytes.
     #[arg(long, hide_possible_values = true, value_name = "NAME", conflicts_with_all = ["format", "json", "by", "total", "svg", "svg_before"])]
     explain: Option<ExplainName>,
     /// Write a differential flame graph, too, with the widths of AFTER
@@ -416,13 +417,14 @@ fn explain(
     let frames = cells.filter(|cells| cells.iter().all(|cell| cell.row.hops.is_some()));
     let unit = match arguments.per {
         None if frames.is_some() => WorkUnit::Packet,
-        None | Some(Per::Gib) => WorkUnit::Gib,
+        None if sides.iter().all(|side| side.counts_bytes()) => WorkUnit::Gib,
+        None | Some(Per::Run) => WorkUnit::Run,
+        Some(Per::Gib) => WorkUnit::Gib,
         Some(Per::Packet) => WorkUnit::Packet,
-        Some(_) => {
+        Some(Per::Second | Per::Sample | Per::None) => {
             let what = "the steps of --explain are costs of work";
-            return Err(
-                usage(what).remedy("choose --per gib or --per packet, or leave out --explain")
-            );
+            return Err(usage(what)
+                .remedy("choose --per gib, --per packet or --per run, or leave out --explain"));
         }
     };
     let names = names([&arguments.without, &arguments.with]);
@@ -501,6 +503,10 @@ impl Side {
             Side::Cell(cell) => cell.notes.clone(),
             Side::Counts(counts) => counts.notes.clone(),
         }
+    }
+
+    fn counts_bytes(&self) -> bool {
+        self.profiles().iter().all(|profile| profile.header.work.bytes.is_some())
     }
 
     fn functional(&self) -> bool {

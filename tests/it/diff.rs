@@ -53,6 +53,47 @@ fn a_difference_goes_to_a_file_whose_suffix_gives_the_format() {
 }
 
 #[test]
+fn the_answer_comes_first() {
+    let text = printed(&["baseline.txt", "affinity.txt"]);
+    let answer = "137182 samples after the change, 291873 before: -53.0% (one profile each, so without an interval).";
+    assert_eq!(text.lines().next(), Some(answer));
+    let twice = ["baseline.txt,affinity.txt", "affinity.txt,baseline.txt"];
+    let text = printed(&twice);
+    assert!(text.starts_with("214528 samples/run after the change, 214528 before: 0.0%, interval"));
+    assert!(text.split("\n\n").next().unwrap().ends_with("difference is\nshown."), "{text}");
+    let text = printed(&[twice[0], twice[1], "--per", "sample"]);
+    assert!(text.starts_with("%"), "shares of a whole do not grow: {text}");
+}
+
+#[test]
+fn groups_have_a_table_of_their_own() {
+    let text = printed(&["baseline.txt", "affinity.txt", "--by", "subsystem", "--top", "1"]);
+    let row = |name: &str| {
+        let row = text.lines().find(|line| line.starts_with(name)).unwrap();
+        row.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(row("all")[..3], ["291873", "137182", "-154691"]);
+    assert_eq!(row("idle")[..3], ["122129", "72241", "-49888"], "{text}");
+}
+
+/// What `observe` wrote of a program records no bytes: its steps are those of a run.
+#[test]
+fn steps_between_runs_of_a_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = |name: &str, samples: u32| {
+        let path = folder.path().join(name);
+        let sample = "prog 7/7 [000] 1.000000: 10000000 cpu-clock: \n\tffffffff81000000 tcp_ack ([kernel.kallsyms])\n\n";
+        fs::write(&path, sample.repeat(samples as usize)).unwrap();
+        path.display().to_string()
+    };
+    let (before, after) = (script("a", 30), script("b", 45));
+    let text = printed(&[&before, &after, "--explain", "text"]);
+    assert!(text.contains("CPU-s/run") && text.contains("0.150"), "{text}");
+    let (code, said) = refused(&[&before, &after, "--explain", "text", "--per", "gib"]);
+    assert!(code == 2 && said.contains("compare by --per run"), "{said}");
+}
+
+#[test]
 fn a_limit_on_what_is_more_decides_the_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, samples: u32| {
@@ -174,10 +215,10 @@ fn a_function_has_the_file_that_it_is_from() {
 fn the_other_way_round_losses_are_shown() {
     let text = printed(&["affinity.txt", "baseline.txt", "--top", "2"]);
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[5].starts_with("all "), "{text}");
-    assert!(lines[6].starts_with("poll_idle ") && lines[6].contains(" +49502 "), "{text}");
-    assert!(lines[7].starts_with("schedule ") && lines[7].contains(" +15817 "), "{text}");
-    assert!(lines[8].starts_with("66 more "), "{text}");
+    assert!(lines[7].starts_with("all "), "{text}");
+    assert!(lines[8].starts_with("poll_idle ") && lines[8].contains(" +49502 "), "{text}");
+    assert!(lines[9].starts_with("schedule ") && lines[9].contains(" +15817 "), "{text}");
+    assert!(lines[10].starts_with("66 more "), "{text}");
     assert!(text.contains("appeared (only after): speedo_rx, eth_type_trans, "), "{text}");
 }
 
@@ -308,7 +349,12 @@ fn refusals_name_the_thing_and_the_way_out() {
             "baseline.txt: its samples do not measure CPU time",
         ),
         ("baseline.txt", &["--explain", "text", "--json"], 2, "cannot be used with"),
-        ("baseline.txt", &["--explain", "text", "--per", "second"], 2, "--per gib or --per packet"),
+        (
+            "baseline.txt",
+            &["--explain", "text", "--per", "second"],
+            2,
+            "--per gib, --per packet or --per run",
+        ),
         ("baseline.txt", &["--threshold", "101"], 2, "not a percentage"),
     ] {
         let mut arguments = vec![before, "affinity.txt"];

@@ -121,7 +121,7 @@ fn a_difference_has_a_page_with_flame_graphs() {
         &text,
         &[
             "after.pb.gz against before.pb.gz",
-            "less after the change",
+            "one profile each, so without an interval",
             "_copy_to_iter",
             "Flame graph:",
             "change",

@@ -92,6 +92,7 @@ pub fn explain(
     let per = match unit {
         WorkUnit::Gib => Per::Gib,
         WorkUnit::Packet => Per::Packet,
+        WorkUnit::Run => Per::Run,
     };
     let options = Options { per: Some(per), rules, ..Options::default() };
     let most = (ALL_BOXES / (1 + 3 * others.len())).min(BOXES);

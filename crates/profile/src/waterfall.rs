@@ -259,8 +259,10 @@ fn unit_of(header: &Header, per: WorkUnit) -> Result<String, Fault> {
     Ok(match (header.weight, per) {
         (Weight::Nanoseconds, WorkUnit::Gib) => "CPU-s/GiB".to_owned(),
         (Weight::Nanoseconds, WorkUnit::Packet) => "CPU-ns/packet".to_owned(),
+        (Weight::Nanoseconds, WorkUnit::Run) => "CPU-s/run".to_owned(),
         (Weight::Events, WorkUnit::Gib) => format!("10^9 {event}/GiB"),
         (Weight::Events, WorkUnit::Packet) => format!("{event}/packet"),
+        (Weight::Events, WorkUnit::Run) => format!("10^9 {event}/run"),
         (Weight::Delay | Weight::Bytes | Weight::Samples | Weight::Percent, _) => {
             let what = format!("{}: its samples do not measure CPU time", header.title);
             return Err(Fault::usage(what).remedy("profile by time or by an event that is counted"));
@@ -268,7 +270,7 @@ fn unit_of(header: &Header, per: WorkUnit) -> Result<String, Fault> {
     })
 }
 
-/// By what the weights of a profile are multiplied: per GiB nanoseconds become
+/// By what the weights of a profile are multiplied: per GiB and per run nanoseconds become
 /// seconds and events are shown in thousand millions, per packet both stay.
 fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
     let (amount, unit, what, remedy) = match per {
@@ -276,7 +278,7 @@ fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
             header.work.bytes,
             1e-9 * GIB,
             "bytes",
-            "use profiles that bytepath took, or compare functions without --explain",
+            "compare by --per run, for runs of the same work",
         ),
         WorkUnit::Packet => (
             header.work.packets,
@@ -284,6 +286,7 @@ fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
             "packets",
             "compare by --per gib, or run the study with the meter `link`",
         ),
+        WorkUnit::Run => return Ok(1e-9),
     };
     let amount = amount.filter(|amount| *amount > 0.0 && amount.is_finite());
     amount.map(|amount| unit / amount).ok_or_else(|| {

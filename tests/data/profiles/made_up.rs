@@ -91,6 +91,7 @@ pub fn explanation_per(unit: WorkUnit, trials: usize, hostile: &str) -> Explanat
     let scale = match unit {
         WorkUnit::Gib => 1.0,
         WorkUnit::Packet => 4e9 / PACKETS,
+        WorkUnit::Run => 4.0,
     };
     let metered = |mean: f64| -> Vec<f64> {
         let noise = [0.0, 0.002, -0.002];

@@ -2,7 +2,7 @@
 
 use super::amount::{self, Per, Side};
 use super::rank::Ranking;
-use super::types::{Diff, Options, Pair, Presence, Row};
+use super::types::{Diff, GroupBy, Options, Pair, Presence, Row};
 use crate::Profile;
 use crate::change::Change;
 use bytepath_math::Moments;
@@ -26,6 +26,7 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
     }
     let pair = |amounts: [Moments; 2]| scaling.pair(amounts);
     let rows = ranking.rows(pair);
+    let groups = if options.by == GroupBy::None { Vec::new() } else { ranking.groups(pair) };
     let apart = |amounts: [Moments; 2]| {
         amounts.iter().any(|amount| amount.sum() != 0.0).then(|| pair(amounts))
     };
@@ -38,6 +39,7 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
         unit,
         notes: notes(&before, &after, per, ranking.programs.as_ref()),
         total: pair(ranking.busy),
+        groups,
         idle: apart(ranking.idle),
         foreign: apart(ranking.foreign),
         classified: ranking.coverage.share(),

@@ -16,4 +16,4 @@ mod types;
 pub use amount::{Per, Side};
 pub use compare::diff;
 pub use places::{Placed, RankingLine, places};
-pub use types::{Diff, GroupBy, LeftOut, Measure, Options, Pair, Presence, Row};
+pub use types::{Diff, GroupBy, GroupTotal, LeftOut, Measure, Options, Pair, Presence, Row};

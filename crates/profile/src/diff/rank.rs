@@ -1,6 +1,6 @@
 //! Adding up samples by function, and the order of the rows.
 
-use super::types::{GroupBy, Measure, Options, Pair, Presence, Row};
+use super::types::{GroupBy, GroupTotal, Measure, Options, Pair, Presence, Row};
 use crate::subsystem::{Class, Classes, Coverage, Subsystem, is_idle};
 use crate::symptom::Tally;
 use crate::text::intern;
@@ -27,6 +27,8 @@ pub(super) struct Ranking<'a> {
     /// By name, and by file where that distinguishes them; else the second text is empty.
     functions: IndexMap<(String, String), FunctionInfo>,
     groups: IndexSet<String>,
+    /// What each group takes on both sides.
+    totals: Vec<[Moments; 2]>,
     /// What each function takes in every profile of a side that has it.
     amounts: HashMap<(u32, u32), [Moments; 2]>,
     /// All that is compared, without and with.
@@ -72,6 +74,7 @@ impl<'a> Ranking<'a> {
             programs: programs(sides),
             functions: IndexMap::new(),
             groups: IndexSet::new(),
+            totals: Vec::new(),
             amounts: HashMap::new(),
             busy: [Moments::default(); 2],
             idle: [Moments::default(); 2],
@@ -116,6 +119,7 @@ impl<'a> Ranking<'a> {
         // Sums do not depend on the order of a hash map.
         let mut stacks: Vec<_> = stacks.into_iter().collect();
         stacks.sort_unstable_by_key(|(key, _)| *key);
+        self.add_groups(side, stacks.iter().map(|((_, group), weight)| (*group, weight * scale)));
         let mut amounts: HashMap<(u32, u32), f64> = HashMap::new();
         let mut last_turns: Vec<usize> = vec![0; self.functions.len()];
         for (turn, ((stack, group), weight)) in stacks.into_iter().enumerate() {
@@ -136,6 +140,28 @@ impl<'a> Ranking<'a> {
         for (key, weight) in amounts {
             self.amounts.entry(key).or_default()[side].add(weight * scale);
         }
+    }
+
+    /// Adds what the groups of a profile take, by stack.
+    fn add_groups(&mut self, side: usize, stacks: impl Iterator<Item = (u32, f64)>) {
+        let mut totals = vec![0.0; self.groups.len()];
+        stacks.for_each(|(group, amount)| totals[group as usize] += amount);
+        self.totals.resize(totals.len(), Default::default());
+        for (all, total) in self.totals.iter_mut().zip(totals).filter(|(_, total)| *total != 0.0) {
+            all[side].add(total);
+        }
+    }
+
+    /// What each group takes, computed by `pair`; the largest change first.
+    pub(super) fn groups(&self, pair: impl Fn([Moments; 2]) -> Pair) -> Vec<GroupTotal> {
+        let total = |(group, amounts): (&String, &[Moments; 2])| GroupTotal {
+            group: group.clone(),
+            amount: pair(*amounts),
+        };
+        let mut totals: Vec<GroupTotal> = self.groups.iter().zip(&self.totals).map(total).collect();
+        let size = |total: &GroupTotal| total.amount.saved.abs();
+        totals.sort_by(|a, b| size(b).total_cmp(&size(a)).then_with(|| a.group.cmp(&b.group)));
+        totals
     }
 
     fn key(&mut self, side: usize, frame: &Frame, class: Option<Class>) -> u32 {

@@ -301,11 +301,37 @@ fn groups_rows_and_separates_idle() {
     assert_eq!(grouped(GroupBy::Thread), [text("kworker/*:*", 3.0)]);
     assert_eq!(grouped(GroupBy::Role), [text("ksoftirqd", 2.0), text("sender", 1.0)]);
     assert_eq!(grouped(GroupBy::Subsystem), [text("tcp", 3.0)]);
+    let totals = |by| {
+        let diff = diff(&none, &side, &Options { by, ..Options::default() }).unwrap();
+        let total = |group: GroupTotal| (group.group, group.amount.with);
+        diff.groups.into_iter().map(total).collect::<Vec<_>>()
+    };
+    assert_eq!(totals(GroupBy::None), []);
+    assert_eq!(totals(GroupBy::Role), [text("ksoftirqd", 2.0), text("sender", 1.0)]);
     let options = Options { idle: true, foreign: true, ..Options::default() };
     let kept = diff(&side, &none, &options).unwrap();
     assert_eq!((kept.idle, kept.foreign, kept.total.without), (None, None, 14.0));
     assert_eq!(kept.rows[0].function, "pv_native_safe_halt");
     assert_eq!(kept.rows[0].subsystem, Some(Subsystem::Idle));
+}
+
+/// A group that a profile does not have counts as zero there.
+#[test]
+fn totals_of_groups_are_means_with_intervals() {
+    let made = |tcp: f64, copy: f64| -> Profile {
+        let samples: &[Made] =
+            &[(&["tcp_ack"], "t", Owner::Unknown, tcp), (&["memcpy"], "t", Owner::Unknown, copy)];
+        profile(Header::default(), if copy > 0.0 { samples } else { &samples[..1] })
+    };
+    let before = [made(10.0, 4.0), made(12.0, 0.0)];
+    let after = [made(20.0, 0.0), made(22.0, 0.0)];
+    let options = Options { by: GroupBy::Subsystem, per: Some(Per::Run), ..Options::default() };
+    let diff = diff(&before, &after, &options).unwrap();
+    let totals: Vec<_> =
+        diff.groups.iter().map(|g| (g.group.as_str(), g.amount.without, g.amount.with)).collect();
+    assert_eq!(totals, [("tcp", 11.0, 21.0), ("copy", 2.0, 0.0)]);
+    let same = |row: &Row| diff.groups.iter().any(|group| group.amount == row.amount);
+    assert!(diff.rows.iter().all(same), "{:?}", diff.groups);
 }
 
 #[test]

@@ -93,6 +93,15 @@ pub struct Row {
     pub amount: Pair,
 }
 
+/// What all functions of a group take together.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct GroupTotal {
+    /// What distinguishes it, as in [`Row::group`].
+    pub group: String,
+    #[serde(flatten)]
+    pub amount: Pair,
+}
+
 /// The difference of two profiles.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Diff {
@@ -108,6 +117,9 @@ pub struct Diff {
     pub with: Side,
     /// All samples that are compared.
     pub total: Pair,
+    /// What each group of [`Diff::by`] takes, the largest change first; none without groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupTotal>,
     /// Idle samples, where they are not rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<Pair>,

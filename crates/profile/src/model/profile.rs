@@ -92,6 +92,8 @@ pub enum WorkUnit {
     Gib,
     /// A packet, as the receiver's device counts them.
     Packet,
+    /// What a profile was taken over, whatever that was: repeated runs of the same work.
+    Run,
 }
 
 /// A function, as one line of a call stack. Its texts are its own, or lent as in [`FrameRef`].

@@ -3,23 +3,36 @@
 use crate::document::Document;
 use crate::sections::ranking::{self, INTERVALS, Labels, decimals};
 use crate::sections::symptoms;
-use crate::wording::figures::{amount, number, percent, plural};
-use bytepath_profile::diff::{Diff, GroupBy, Measure, Pair, RankingLine, Side};
+use crate::wording::figures::{amount, change, number, percent, plural};
+use bytepath_profile::Weight;
+use bytepath_profile::diff::{Diff, GroupBy, Measure, Pair, Per, RankingLine, Side};
 use bytepath_profile::symptom::Seen;
 use bytepath_record::{grouped, joined, listed, unit::GIB};
 
 /// Names in the lists of what appeared and what vanished.
 const NAMES: usize = 12;
 
+/// Groups of a table.
+const GROUPS: usize = 12;
+
 /// Part of the busy time by which a symptom has to change to be shown.
 const CHANGED: f64 = 0.005;
 
 pub fn difference(diff: &Diff) -> Document {
     let mut page = Document::default();
-    heading(&mut page, diff);
-    table(&mut page, diff);
-    remarks(&mut page, diff);
+    if let Some(answer) = answer(diff) {
+        page.text("", answer);
+        page.gap();
+    }
+    details(&mut page, diff);
     page
+}
+
+/// All but the answer.
+pub(crate) fn details(page: &mut Document, diff: &Diff) {
+    heading(page, diff);
+    table(page, diff);
+    remarks(page, diff);
 }
 
 /// The functions that take most on each side of a difference, in two columns.
@@ -31,6 +44,29 @@ pub fn side_by_side(diff: &Diff, places: &[RankingLine]) -> Document {
     page.text("", "to, from: the rank on the other side; -: it takes no time there");
     diff.notes.iter().for_each(|note| page.text("note: ", note));
     page
+}
+
+/// How much more or less all functions take together, and whether that is shown. `None` where
+/// amounts are shares of a whole, or one side has none.
+pub(crate) fn answer(diff: &Diff) -> Option<String> {
+    let Pair { without, with, saved, half_width } = diff.total;
+    let shares = diff.per == Per::Sample || diff.without.counts == Weight::Percent;
+    if shares || without <= 0.0 || with <= 0.0 {
+        return None;
+    }
+    let [before, after] = [without, with].map(|value| number(value, decimals(diff.total)));
+    let interval = half_width.map(|half| {
+        let [low, high] = [-half, half].map(|off| change((1.0 + (off - saved) / without).max(0.0)));
+        let doubt = if diff.total.in_doubt() { ": no difference is shown" } else { "" };
+        format!(", interval {low} to {high}{doubt}")
+    });
+    let single = diff.without.profiles.len() == 1 && diff.with.profiles.len() == 1;
+    let interval = interval.unwrap_or_else(|| match single {
+        true => " (one profile each, so without an interval)".into(),
+        false => String::new(),
+    });
+    let (unit, by) = (&diff.unit, change(with / without));
+    Some(format!("{after} {unit} after the change, {before} before: {by}{interval}."))
 }
 
 fn heading(page: &mut Document, diff: &Diff) {
@@ -87,6 +123,10 @@ fn table(page: &mut Document, diff: &Diff) {
         GroupBy::Role => Some("role"),
         GroupBy::Subsystem => Some("subsystem"),
     };
+    if let Some(title) = group {
+        page.add(ranking::groups(diff.total, (title, &diff.groups), GROUPS).flush());
+        page.gap();
+    }
     // Totals of functions include each other and do not add up.
     let rest = diff.left_out.filter(|_| diff.measure == Measure::SelfOnly);
     let labels = Labels { group, subsystem: diff.by != GroupBy::Subsystem, module: true };

@@ -2,7 +2,7 @@
 
 use crate::document::{Cell, Column, Table, Tone};
 use crate::wording::figures::{self, digits, number};
-use bytepath_profile::diff::{LeftOut, Pair, RankingLine, Row};
+use bytepath_profile::diff::{GroupTotal, LeftOut, Pair, RankingLine, Row};
 
 /// What a table of functions names besides the function.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +49,29 @@ pub(crate) fn functions(
     let rest =
         rest.map(|rest| (format!("{} more", rest.rows), "", rest.amount, "", "", Tone::Faint));
     Table::rows(columns, [all].into_iter().chain(each).chain(rest).map(cells))
+}
+
+/// What groups of functions take on two sides: all together, the first so many, and the rest.
+pub(crate) fn groups(
+    total: Pair,
+    (title, groups): (&'static str, &[GroupTotal]),
+    most: usize,
+) -> Table {
+    let (decimals, intervals) = (decimals(total), total.half_width.is_some());
+    let (first, others) = groups.split_at(most.min(groups.len()));
+    let sum = |of: fn(&Pair) -> f64| others.iter().map(|group| of(&group.amount)).sum();
+    let rest = Pair::new(sum(|pair| pair.without), sum(|pair| pair.with));
+    let rest = (!others.is_empty()).then(|| (format!("{} more", others.len()), rest, Tone::Faint));
+    let each = first.iter().map(|group| (group.group.clone(), group.amount, Tone::Plain));
+    let rows = [("all".to_owned(), total, Tone::Strong)].into_iter().chain(each).chain(rest);
+    let cells = |(name, pair, tone): (String, Pair, Tone)| {
+        let mut cells = vec![Cell::from(name).tone(tone)];
+        cells.extend(amounts(pair, decimals, intervals));
+        cells
+    };
+    let mut columns = vec![Column::words(title, 0, Some(24))];
+    columns.extend(amount_columns(intervals));
+    Table::rows(columns, rows.map(cells))
 }
 
 /// Both rankings, place by place.

@@ -146,9 +146,13 @@ impl ProfiledCell {
 
     /// What to compare with another cell's.
     pub fn trials(&self, unit: WorkUnit) -> Trials<'_> {
-        let metered = &self.metered[usize::from(unit == WorkUnit::Packet)];
+        let metered: &[f64] = match unit {
+            WorkUnit::Gib => &self.metered[0],
+            WorkUnit::Packet => &self.metered[1],
+            WorkUnit::Run => &[],
+        };
         let all_known = metered.len() == self.profiles.len();
-        let metered = if all_known { metered.as_slice() } else { &[] };
+        let metered = if all_known { metered } else { &[] };
         Trials { cell: &self.row.cell.0, profiles: &self.profiles, metered }
     }
 }
@@ -224,6 +228,7 @@ fn units(trial: &Trial, per: WorkUnit) -> Option<f64> {
             (trial.work == Work::Bytes && trial.count > 0).then(|| trial.count as f64 / GIB)
         }
         WorkUnit::Packet => trial.packets(),
+        WorkUnit::Run => Some(1.0),
     }
 }
 

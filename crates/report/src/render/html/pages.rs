@@ -9,7 +9,7 @@ use crate::documents::observation::{self, direction};
 use crate::documents::{difference, studies};
 use crate::sections::{class_of, ranking};
 use crate::wording::figures::{
-    digits, figure, interval, number, percent, plural, ratio, unit, unit_and_scale,
+    digits, figure, interval, number, plural, ratio, unit, unit_and_scale,
 };
 use crate::wording::setup::date;
 use crate::wording::verdicts;
@@ -238,23 +238,11 @@ fn threads(all: &[ObservedThread]) -> Option<Figure> {
 
 /// Writes the page of the difference of two profiles, with flame graphs.
 pub fn difference(diff: &Diff, charts: &[Chart], out: &mut dyn Write) -> io::Result<()> {
-    let document = difference::difference(diff);
+    let mut document = Document::default();
+    difference::details(&mut document, diff);
     let places = digits(diff.total.with.max(diff.total.without), 4);
-    let amount = |value: f64| number(value, places);
-    let total = diff.total;
-    let word = if total.saved < 0.0 { "more" } else { "less" };
     let answer = html! {
-        p class="lede" {
-            strong {
-                (amount(total.saved.abs()))
-                @if let Some(half) = total.half_width { " \u{b1} " (amount(half)) }
-                " " (diff.unit) " " (word)
-            }
-            " after the change: " (amount(total.with)) " instead of " (amount(total.without))
-            @if total.without > 0.0 {
-                ", " (percent(total.saved.abs() / total.without)) " " (word)
-            } "."
-        }
+        @if let Some(answer) = difference::answer(diff) { p class="lede" { strong { (answer) } } }
     };
     let title = charts.iter().find(|chart| chart.boxes.iter().any(|b| b.change.is_some()));
     let title = title.and_then(|chart| chart.title.split(", widths of ").next());
