@@ -10,43 +10,21 @@
 mod common;
 #[path = "common/namespace.rs"]
 mod namespace;
+#[path = "common/peer.rs"]
+mod peer;
 
-use anyhow::{Context, Result, bail, ensure};
-use bytepath::record::{Cell, Percentile, Role, Schedule};
+use anyhow::{Context, Result};
+use bytepath::record::{Cell, Percentile, Schedule};
 use bytepath::stats::Effect;
 use bytepath::study::OpenTestbed;
-use namespace::inside;
-use std::process::{Child, Command, Stdio};
+use peer::{Peer, Run, neper, number};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 /// Bytes of a request and of an answer, for all.
 const SIZE: &str = "64";
 
 /// Seconds of ours before the window: what sockperf warms up by itself.
 const WARM_UP: f64 = 0.4;
-
-/// How long a peer's server may take until a client gets through.
-const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// What one run found.
-#[derive(Clone, Copy, Default)]
-struct Run {
-    rate: f64,
-    /// Microseconds round trip; none where the program does not report it.
-    p50: Option<f64>,
-    p99: Option<f64>,
-}
-
-/// Another program: its server, its client, and how the client's text is read. ADDRESS,
-/// PORT, SECONDS and RATE stand for what they say.
-struct Peer {
-    name: &'static str,
-    program: &'static str,
-    server: &'static str,
-    client: &'static str,
-    read: fn(&str) -> Option<Run>,
-}
 
 const CLOSED: &[Peer] = &[
     Peer {
@@ -127,11 +105,12 @@ fn compare(
                 Some(n) => {
                     // A port of its own: the last one may still be in TIME_WAIT.
                     let port = 20_000 + round * (peers.len() + 1) + turn;
-                    theirs[n].push(peers[n].run(
-                        &stand,
-                        cell,
-                        &[window, rate as f64, port as f64],
-                    )?);
+                    let words = [
+                        ("PORT", port.to_string()),
+                        ("SECONDS", window.to_string()),
+                        ("RATE", rate.to_string()),
+                    ];
+                    theirs[n].push(peers[n].run(&stand, cell, &words)?);
                 }
             }
         }
@@ -179,61 +158,6 @@ fn own(stand: &mut OpenTestbed, cell: &Cell, schedule: &Schedule) -> Result<Run>
     })
 }
 
-impl Peer {
-    fn is_there(&self) -> bool {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|folder| folder.join(self.program).exists())
-    }
-
-    fn run(
-        &self,
-        stand: &OpenTestbed,
-        cell: &Cell,
-        [window, rate, port]: &[f64; 3],
-    ) -> Result<Run> {
-        let address = stand.address(Role::Receiver).to_string();
-        let filled = |text: &str| {
-            let text = text.replace("ADDRESS", &address).replace("PORT", &port.to_string());
-            text.replace("SECONDS", &window.to_string()).replace("RATE", &rate.to_string())
-        };
-        let mut server = inside(stand, cell, Role::Receiver);
-        server
-            .arg(self.program)
-            .args(filled(self.server).split_whitespace())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let _server =
-            Server(server.spawn().with_context(|| format!("cannot start {}", self.name))?);
-        let arguments = filled(self.client);
-        let begin = Instant::now();
-        // Until the server listens.
-        loop {
-            let mut client: Command = inside(stand, cell, Role::Sender);
-            let output = client.arg(self.program).args(arguments.split_whitespace()).output()?;
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            if output.status.success()
-                && let Some(run) = (self.read)(&text)
-            {
-                ensure!(run.rate > 0.0, "{} exchanged nothing", self.name);
-                return Ok(run);
-            }
-            if begin.elapsed() > TIMEOUT {
-                bail!("{}: {text}{}", self.name, String::from_utf8_lossy(&output.stderr));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
-
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn sockperf(text: &str) -> Option<Run> {
     let valid = text.lines().find(|line| line.contains("[Valid Duration]"))?;
     let (seconds, received) = (number(valid, "RunTime=")?, number(valid, "ReceivedMessages=")?);
@@ -245,20 +169,4 @@ fn sockperf(text: &str) -> Option<Run> {
 fn qperf(text: &str) -> Option<Run> {
     let nanoseconds = number(&text.replace(',', ""), "latency  =")?;
     Some(Run { rate: 0.5e9 / nanoseconds, ..Run::default() })
-}
-
-fn neper(text: &str) -> Option<Run> {
-    let microseconds = |name| Some(number(text, name)? * 1e6);
-    Some(Run {
-        rate: number(text, "throughput=")?,
-        p50: microseconds("latency_p50="),
-        p99: microseconds("latency_p99="),
-    })
-}
-
-/// The number after these words.
-fn number(text: &str, after: &str) -> Option<f64> {
-    let rest = text.split(after).nth(1)?.trim_start();
-    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-    rest[..end].parse().ok()
 }

@@ -1,26 +1,30 @@
 //! Servers with many connections: the event loops of bytepath at both ends against small programs
 //! that make the same calls (`plain/epoll.rs`, `plain/uring_loop.rs`), in the same namespaces, on the
-//! same link, CPUs and congestion control, in an order that rotates. Prints medians, and the ratio of
-//! each loop of ours to its program with its interval.
+//! same link, CPUs and congestion control, in an order that rotates; and against neper, whose threads
+//! have loops by epoll, where its `tcp_rr` and `tcp_crr` are on the PATH. Prints medians, and the ratio of
+//! each loop of ours to each program with its interval.
 //!
 //! `cargo bench --bench servers [-- CONNECTIONS ...]`; needs nsenter, taskset and root. Rounds and
-//! window by BENCH_PAIRS and BENCH_WINDOW (seconds), bytes of a request and of a response by
+//! window by BENCH_PAIRS and BENCH_WINDOW (seconds; neper's are whole ones), bytes of a request and of a response by
 //! BENCH_SIZE, paths by BENCH_PATH (with commas between). BENCH_WORKLOAD=crr makes a connection for each
-//! request (`plain/crr.rs`, by epoll, whichever the path).
+//! request (`plain/crr.rs`, by epoll, whichever the path; neper with its client's connections in TIME-WAIT, as ours).
 
 mod common;
 #[path = "common/end.rs"]
 mod end;
 #[path = "common/namespace.rs"]
 mod namespace;
+#[path = "common/peer.rs"]
+mod peer;
 #[path = "plain/mod.rs"]
 mod plain;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use bytepath::record::{Cell, Role, Schedule};
 use bytepath::stats::Effect;
 use bytepath::study::OpenTestbed;
 use end::End;
+use peer::{Peer, neper};
 use std::sync::atomic::AtomicBool;
 
 const PATHS: &str = "epoll,uring-loop";
@@ -45,8 +49,8 @@ fn main() -> Result<()> {
     let paths = std::env::var("BENCH_PATH").unwrap_or_else(|_| PATHS.into());
     println!("{size} B each way, closed loop, {rounds} rounds, {window} s windows");
     println!(
-        "{:>11}  {:<12} {:>12} {:>12}  ratio, 95 % interval",
-        "connections", "loop", "bytepath/s", "program/s"
+        "{:>11}  {:<12} {:>12}  {:<10} {:>12}  ratio, 95 % interval",
+        "connections", "loop", "bytepath/s", "against", "theirs/s"
     );
     for connections in all {
         let paths: Vec<&str> = paths.split(',').collect();
@@ -74,38 +78,94 @@ fn compare(
     let cells: Vec<&Cell> = cells.iter().filter(|cell| !cell.null).collect();
     let schedule = Schedule::trials(1, WARM_UP, window);
     let mut stand = OpenTestbed::raise(&laboratory, cells.first().context("no cell")?)?;
-    // Of each loop ours, then the program's.
-    let mut rates = vec![Vec::new(); 2 * cells.len()];
+    let peer = PEERS.iter().find(|(workload, _)| *workload == kind);
+    let peer = peer.map(|(_, peer)| peer).filter(|peer| peer.is_there());
+    let mut turns: Vec<Turn> =
+        (0..cells.len()).flat_map(|at| [Turn::Ours(at), Turn::Program(at)]).collect();
+    turns.extend(peer.map(Turn::Peer));
+    let mut rates = vec![Vec::new(); turns.len()];
     for round in 0..rounds {
-        for turn in 0..rates.len() {
-            let which = (round + turn) % rates.len();
-            let (cell, path) = (cells[which / 2], paths[which / 2]);
-            let rate = if which % 2 == 0 {
-                let trial = stand.run(cell, &[], &schedule, None)?;
-                trial.rate().context("the trial has no rate")?
-            } else {
-                program(&stand, cell, (&kind, path), [size, connections as usize], window)?
+        for turn in 0..turns.len() {
+            let which = (round + turn) % turns.len();
+            let rate = match turns[which] {
+                Turn::Ours(at) => {
+                    let trial = stand.run(cells[at], &[], &schedule, None)?;
+                    trial.rate().context("the trial has no rate")?
+                }
+                Turn::Program(at) => {
+                    let load = [size, connections as usize];
+                    program(&stand, cells[at], (&kind, paths[at]), load, window)?
+                }
+                Turn::Peer(peer) => {
+                    let port = 20_000 + round;
+                    let words = [
+                        ("PORT", port.to_string()),
+                        ("SECONDS", window.ceil().to_string()),
+                        ("FLOWS", connections.to_string()),
+                        ("SIZE", size.to_string()),
+                    ];
+                    peer.run(&stand, cells[0], &words)?.rate
+                }
             };
             rates[which].push(rate);
         }
     }
-    for (path, pair) in paths.iter().zip(rates.chunks(2)) {
-        let [ours, theirs] = pair else { bail!("a loop without its program") };
-        let pairs: Vec<(f64, f64)> =
-            theirs.iter().zip(ours).map(|(theirs, ours)| (*theirs, *ours)).collect();
-        let effect = Effect::of(&pairs, 0.95).context("too few rounds")?;
-        let within = effect.interval.as_ref().context("too few rounds")?;
-        println!(
-            "{connections:>11}  {path:<12} {:>12.0} {:>12.0}  {:.3} [{:.3}, {:.3}]",
-            median(ours),
-            median(theirs),
-            effect.ratio,
-            within.low,
-            within.high
-        );
+    for (turn, ours) in turns.iter().zip(&rates) {
+        let Turn::Ours(at) = turn else { continue };
+        for (other, theirs) in turns.iter().zip(&rates) {
+            let against = match other {
+                Turn::Program(program) if program == at => "program",
+                Turn::Peer(peer) => peer.name,
+                _ => continue,
+            };
+            let pairs: Vec<(f64, f64)> =
+                theirs.iter().zip(ours).map(|(theirs, ours)| (*theirs, *ours)).collect();
+            let effect = Effect::of(&pairs, 0.95).context("too few rounds")?;
+            let within = effect.interval.as_ref().context("too few rounds")?;
+            println!(
+                "{connections:>11}  {:<12} {:>12.0}  {against:<10} {:>12.0}  {:.3} [{:.3}, {:.3}]",
+                paths[*at],
+                median(ours),
+                median(theirs),
+                effect.ratio,
+                within.low,
+                within.high
+            );
+        }
     }
     Ok(())
 }
+
+/// Who has a turn: a cell of ours, its small program, or neper.
+enum Turn {
+    Ours(usize),
+    Program(usize),
+    Peer(&'static Peer),
+}
+
+/// Neper's program for each workload.
+static PEERS: [(&str, Peer); 2] = [
+    (
+        "rr",
+        Peer {
+            name: "tcp_rr",
+            program: "tcp_rr",
+            server: "-C PORT -T 1 -Q SIZE -R SIZE -l SECONDS",
+            client: "-C PORT -c -H ADDRESS -F FLOWS -T 1 -Q SIZE -R SIZE -l SECONDS",
+            read: neper,
+        },
+    ),
+    (
+        "crr",
+        Peer {
+            name: "tcp_crr",
+            program: "tcp_crr",
+            server: "-C PORT -T 1 -Q SIZE -R SIZE -l SECONDS --time-wait",
+            client: "-C PORT -c -H ADDRESS -F FLOWS -T 1 -Q SIZE -R SIZE -l SECONDS --time-wait",
+            read: neper,
+        },
+    ),
+];
 
 /// `rr`, or `crr`.
 fn workload() -> String {

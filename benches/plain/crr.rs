@@ -90,8 +90,9 @@ pub fn serve(congestion: &str, address: SocketAddr, load: Load) -> Result<()> {
     places.watch(&listener, LISTENER, EventFlags::IN)?;
     let (mut events, response) = (no_events(), memory(load.response)?);
     loop {
-        for at in 0..places.wait(&mut events)? {
-            match { events[at].data }.u64() {
+        let ready = places.wait(&mut events)?;
+        for event in &events[..ready] {
+            match { event.data }.u64() {
                 LASTING => return Ok(()),
                 LISTENER => accept_all(&listener, &mut places, &mut free)?,
                 place => {
@@ -142,8 +143,9 @@ pub fn request(
         places.put(place, connecting(&peer, congestion)?, EventFlags::IN | EventFlags::OUT)?;
     }
     loop {
-        for at in 0..places.wait(&mut events)? {
-            let Event { flags, data } = events[at];
+        let ready = places.wait(&mut events)?;
+        for event in &events[..ready] {
+            let Event { flags, data } = *event;
             let place = data.u64() as usize;
             if flags.contains(EventFlags::OUT) {
                 let socket = places.socket(place)?;

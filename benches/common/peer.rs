@@ -1,0 +1,104 @@
+//! Another program: its server and its client in the namespaces and on the CPUs of a stand, and what
+//! its client prints.
+
+use crate::namespace::inside;
+use anyhow::{Context, Result, bail, ensure};
+use bytepath::record::{Cell, Role};
+use bytepath::study::OpenTestbed;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take until a client gets through.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What one run found.
+#[allow(dead_code, reason = "not every bench compares latency")]
+#[derive(Clone, Copy, Default)]
+pub struct Run {
+    pub rate: f64,
+    /// Microseconds round trip; none where the program does not report it.
+    pub p50: Option<f64>,
+    pub p99: Option<f64>,
+}
+
+/// Its server, its client, and how the client's text is read. ADDRESS stands for the server's, and the
+/// caller says what else stands for what.
+pub struct Peer {
+    pub name: &'static str,
+    pub program: &'static str,
+    pub server: &'static str,
+    pub client: &'static str,
+    pub read: fn(&str) -> Option<Run>,
+}
+
+impl Peer {
+    pub fn is_there(&self) -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(self.program).exists())
+    }
+
+    pub fn run(
+        &self,
+        stand: &OpenTestbed,
+        cell: &Cell,
+        words: &[(&'static str, String)],
+    ) -> Result<Run> {
+        let address = stand.address(Role::Receiver).to_string();
+        let filled = |text: &str| {
+            let text = text.replace("ADDRESS", &address);
+            words.iter().fold(text, |text, (word, value)| text.replace(word, value))
+        };
+        let mut server = inside(stand, cell, Role::Receiver);
+        server
+            .arg(self.program)
+            .args(filled(self.server).split_whitespace())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let _server =
+            Server(server.spawn().with_context(|| format!("cannot start {}", self.name))?);
+        let arguments = filled(self.client);
+        let begin = Instant::now();
+        // Until the server listens.
+        loop {
+            let mut client = inside(stand, cell, Role::Sender);
+            let output = client.arg(self.program).args(arguments.split_whitespace()).output()?;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            if output.status.success()
+                && let Some(run) = (self.read)(&text)
+            {
+                ensure!(run.rate > 0.0, "{} exchanged nothing", self.name);
+                return Ok(run);
+            }
+            if begin.elapsed() > TIMEOUT {
+                bail!("{}: {text}{}", self.name, String::from_utf8_lossy(&output.stderr));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a client of neper prints.
+pub fn neper(text: &str) -> Option<Run> {
+    let microseconds = |name| Some(number(text, name)? * 1e6);
+    Some(Run {
+        rate: number(text, "throughput=")?,
+        p50: microseconds("latency_p50="),
+        p99: microseconds("latency_p99="),
+    })
+}
+
+/// The number after these words.
+pub fn number(text: &str, after: &str) -> Option<f64> {
+    let rest = text.split(after).nth(1)?.trim_start();
+    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
