@@ -17,6 +17,8 @@ use bytepath_record::{
 use bytepath_sys::clock;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub(super) static WORKLOAD: Workload = Workload {
@@ -55,8 +57,8 @@ const METRICS: &str = "connections";
 /// next, and looking for a port where none is free takes longer than anything else here.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How long a client waits for events before it looks at the phase.
-const LOOK: Duration = Duration::from_millis(100);
+/// How long an end waits for events before it looks at the phase, or at the clients of other threads.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// How long exchanges that are under way at the end may take. Longer than it takes to send a SYN
 /// again (RFC 6298: 1 s, then 2 s).
@@ -104,7 +106,7 @@ fn play_flow(_: Actor) -> Result<FlowEnd, Fault> {
 }
 
 fn play(crew: Crew) -> Result<FlowEnd, Fault> {
-    let Crew { role, cell, connections, event_loop, recorder } = crew;
+    let Crew { role, cell, connections, event_loop, group, recorder } = crew;
     let first = connections.first().map_or(0, |connection| connection.index());
     let mut thread = Thread { event_loop, moved: recorder.companion() };
     thread.event_loop.begin()?;
@@ -115,7 +117,10 @@ fn play(crew: Crew) -> Result<FlowEnd, Fault> {
             let client = Client::new(plan, passing.at_client(first), recorder.with_latency());
             client.run(&mut thread)?
         }
-        Role::Receiver => Server::new(plan, &passing, recorder).run(&mut thread)?,
+        Role::Receiver => {
+            let clients = group.share(|| Ok(AtomicU32::new(WORKLOAD.lasting(&cell))))?;
+            Server::new(plan, &passing, clients, recorder).run(&mut thread)?
+        }
     };
     thread.event_loop.submit()?;
     end_streams(role, &connections)?;
@@ -359,24 +364,30 @@ struct Server {
     exchanges: Recorder,
     /// Bytes that came in over each passing connection.
     came: Box<[u64]>,
-    /// Lasting connections whose client goes on, and passing ones that are open.
+    /// Lasting connections whose client goes on: of all threads, and of this one.
+    clients: Arc<AtomicU32>,
     left: usize,
+    /// Passing connections that are open.
     open: usize,
     /// Passing connections that ended without a whole request.
     cut: u64,
 }
 
 impl Server {
-    fn new(plan: Plan, passing: &Passing, exchanges: Recorder) -> Server {
+    fn new(plan: Plan, passing: &Passing, clients: Arc<AtomicU32>, exchanges: Recorder) -> Server {
         let came = vec![0; passing.at_server()].into();
-        Server { plan, exchanges, came, left: plan.lasting, open: 0, cut: 0 }
+        Server { plan, exchanges, came, clients, left: plan.lasting, open: 0, cut: 0 }
     }
 
-    /// Answers until all clients have ended their lasting connections.
+    /// Answers until all clients have ended their lasting connections, those of other threads, too:
+    /// the kernel spreads what they connect over the listening sockets of all threads, and resets what
+    /// waits at one that is closed.
     fn run(mut self, thread: &mut Thread) -> Result<Ended, Fault> {
-        while self.left > 0 || self.open > 0 {
+        while self.clients.load(Ordering::Acquire) > 0 || self.open > 0 {
             thread.phase(&mut self.exchanges);
-            thread.turn(&mut self, None)?;
+            // No event tells of the clients of others.
+            let limit = (self.left == 0).then_some(LOOK);
+            thread.turn(&mut self, limit)?;
         }
         let memory = size_of_val(&self.came[..]);
         let counts = vec![("exchanges", self.exchanges.total()), ("cut", self.cut)];
@@ -410,7 +421,10 @@ impl Service for Server {
 
     fn ended(&mut self, place: usize) -> Result<(), Fault> {
         match place < self.plan.lasting {
-            true => self.left -= 1,
+            true => {
+                self.left -= 1;
+                self.clients.fetch_sub(1, Ordering::Release);
+            }
             false => self.over(place),
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Event loops: a thread that drives many connections. The loop owns the readiness of the sockets and
 //! moves the bytes; what a request is, and what follows it, is the workload's ([`Service`]).
 
-use super::mover::Account;
+use super::mover::{Account, Group};
 use super::recorder::Recorder;
 use super::tally::FlowEnd;
 use crate::connection::{Connection, flow_options};
@@ -144,6 +144,8 @@ pub struct Crew {
     pub cell: Arc<Cell>,
     pub connections: Vec<Arc<dyn Connection>>,
     pub event_loop: Box<dyn EventLoop>,
+    /// What the threads of this end share beside their loops.
+    pub group: Arc<Group>,
     pub recorder: Recorder,
 }
 

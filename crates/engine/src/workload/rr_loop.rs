@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
-    let Crew { role, cell, connections, event_loop, recorder } = crew;
+    let Crew { role, cell, connections, event_loop, recorder, .. } = crew;
     let plan = Plan::of(&cell);
     connections.iter().try_for_each(|connection| connection.send_at_once())?;
     let mut thread = Thread { event_loop, moved: recorder.companion() };

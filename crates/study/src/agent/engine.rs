@@ -43,7 +43,7 @@ pub(super) struct Assignment {
     /// One, or those of an event loop.
     pub connections: Vec<Arc<dyn Connection>>,
     /// What the flows of the session share, by direction.
-    pub groups: Arc<[Group; 2]>,
+    pub groups: [Arc<Group>; 2],
     pub gate: Arc<Gate>,
     pub progress: Arc<Progress>,
     pub events: Sender<Event>,
@@ -195,7 +195,7 @@ impl Open {
 
     fn play(self, assignment: Assignment, detail: Detail) -> EngineResult {
         let expected = assignment.has_witness() && assignment.role == Role::Receiver;
-        let Assignment { halves, role, cell, connections, gate, progress, .. } = assignment;
+        let Assignment { halves, role, cell, connections, groups, gate, progress, .. } = assignment;
         let first = connections.first().filter(|_| expected);
         let witness = first.map(|connection| read_witness(connection.as_ref())).transpose()?;
         let recorder = Recorder::new(role == Role::Sender, gate, progress, detail);
@@ -206,7 +206,9 @@ impl Open {
                 halves.workload.play[role as usize](actor)?
             }
             Open::Loop(event_loop, play) => {
-                play(Crew { role, cell, connections, event_loop, recorder })?
+                // The loop has taken the first.
+                let [_, group] = groups;
+                play(Crew { role, cell, connections, event_loop, group, recorder })?
             }
         };
         let (entered, moved) = (end.account.ledger.delivered, end.bytes);

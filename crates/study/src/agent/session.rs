@@ -188,7 +188,7 @@ impl Session {
         if let Some(encryption) = &mut self.encryption {
             encryption.begun()?;
         }
-        let groups: Arc<[Group; 2]> = Arc::default();
+        let groups: [Arc<Group>; 2] = Default::default();
         let threads = self.deal(&connections);
         // A transport whose flows end in a device has none to accept.
         self.progress = Arc::new(threads.iter().map(|_| Arc::default()).collect());

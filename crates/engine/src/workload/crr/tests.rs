@@ -53,12 +53,12 @@ fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
             "socket" => all.into_iter().map(|one| vec![one]).collect(),
             _ => vec![all],
         };
-        let group = Arc::new(Group::default());
+        let groups = Groups::default();
         let mut threads: [Vec<JoinHandle<FlowEnd>>; 2] = Default::default();
         for (role, all) in [(Role::Receiver, servers), (Role::Sender, clients)] {
             for connections in one_each(all) {
                 let recorder = Recorder::new(false, gate.clone(), progress.clone(), Detail::ALL);
-                let crew = (cell.clone(), role, connections, group.clone(), recorder);
+                let crew = (cell.clone(), role, connections, groups.clone(), recorder);
                 threads[role as usize].push(started(crew));
             }
         }
@@ -90,6 +90,34 @@ fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
     }
 }
 
+/// The kernel spreads the connections of all clients over the listening sockets of all threads, and
+/// resets what waits at one that is closed.
+#[test]
+fn listens_until_the_clients_of_all_threads_have_ended() {
+    for name in ["epoll", "poll", "uring-loop"] {
+        let cell = cell(name, &[("threads", "2")]);
+        if !is_here(&cell) {
+            continue;
+        }
+        let groups = Groups::default();
+        let play = |role, one| Played::start(&cell, role, one, &groups);
+        let [clients, servers] = lasting(2);
+        let servers: Vec<_> = servers.into_iter().map(|one| play(Role::Receiver, one)).collect();
+        let mut clients: Vec<_> = clients.into_iter().map(|one| play(Role::Sender, one)).collect();
+        clients.iter().for_each(|client| client.await_exchanges(100));
+        let first = clients.remove(0).end();
+        // Far more than a thread that ends by itself still answers.
+        servers[0].await_exchanges(1000);
+        let ends = clients.into_iter().chain(servers).map(Played::end);
+        let ends: Vec<FlowEnd> = std::iter::once(first).chain(ends).collect();
+        let of = |ends: &[FlowEnd]| ends.iter().map(|end| end.total - end.bytes).sum::<u64>();
+        assert_eq!(of(&ends[..2]), of(&ends[2..]), "{name}");
+        for end in &ends {
+            assert_eq!(failures(&end.account.readings), Vec::<String>::new(), "{name}");
+        }
+    }
+}
+
 /// Nothing listens any more: each attempt is counted, and the next comes after a pause.
 #[test]
 fn refusals_are_counted_and_no_storm() {
@@ -104,7 +132,7 @@ fn refusals_are_counted_and_no_storm() {
         let recorder = Recorder::new(false, gate.clone(), Arc::default(), Detail::ALL);
         let connections = vec![clients.remove(0)];
         let begun = Instant::now();
-        let client = started((cell, Role::Sender, connections, Arc::default(), recorder));
+        let client = started((cell, Role::Sender, connections, Groups::default(), recorder));
         thread::sleep(20 * PAUSE);
         gate.set(Phase::Stop);
         let end = client.join().unwrap();
@@ -226,24 +254,58 @@ fn lasting(count: u32) -> [Vec<Arc<dyn Connection>>; 2] {
     [clients, servers]
 }
 
-type Started = (Arc<Cell>, Role, Vec<Arc<dyn Connection>>, Arc<Group>, Recorder);
+/// What the threads of an end share: their loops, and the workload.
+type Groups = [Arc<Group>; 2];
+
+type Started = (Arc<Cell>, Role, Vec<Arc<dyn Connection>>, Groups, Recorder);
 
 /// Plays an end on a thread of its own, which has opened its loop once this returns.
-fn started((cell, role, connections, group, recorder): Started) -> JoinHandle<FlowEnd> {
+fn started((cell, role, connections, groups, recorder): Started) -> JoinHandle<FlowEnd> {
     let (opened, is_open) = std::sync::mpsc::channel();
     let played = thread::spawn(move || {
         let path = path::find(path::CATALOG, &cell.rx.path).unwrap();
         let job = |direction| (WORKLOAD.job)(&cell, role, direction);
         let jobs = [&job(Direction::Send), &job(Direction::Receive)];
-        let event_loop = path.loop_of(&WORKLOAD).unwrap()(jobs, &connections, &group).unwrap();
+        let event_loop = path.loop_of(&WORKLOAD).unwrap()(jobs, &connections, &groups[0]).unwrap();
         let event_loop = Box::new(Frugal(event_loop));
         opened.send(()).unwrap();
-        let end = play(Crew { role, cell, connections: connections.clone(), event_loop, recorder });
+        let (lasting, [_, group]) = (connections.clone(), groups);
+        let end = play(Crew { role, cell, connections: lasting, event_loop, group, recorder });
         connections.iter().for_each(|connection| connection.close());
         end.unwrap()
     });
     is_open.recv_timeout(HANG).unwrap();
     played
+}
+
+/// One end of a lasting connection that plays, by a gate of its own.
+struct Played {
+    gate: Arc<Gate>,
+    progress: Arc<Progress>,
+    thread: JoinHandle<FlowEnd>,
+}
+
+impl Played {
+    fn start(cell: &Arc<Cell>, role: Role, one: Arc<dyn Connection>, groups: &Groups) -> Played {
+        let (gate, progress) = (Arc::new(Gate::default()), Arc::new(Progress::default()));
+        let recorder = Recorder::new(false, gate.clone(), progress.clone(), Detail::ALL);
+        let thread = started((cell.clone(), role, vec![one], groups.clone(), recorder));
+        Played { gate, progress, thread }
+    }
+
+    /// Waits until there are so many more.
+    fn await_exchanges(&self, more: u64) {
+        let (wanted, begun) = (self.progress.total() + more, Instant::now());
+        while self.progress.total() < wanted {
+            assert!(begun.elapsed() < HANG, "{} of {wanted} exchanges", self.progress.total());
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn end(self) -> FlowEnd {
+        self.gate.set(Phase::Stop);
+        self.thread.join().unwrap()
+    }
 }
 
 /// A loop that allocates nothing once it has begun.
