@@ -46,7 +46,7 @@ use io_uring::types::{CancelBuilder, Napi, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, squeue};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// True where the call that gave this error should simply be made again: a
@@ -81,6 +81,17 @@ impl Completion {
         u32::try_from(self.result).map_err(|_| io::Error::from_raw_os_error(-self.result))
     }
 
+    /// The descriptor that the operation has opened, or its error.
+    ///
+    /// # Safety
+    ///
+    /// The operation opens descriptors ([`DESCRIPTOR`]), and nothing else takes this one.
+    unsafe fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.bytes()?;
+        // SAFETY: by the caller's promise it is open, and no one else's.
+        Ok(unsafe { OwnedFd::from_raw_fd(self.result) })
+    }
+
     fn more(&self) -> bool {
         cqueue::more(self.flags)
     }
@@ -98,6 +109,10 @@ struct Core {
     kept: Vec<Region>,
     gathered: VecDeque<Completion>,
     operations: u32,
+    /// How many operations were ever queued.
+    queued: u64,
+    /// Descriptors that the last of so many operations closes, as long as it may not have begun.
+    closing: VecDeque<(u64, OwnedFd)>,
     /// Notifications promised less those that came: below zero while one has
     /// overtaken the completion that promises it.
     notifications: i64,
@@ -114,8 +129,8 @@ impl Core {
     ) -> io::Result<Self> {
         let ring = SocketRing::new(setup(entries, completions, mode)?, sockets)?;
         let gathered = VecDeque::with_capacity(ring.uring.params().cq_entries() as usize);
-        let kept = Vec::with_capacity(2);
-        Ok(Core { ring, kept, gathered, operations: 0, notifications: 0 })
+        let (kept, closing) = (Vec::with_capacity(2), VecDeque::new());
+        Ok(Core { ring, kept, gathered, operations: 0, queued: 0, closing, notifications: 0 })
     }
 
     /// Takes memory into the ring's care and says at which place in `kept`.
@@ -145,7 +160,22 @@ impl Core {
         // SAFETY: the caller vouches for the memory and the files.
         unsafe { self.ring.push(entries) }?;
         self.operations += entries.len() as u32;
+        self.queued += entries.len() as u64;
         Ok(())
+    }
+
+    /// The operation that was queued last closes this descriptor, which is ours until it begins.
+    fn closes(&mut self, descriptor: OwnedFd) {
+        self.hand_over();
+        self.closing.push_back((self.queued, descriptor));
+    }
+
+    /// Gives up the descriptors whose close has begun.
+    fn hand_over(&mut self) {
+        let begun = self.queued - self.ring.uring.submission().len() as u64;
+        while self.closing.front().is_some_and(|(number, _)| *number <= begun) {
+            let _ = self.closing.pop_front().map(|(_, closed)| closed.into_raw_fd());
+        }
     }
 
     /// The one place where io_uring_enter(2) is called while bytes flow:
@@ -211,6 +241,15 @@ impl Core {
         self.gathered.pop_front()
     }
 
+    /// Drops the completions that are there, and closes what they have opened.
+    fn discard(&mut self) {
+        self.gather();
+        for completion in self.gathered.drain(..).filter(|one| one.data & DESCRIPTOR != 0) {
+            // SAFETY: no one takes the completion any more.
+            drop(unsafe { completion.descriptor() });
+        }
+    }
+
     /// Cancels everything under way and waits until the kernel is done with
     /// it; true if it is. Completions that come meanwhile are dropped.
     fn cancel(&mut self) -> bool {
@@ -219,7 +258,7 @@ impl Core {
             true => 0,
             false => core.ring.uring.submission().len() as u32,
         };
-        self.gathered.clear();
+        self.discard();
         let begin = Instant::now();
         while self.operations > queued(self) && begin.elapsed() < CANCEL_TIMEOUT {
             let limit = Some(Timespec::from(CANCEL_TIMEOUT));
@@ -229,10 +268,11 @@ impl Core {
                 Err(e) if e.raw_os_error() == Some(libc::EEXIST) => return false,
                 _ => {}
             }
-            if self.wait(Duration::from_millis(10)).is_err() {
+            let waited = self.wait(Duration::from_millis(10));
+            self.discard();
+            if waited.is_err() {
                 return false;
             }
-            self.gathered.clear();
         }
         self.operations == queued(self)
     }
@@ -240,8 +280,15 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        if !self.cancel() {
+        let is_over = self.cancel();
+        // What is still queued never begins: those descriptors are closed with the ring.
+        self.hand_over();
+        if !is_over {
             std::mem::forget(std::mem::take(&mut self.kept));
+        }
+        if !is_over && self.ring.polled {
+            // Unless a thread of the kernel still gets there.
+            std::mem::forget(std::mem::take(&mut self.closing));
         }
         // Otherwise the kernel would release these only some time after the
         // ring is closed, and the next ring would find its memory still

@@ -10,7 +10,7 @@ use crate::memory::Region;
 use io_uring::{cqueue, opcode, squeue, types};
 use std::io;
 use std::ops::Range;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// What came of an operation on one of the sockets, which is named by its place among them.
 #[derive(Debug)]
@@ -85,6 +85,7 @@ impl ManyRing {
         let place = core.keep(message);
         debug_assert_eq!(place, MESSAGE);
         let buffers = Buffers::new(&mut core, shape)?;
+        core.closing.reserve(core.ring.uring.params().sq_entries() as usize);
         let (bundle, current, sockets) = (shape.bundle, 0, sockets.len());
         let slots = vec![passing::EMPTY; passing].into();
         Ok(ManyRing { core, buffers, bundle, current, sockets, slots, peer: None, len })
@@ -117,7 +118,8 @@ impl ManyRing {
         let queues = params.sq_entries() as usize * size_of::<squeue::Entry>()
             + params.cq_entries() as usize * size_of::<cqueue::Entry>();
         let gathered = self.core.gathered.capacity() * size_of::<Completion>();
-        kept + queues + gathered + size_of_val(&self.slots[..])
+        let closing = self.core.closing.capacity() * size_of::<(u64, OwnedFd)>();
+        kept + queues + gathered + closing + size_of_val(&self.slots[..])
     }
 
     /// Queues the send of a part of the message, whose bytes go out whole or not at all. A socket
@@ -286,12 +288,11 @@ impl ManyRing {
 }
 
 fn accepted<'a>(completion: &Completion) -> ManyEvent<'a> {
-    if let Err(error) = completion.bytes() {
-        return ManyEvent::NotAccepted { error };
+    // SAFETY: it is of an accept, and handed out once.
+    match unsafe { completion.descriptor() } {
+        Ok(connection) => ManyEvent::Accepted { connection, last: !completion.more() },
+        Err(error) => ManyEvent::NotAccepted { error },
     }
-    // SAFETY: the kernel has opened this descriptor for the one who takes the completion.
-    let connection = unsafe { OwnedFd::from_raw_fd(completion.result) };
-    ManyEvent::Accepted { connection, last: !completion.more() }
 }
 
 #[cfg(test)]
@@ -301,7 +302,7 @@ mod tests {
     use crate::uring::features;
     use bytepath_testing::skip;
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{Shutdown, TcpListener, TcpStream};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
     use std::time::{Duration, Instant};
@@ -592,6 +593,68 @@ mod tests {
                 server.submit().unwrap();
             }
         }
+    }
+
+    /// A peer learns that its connection is closed, whatever became of the ring.
+    #[test]
+    fn what_was_accepted_and_not_handed_out_is_closed_with_the_ring() {
+        for mode in MODES {
+            for elsewhere in [false, true] {
+                let ring = ring_with(1, 2, (SHAPE, mode));
+                let Some((mut ring, _kept, _peers)) = ring else { continue };
+                let listener = TcpListener::bind((LOCALHOST, 0)).unwrap();
+                ring.accept(listener.as_fd()).unwrap();
+                let peers = [(); 3].map(|()| {
+                    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                    ring.enter(&Wait { want: 1, ..Wait::default() }).unwrap();
+                    peer
+                });
+                let first = next(&mut ring, |event| match event {
+                    ManyEvent::Accepted { connection, .. } => connection,
+                    other => panic!("{mode:?}: no connection, but {other:?}"),
+                });
+                if !elsewhere {
+                    ring.cancel();
+                }
+                // A thread that cannot cancel for the ring.
+                std::thread::spawn(move || drop(ring)).join().unwrap();
+                drop(first);
+                peers.iter().for_each(|peer| assert!(is_over(peer), "{mode:?}, {elsewhere}"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_close_that_was_never_submitted_is_made_up_for() {
+        for mode in MODES {
+            let ring = ring_with(1, 2, (SHAPE, mode));
+            let Some((mut ring, _kept, _peers)) = ring else { continue };
+            let peers = [1, 2].map(|place| {
+                let (here, there) = UnixStream::pair().unwrap();
+                ring.take_in(place, here.as_fd()).unwrap();
+                // No receive is left that close() would have to end by a shutdown.
+                there.shutdown(Shutdown::Write).unwrap();
+                assert_eq!(next(&mut ring, text), format!("Ended {{ socket: {place} }}"));
+                ring.close(place, here.into()).unwrap();
+                if place == 1 {
+                    ring.submit().unwrap();
+                }
+                there
+            });
+            drop(ring);
+            for mut peer in peers {
+                peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+                // Not interrupted by what the kernel still has to do for the ring, as read(2) is.
+                assert_eq!(peer.read_to_end(&mut Vec::new()).unwrap(), 0, "{mode:?}");
+            }
+        }
+    }
+
+    /// Whether the other end of a connection is closed.
+    fn is_over(mut connection: &TcpStream) -> bool {
+        connection.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let read = connection.read_to_end(&mut Vec::new());
+        matches!(read, Ok(0)) || read.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use io_uring::{opcode, squeue, types};
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// Marks in the user data of operations that sockets which last do not have.
 pub(super) const ACCEPT: u64 = super::super::DESCRIPTOR;
@@ -107,9 +107,11 @@ impl ManyRing {
             // Not of the next socket here.
             self.buffers.discard_rest(&self.core);
         }
-        let entry = opcode::Close::new(types::Fd(socket.into_raw_fd())).build();
+        let entry = opcode::Close::new(types::Fd(socket.as_raw_fd())).build();
         // SAFETY: the operation refers to no memory.
-        unsafe { self.push(&[entry.user_data(CLOSE)]) }
+        unsafe { self.push(&[entry.user_data(CLOSE)]) }?;
+        self.core.closes(socket);
+        Ok(())
     }
 
     fn fill(&mut self, place: usize, socket: BorrowedFd) -> io::Result<()> {
