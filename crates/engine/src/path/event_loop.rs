@@ -132,16 +132,13 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// The account of a loop that copies, with so many connections and `shared` bytes that are of
-    /// none of them alone.
+    /// The account of a loop that copies, with so many connections at a time and so much memory.
     pub(super) fn account(
         &self,
         role: Role,
         [sent, received]: [&str; 2],
-        [connections, shared]: [usize; 2],
+        [connections, memory]: [usize; 2],
     ) -> Account {
-        let each = size_of::<Output>() + size_of::<Arc<Flow>>() + size_of::<Flow>();
-        let memory = connections * each + shared;
         let of = |sum: Sum, source| Account::of(Manner::Copied, sum.bytes, sum.events, source);
         let (mut account, input) = (of(self.sent, sent), of(self.received, received));
         account.add(Account { ledger: input.ledger.came_in(), ..input });
@@ -453,10 +450,10 @@ impl<R: Readiness> EventLoop for ReadyLoop<R> {
     }
 
     fn account(&mut self) -> Result<Account, Fault> {
-        let shared = self.message.len() + self.buffer.len() + self.readiness.memory();
-        let shared = shared + self.sockets.memory();
+        let memory = self.message.len() + self.buffer.len() + self.readiness.memory();
+        let memory = memory + self.sockets.memory();
         let sources = ["send(2): copied from user memory", "recv(2): copied to user memory"];
-        Ok(self.counts.account(self.role, sources, [self.sockets.most(), shared]))
+        Ok(self.counts.account(self.role, sources, [self.sockets.most(), memory]))
     }
 }
 

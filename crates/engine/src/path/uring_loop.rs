@@ -119,8 +119,9 @@ fn open(
     let sockets = Sockets::open(send, lasting, origin);
     let fds: Vec<BorrowedFd> = sockets.lasting.iter().map(|flow| flow.fd()).collect();
     let message = super::message(send.message_size, false)?;
-    let shape = shape(receive, sockets.places())?;
     let passing = sockets.places() - fds.len();
+    // What a client has closed, and the server has not looked at yet, fills no buffer.
+    let shape = shape(receive, fds.len() + passing.min(send.flows as usize))?;
     let mut ring = ManyRing::new(&fds, passing, message, shape, mode(send)?).map_err(|e| {
         let text = format!("cannot set up an io_uring for {} connections", sockets.places());
         ring::fault(text, &e)
@@ -393,8 +394,8 @@ impl EventLoop for RingLoop {
             "IORING_OP_SEND copies into socket buffers",
             "IORING_OP_RECV copies into provided buffers",
         ];
-        let shared = self.ring.memory() + self.sockets.memory();
-        Ok(self.counts.account(self.role, sources, [self.sockets.most(), shared]))
+        let memory = self.ring.memory() + self.sockets.memory();
+        Ok(self.counts.account(self.role, sources, [self.sockets.most(), memory]))
     }
 }
 

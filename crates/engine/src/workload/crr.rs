@@ -369,6 +369,8 @@ struct Server {
     left: usize,
     /// Passing connections that are open.
     open: usize,
+    /// Most of them at a time.
+    most: usize,
     /// Passing connections that ended without a whole request.
     cut: u64,
 }
@@ -376,7 +378,7 @@ struct Server {
 impl Server {
     fn new(plan: Plan, passing: &Passing, clients: Arc<AtomicU32>, exchanges: Recorder) -> Server {
         let came = vec![0; passing.at_server()].into();
-        Server { plan, exchanges, came, clients, left: plan.lasting, open: 0, cut: 0 }
+        Server { plan, exchanges, came, clients, left: plan.lasting, open: 0, most: 0, cut: 0 }
     }
 
     /// Answers until all clients have ended their lasting connections, those of other threads, too:
@@ -389,7 +391,7 @@ impl Server {
             let limit = (self.left == 0).then_some(LOOK);
             thread.turn(&mut self, limit)?;
         }
-        let memory = size_of_val(&self.came[..]);
+        let memory = self.most * size_of::<u64>();
         let counts = vec![("exchanges", self.exchanges.total()), ("cut", self.cut)];
         Ok((self.exchanges.finish(), counts, memory))
     }
@@ -405,6 +407,7 @@ impl Server {
 impl Service for Server {
     fn accepted(&mut self, place: usize) {
         self.open += 1;
+        self.most = self.most.max(self.open);
         self.came[place - self.plan.lasting] = 0;
     }
 

@@ -95,6 +95,8 @@ pub struct Passing {
     flows: u32,
     /// Threads of the client, which share them.
     threads: u32,
+    /// Whether a thread of the server has one at a time.
+    one_each: bool,
     /// Whether requests go out with the SYN.
     pub fast_open: bool,
     /// What their sockets have.
@@ -107,6 +109,8 @@ impl Passing {
         Passing {
             flows: cell.stream.flows,
             threads: cell.threads(Role::Sender),
+            // As [`Cell::threads`] knows an event loop.
+            one_each: cell.rx.options.number("threads").is_none(),
             fast_open: cell.workload.options.flag(FAST_OPEN),
             options: flow_options(&cell.stream),
         }
@@ -121,7 +125,7 @@ impl Passing {
     /// Places at a thread of the server. The kernel may give it all connections, and those that a
     /// client has closed are still there until it has looked.
     pub fn at_server(&self) -> usize {
-        4 * self.flows as usize + 64
+        if self.one_each { 1 } else { 4 * self.flows as usize + 64 }
     }
 
     /// Places at a thread of a role; see above.

@@ -225,8 +225,8 @@ impl EventLoop for Blocking {
     }
 
     fn account(&mut self) -> Result<Account, Fault> {
-        let shared = self.message.len() + self.buffer.len() + self.sockets.memory();
+        let memory = self.message.len() + self.buffer.len() + self.sockets.memory();
         let sources = ["send(2): copied from user memory", "recv(2): copied to user memory"];
-        Ok(self.counts.account(self.role, sources, [self.sockets.most(), shared]))
+        Ok(self.counts.account(self.role, sources, [self.sockets.most(), memory]))
     }
 }

@@ -1,6 +1,7 @@
 //! The sockets of a loop by their places: those it was opened with, then those that come and go,
 //! and where the latter come from.
 
+use super::Output;
 use crate::connection::Flow;
 use crate::workload::HalfConfig;
 use bytepath_record::{Fault, Role};
@@ -207,10 +208,14 @@ impl Sockets {
         self.most
     }
 
-    /// Bytes beside those of lasting connections.
+    /// Bytes that a loop keeps for each connection, of as many as there were at a time: further
+    /// places are there only because no turn allocates.
     pub(in crate::path) fn memory(&self) -> usize {
-        size_of_val(&self.passing[..])
-            + self.free.capacity() * size_of::<u32>()
-            + self.failed.capacity() * size_of::<(u32, io::Error)>()
+        let lasting = size_of::<Arc<Flow>>() + size_of::<Flow>();
+        let passing =
+            size_of::<Option<OwnedFd>>() + size_of::<u32>() + size_of::<(u32, io::Error)>();
+        self.most * size_of::<Output>()
+            + self.lasting.len() * lasting
+            + (self.most - self.lasting.len()) * passing
     }
 }

@@ -9,7 +9,7 @@ use bytepath_record::{Facts, Half, Ledger, OptionValue, SizeDistribution, Suppor
 use bytepath_sys::allocations;
 use bytepath_sys::tcp::{self, FlowOptions};
 use bytepath_testing::skip;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -46,7 +46,7 @@ fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
         if !is_here(&cell) {
             continue;
         }
-        let [clients, servers] = lasting(cell.threads(Role::Sender));
+        let (_, [clients, servers]) = lasting(cell.threads(Role::Sender));
         let (gate, progress) = (Arc::new(Gate::default()), Arc::new(Progress::default()));
         let one_each = |all: Vec<Arc<dyn Connection>>| match *name {
             // Of threads that share a listening socket.
@@ -101,7 +101,7 @@ fn listens_until_the_clients_of_all_threads_have_ended() {
         }
         let groups = Groups::default();
         let play = |role, one| Played::start(&cell, role, one, &groups);
-        let [clients, servers] = lasting(2);
+        let (_, [clients, servers]) = lasting(2);
         let servers: Vec<_> = servers.into_iter().map(|one| play(Role::Receiver, one)).collect();
         let mut clients: Vec<_> = clients.into_iter().map(|one| play(Role::Sender, one)).collect();
         clients.iter().for_each(|client| client.await_exchanges(100));
@@ -127,7 +127,7 @@ fn refusals_are_counted_and_no_storm() {
             continue;
         }
         Arc::get_mut(&mut cell).unwrap().stream.flows = 1;
-        let [mut clients, servers] = lasting(1);
+        let (_, [mut clients, servers]) = lasting(1);
         let gate = Arc::new(Gate::default());
         let recorder = Recorder::new(false, gate.clone(), Arc::default(), Detail::ALL);
         let connections = vec![clients.remove(0)];
@@ -214,6 +214,38 @@ fn places_are_dealt_to_all_threads_of_a_client() {
     }
 }
 
+/// What a server keeps for a connection is that of the connections it had, and not of its places.
+#[test]
+fn memory_is_that_of_connections_at_a_time() {
+    for (name, most) in [("socket", 1), ("epoll", 4 * 1000 + 64)] {
+        let mut cell = cell(name, &[]);
+        Arc::get_mut(&mut cell).unwrap().stream.flows = 1000;
+        assert_eq!(Passing::of(&cell).at_server(), most, "{name}");
+    }
+    for (name, given) in LOOPS {
+        // All that is of no connection alone, with one connection at a time and with many.
+        let memory = [1, 400].map(|flows| {
+            let mut cell = cell(name, given);
+            Arc::get_mut(&mut cell).unwrap().stream.flows = flows;
+            is_here(&cell).then(|| {
+                let connections = lasting(1).1[1].clone();
+                let mut event_loop = open(&cell, Role::Receiver, &connections, &Group::default());
+                let account = event_loop.account().unwrap();
+                let of = |reading: &&Reading| reading.metric == "loop.memory";
+                account.readings.iter().find(of).unwrap().value
+            })
+        });
+        let [Some(one), Some(many)] = memory else { continue };
+        // What poll(2) and a ring are given for each place is used in each turn.
+        let each = match *name {
+            "poll" => 4.0 * 32.0,
+            "uring-loop" => 10e3,
+            _ => 0.0,
+        };
+        assert!(many - one <= 400.0 * each, "{name} {given:?}: {one}, and {many} of 400");
+    }
+}
+
 fn is_here(cell: &Cell) -> bool {
     let path = path::find(path::CATALOG, &cell.rx.path).unwrap();
     let loops = path::CATALOG.iter().filter(|path| path.uses_io_uring || path.event_loop.is_some());
@@ -239,8 +271,9 @@ fn cell(name: &str, given: &[(&str, &str)]) -> Arc<Cell> {
     Arc::new(cell)
 }
 
-/// Both ends of so many connections by which a trial is ended; nothing listens after them.
-fn lasting(count: u32) -> [Vec<Arc<dyn Connection>>; 2] {
+/// Both ends of so many connections by which a trial is ended, and where the server has accepted
+/// them; nothing listens there after them.
+fn lasting(count: u32) -> (SocketAddr, [Vec<Arc<dyn Connection>>; 2]) {
     let at = (Ipv4Addr::LOCALHOST, 0).into();
     let listener = tcp::listen_at(at, count, &FlowOptions::default()).unwrap();
     let peer = listener.local_addr().unwrap();
@@ -251,7 +284,20 @@ fn lasting(count: u32) -> [Vec<Arc<dyn Connection>>; 2] {
         (flow(client), flow(server))
     };
     let (clients, servers) = (0..count).map(pair).unzip();
-    [clients, servers]
+    (peer, [clients, servers])
+}
+
+/// Opens the loop of an end for these.
+fn open(
+    cell: &Cell,
+    role: Role,
+    connections: &[Arc<dyn Connection>],
+    group: &Group,
+) -> Box<dyn EventLoop> {
+    let path = path::find(path::CATALOG, &cell.rx.path).unwrap();
+    let job = |direction| (WORKLOAD.job)(cell, role, direction);
+    let jobs = [&job(Direction::Send), &job(Direction::Receive)];
+    path.loop_of(&WORKLOAD).unwrap()(jobs, connections, group).unwrap()
 }
 
 /// What the threads of an end share: their loops, and the workload.
@@ -263,11 +309,7 @@ type Started = (Arc<Cell>, Role, Vec<Arc<dyn Connection>>, Groups, Recorder);
 fn started((cell, role, connections, groups, recorder): Started) -> JoinHandle<FlowEnd> {
     let (opened, is_open) = std::sync::mpsc::channel();
     let played = thread::spawn(move || {
-        let path = path::find(path::CATALOG, &cell.rx.path).unwrap();
-        let job = |direction| (WORKLOAD.job)(&cell, role, direction);
-        let jobs = [&job(Direction::Send), &job(Direction::Receive)];
-        let event_loop = path.loop_of(&WORKLOAD).unwrap()(jobs, &connections, &groups[0]).unwrap();
-        let event_loop = Box::new(Frugal(event_loop));
+        let event_loop = Box::new(Frugal(open(&cell, role, &connections, &groups[0])));
         opened.send(()).unwrap();
         let (lasting, [_, group]) = (connections.clone(), groups);
         let end = play(Crew { role, cell, connections: lasting, event_loop, group, recorder });
