@@ -219,9 +219,15 @@ impl RingLoop {
         service.ended(place)
     }
 
-    /// Closes a passing connection.
+    /// Closes a passing connection, if there is one.
     fn release(&mut self, place: usize) -> Result<(), Fault> {
-        let Some(socket) = self.sockets.empty(place) else { return Ok(()) };
+        match self.sockets.empty(place) {
+            Some(socket) => self.shut(place, socket),
+            None => Ok(()),
+        }
+    }
+
+    fn shut(&mut self, place: usize, socket: OwnedFd) -> Result<(), Fault> {
         self.outputs[place] = Output::default();
         self.ring.close(place, socket).map_err(|e| Fault::system("cannot queue a close", &e))
     }
@@ -289,8 +295,9 @@ impl RingLoop {
                     return Err(Fault::system("io_uring", &error));
                 }
                 ManyEvent::Failed { socket, error } => {
-                    self.release(socket)?;
-                    self.sockets.fail(socket, "io_uring", error)?;
+                    if let Some(failed) = self.sockets.fail(socket, "io_uring", error)? {
+                        self.shut(socket, failed)?;
+                    }
                 }
                 ManyEvent::Accepted { connection, last } => {
                     self.take_in(connection, service)?;
@@ -348,7 +355,7 @@ impl EventLoop for RingLoop {
             recorder.timed_with(SOCKET, || tcp::unconnected(peer.ip(), false, options), |_| 0);
         let socket = match socket {
             Ok(socket) => socket,
-            Err(e) => return self.sockets.fail(place, "socket", e),
+            Err(e) => return self.sockets.fail(place, "socket", e).map(drop),
         };
         let output = Output { left: bytes, busy: true, ..Output::default() };
         let queued = self.ring.connect(place, socket.as_fd(), peer, output.part(self.message));

@@ -1,7 +1,7 @@
 //! A loop of one passing connection at a time, whose calls wait: what a program with a thread for each
 //! connection does. Threads of a server share a listening socket.
 
-use super::passing::{ACCEPT, CLOSE, CONNECT};
+use super::passing::{ACCEPT, CONNECT, close};
 use super::sockets::{Origin, Sockets, listener};
 use super::{Counts, Opened, Output, RECV, SEND, send_witness};
 use crate::connection::Connection;
@@ -68,8 +68,10 @@ struct Blocking {
 impl Blocking {
     fn fail(&mut self, call: &str, error: io::Error, recorder: &mut Recorder) -> Result<(), Fault> {
         let place = self.sockets.lasting.len();
-        self.close(place, recorder)?;
-        self.sockets.fail(place, call, error)
+        if let Some(socket) = self.sockets.fail(place, call, error)? {
+            close(socket, recorder);
+        }
+        Ok(())
     }
 
     /// A call has waited for as long as it may.
@@ -197,10 +199,7 @@ impl EventLoop for Blocking {
 
     fn close(&mut self, place: usize, recorder: &mut Recorder) -> Result<(), Fault> {
         if let Some(socket) = self.sockets.empty(place) {
-            let _ = recorder.timed(CLOSE, || {
-                drop(socket);
-                Ok(0)
-            });
+            close(socket, recorder);
         }
         Ok(())
     }

@@ -77,7 +77,7 @@ impl<R: Readiness> ReadyLoop<R> {
                 self.outputs[place] = Output { left: bytes, busy: true, ..Output::default() };
                 Ok(())
             }
-            Err(e) => self.sockets.fail(place, "connect", e),
+            Err(e) => self.sockets.fail(place, "connect", e).map(drop),
         }
     }
 
@@ -102,22 +102,28 @@ impl<R: Readiness> ReadyLoop<R> {
         error: io::Error,
         recorder: &mut Recorder,
     ) -> Result<(), Fault> {
-        self.release(place, recorder);
-        self.sockets.fail(place, call, error)
+        if let Some(socket) = self.sockets.fail(place, call, error)? {
+            self.shut(place, socket, recorder);
+        }
+        Ok(())
     }
 
     /// Closes a passing connection: whether there was one.
     pub(super) fn release(&mut self, place: usize, recorder: &mut Recorder) -> bool {
-        if self.sockets.is_lasting(place) {
-            return false;
-        }
+        let socket = self.sockets.empty(place);
+        socket.map(|socket| self.shut(place, socket, recorder)).is_some()
+    }
+
+    fn shut(&mut self, place: usize, socket: OwnedFd, recorder: &mut Recorder) {
         self.readiness.release(place);
         self.outputs[place] = Output::default();
-        let Some(socket) = self.sockets.empty(place) else { return false };
-        let _ = recorder.timed(CLOSE, || {
-            drop(socket);
-            Ok(0)
-        });
-        true
+        close(socket, recorder);
     }
+}
+
+pub(super) fn close(socket: OwnedFd, recorder: &mut Recorder) {
+    let _ = recorder.timed(CLOSE, || {
+        drop(socket);
+        Ok(0)
+    });
 }

@@ -84,7 +84,8 @@ pub(in crate::path) struct Sockets {
     passing: Box<[Option<OwnedFd>]>,
     /// Places that are free, where connections are accepted.
     free: Vec<u32>,
-    /// Connections that have failed, by place, and are still to be reported to the service.
+    /// Connections that have failed, by place, and are still to be reported to the service: their
+    /// places are not free before that.
     failed: Vec<(u32, io::Error)>,
     open: usize,
     /// Most that were open at a time.
@@ -170,33 +171,45 @@ impl Sockets {
 
     /// Empties a place, which is free then.
     pub(in crate::path) fn empty(&mut self, place: usize) -> Option<OwnedFd> {
-        let socket = self.passing.get_mut(place.checked_sub(self.lasting.len())?)?.take()?;
-        self.open -= 1;
-        if matches!(self.origin, Some(Origin::Accept(_))) {
-            self.free.push(place as u32);
-        }
+        let socket = self.take(place)?;
+        self.vacate(place);
         Some(socket)
     }
 
-    /// A call of a connection has failed: the fault of one that lasts; others are reported to the service.
+    fn take(&mut self, place: usize) -> Option<OwnedFd> {
+        let socket = self.passing.get_mut(place.checked_sub(self.lasting.len())?)?.take()?;
+        self.open -= 1;
+        Some(socket)
+    }
+
+    fn vacate(&mut self, place: usize) {
+        if matches!(self.origin, Some(Origin::Accept(_))) {
+            self.free.push(place as u32);
+        }
+    }
+
+    /// A call of a connection has failed: the fault of one that lasts. One that passes is to be
+    /// closed, if it has a socket, and is reported to the service.
     pub(in crate::path) fn fail(
         &mut self,
         place: usize,
         call: &str,
         error: io::Error,
-    ) -> Result<(), Fault> {
+    ) -> Result<Option<OwnedFd>, Fault> {
         match self.lasting.get(place) {
             Some(flow) => Err(flow.fault(call, &error)),
             None => {
                 self.failed.push((place as u32, error));
-                Ok(())
+                Ok(self.take(place))
             }
         }
     }
 
     /// A connection that has failed, and why, once for each.
     pub(in crate::path) fn failure(&mut self) -> Option<(usize, io::Error)> {
-        self.failed.pop().map(|(place, error)| (place as usize, error))
+        let (place, error) = self.failed.pop()?;
+        self.vacate(place as usize);
+        Some((place as usize, error))
     }
 
     pub(in crate::path) fn has_failures(&self) -> bool {

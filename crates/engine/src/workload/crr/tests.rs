@@ -9,7 +9,8 @@ use bytepath_record::{Facts, Half, Ledger, OptionValue, SizeDistribution, Suppor
 use bytepath_sys::allocations;
 use bytepath_sys::tcp::{self, FlowOptions};
 use bytepath_testing::skip;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -243,6 +244,71 @@ fn memory_is_that_of_connections_at_a_time() {
             _ => 0.0,
         };
         assert!(many - one <= 400.0 * each, "{name} {given:?}: {one}, and {many} of 400");
+    }
+}
+
+/// The counts of a service are those of the connection that has a place, never of the one before.
+#[test]
+fn a_failure_is_reported_before_its_place_is_taken_again() {
+    for (name, given) in LOOPS {
+        let cell = cell(name, given);
+        if !is_here(&cell) {
+            continue;
+        }
+        let (peer, [_clients, servers]) = lasting(1);
+        let mut event_loop = open(&cell, Role::Receiver, &servers, &Group::default());
+        let mut recorder = Recorder::new(false, Arc::default(), Arc::default(), Detail::ALL);
+        let mut places = Places::default();
+        event_loop.begin().unwrap();
+        let mut await_counts = |accepted: usize, over: usize| {
+            let begun = Instant::now();
+            while (places.accepted, places.over) != (accepted, over) {
+                assert!(begun.elapsed() < HANG, "{name} {given:?}: {places:?}");
+                event_loop.turn(&mut places, &mut recorder, Some(LOOK)).unwrap();
+            }
+        };
+        for round in 0..3 {
+            let first = TcpStream::connect(peer).unwrap();
+            await_counts(2 * round + 1, 2 * round);
+            tcp::reset_on_close(first.as_fd(), true).unwrap();
+            // The loop finds both at once: the end of one and the beginning of the other.
+            drop(first);
+            let second = TcpStream::connect(peer).unwrap();
+            await_counts(2 * round + 2, 2 * round + 1);
+            drop(second);
+            await_counts(2 * round + 2, 2 * round + 2);
+        }
+    }
+}
+
+/// Which places have a connection.
+#[derive(Debug, Default)]
+struct Places {
+    taken: Vec<usize>,
+    accepted: usize,
+    over: usize,
+}
+
+impl Service for Places {
+    fn received(&mut self, _: usize, _: u64) -> u64 {
+        0
+    }
+
+    fn accepted(&mut self, place: usize) {
+        assert!(!self.taken.contains(&place), "{place} is taken: {self:?}");
+        self.taken.push(place);
+        self.accepted += 1;
+    }
+
+    fn ended(&mut self, place: usize) -> Result<(), Fault> {
+        let at = self.taken.iter().position(|taken| *taken == place).expect("a connection");
+        self.taken.remove(at);
+        self.over += 1;
+        Ok(())
+    }
+
+    fn failed(&mut self, place: usize, _: &io::Error) -> Result<(), Fault> {
+        self.ended(place)
     }
 }
 
