@@ -310,7 +310,8 @@ impl Failures {
     fn of(error: &io::Error) -> Option<fn(&mut Failures) -> &mut u64> {
         Some(match error.raw_os_error()? {
             libc::ECONNREFUSED => |failures| &mut failures.refused,
-            libc::ETIMEDOUT => |failures| &mut failures.timed_out,
+            // The latter of a send that connects (TCP Fast Open) and has waited for as long as it may.
+            libc::ETIMEDOUT | libc::EINPROGRESS => |failures| &mut failures.timed_out,
             libc::ECONNRESET | libc::EPIPE => |failures| &mut failures.reset,
             libc::EADDRNOTAVAIL => |failures| &mut failures.no_port,
             _ => return None,

@@ -122,25 +122,41 @@ impl ManyRing {
         kept + queues + gathered + closing + size_of_val(&self.slots[..])
     }
 
-    /// Queues the send of a part of the message, whose bytes go out whole or not at all. A socket
-    /// has one at a time, or their order is not known. EINVAL: the part is not within the message,
-    /// or there is no such socket.
+    /// Queues the send of a part of the message, which goes out whole unless the socket fails. A
+    /// socket has one at a time, or their order is not known. On one that was connected here a
+    /// receive follows, if none is under way. EINVAL: the part is not within the message, or there
+    /// is no such socket.
     pub fn send(&mut self, socket: usize, part: Range<usize>) -> io::Result<()> {
-        let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
-        let places = self.sockets + self.slots.len();
-        if socket >= places || part.start > part.end || part.end > self.len {
-            return Err(invalid());
+        if self.peer.is_some() && self.slot(socket).is_some_and(|slot| !slot.receives) {
+            let both = self.exchange(socket, part)?;
+            // SAFETY: as below. The receive writes only to buffers of the group, which the kernel
+            // was given.
+            return unsafe { self.push(&both) };
         }
-        let len = u32::try_from(part.len()).map_err(|_| invalid())?;
+        let send = self.one_send(socket, part)?;
+        // SAFETY: the part lies within the region, which the core keeps, and is only read.
+        unsafe { self.push(&[send]) }
+    }
+
+    /// Bytes of a part. EINVAL: it is not within the message.
+    fn part_len(&self, part: &Range<usize>) -> io::Result<u32> {
+        let is_within = part.start <= part.end && part.end <= self.len;
+        let len = is_within.then(|| u32::try_from(part.len()).ok()).flatten();
+        len.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
+    }
+
+    fn one_send(&self, socket: usize, part: Range<usize>) -> io::Result<squeue::Entry> {
+        let len = self.part_len(&part)?;
+        if socket >= self.sockets + self.slots.len() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
         let address = self.core.kept[MESSAGE].as_ptr().wrapping_add(part.start);
         let send = match self.descriptor(socket) {
             Some(fd) => opcode::Send::new(fd, address, len),
             None => opcode::Send::new(types::Fixed(socket as u32), address, len),
         };
         let flags = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
-        let entry = send.flags(flags).build().user_data(self.data(socket) | SEND);
-        // SAFETY: the part lies within the region, which the core keeps, and is only read.
-        unsafe { self.push(&[entry]) }
+        Ok(send.flags(flags).build().user_data(self.data(socket) | SEND))
     }
 
     /// Submits what is queued, and waits (io_uring_enter(2)). The value is the bytes that came in
@@ -190,7 +206,7 @@ impl ManyRing {
             slot.receives = completion.more();
         }
         if completion.data & SEND != 0 {
-            return Some(match completion.bytes() {
+            return Some(match self.sent(completion) {
                 Ok(bytes) => ManyEvent::Sent { socket, bytes },
                 Err(error) => ManyEvent::Failed { socket, error },
             });
@@ -305,6 +321,7 @@ mod tests {
     use std::net::{Shutdown, TcpListener, TcpStream};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
+    use std::process::Command;
     use std::time::{Duration, Instant};
 
     const SHAPE: RecvShape =
@@ -592,6 +609,52 @@ mod tests {
                 server.close(place, connection).unwrap();
                 server.submit().unwrap();
             }
+        }
+    }
+
+    /// The SYN of a send that connects (TCP Fast Open) takes nothing where the cookie of the peer is
+    /// gone since the connect before it.
+    #[test]
+    fn what_a_syn_did_not_take_goes_out_once_connected() {
+        let Some(()) = crate::test_net::apart() else { return };
+        crate::netlink::Netlink::new().set_up(1).unwrap();
+        std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", "3").unwrap();
+        let listener = TcpListener::bind((LOCALHOST, 0)).unwrap();
+        tcp::accept_early(listener.as_fd(), 8).unwrap();
+        let peer = listener.local_addr().unwrap();
+        let early = || {
+            let options = FlowOptions { fast_open: true, ..FlowOptions::default() };
+            tcp::unconnected(LOCALHOST, false, &options).unwrap()
+        };
+        for variant in variants(SHAPE) {
+            let Some((mut client, _kept, _peers)) = ring_with(1, 1, variant) else { continue };
+            let answered = |client: &mut ManyRing| {
+                assert_eq!(next(client, text), "Sent { socket: 1, bytes: 10 }", "{variant:?}");
+                let mut accepted = listener.accept().unwrap().0;
+                accepted.write_all(&[1; 5]).unwrap();
+                assert_eq!(next(client, text), "1 received 5", "{variant:?}");
+            };
+            // The first gets the cookie.
+            for _ in 0..2 {
+                let socket = early();
+                client.connect(1, socket.as_fd(), &peer, 0..10).unwrap();
+                answered(&mut client);
+                client.close(1, socket).unwrap();
+            }
+            // A chain in which time passes after the connect.
+            let socket = early();
+            assert!(tcp::connect_socket(socket.as_fd(), &peer).unwrap(), "it waits for a send");
+            let flushed = Command::new("ip").args(["tcp_metrics", "flush"]).status();
+            if !flushed.is_ok_and(|status| status.success()) {
+                return skip!("no ip tcp_metrics");
+            }
+            client.fill(1, socket.as_fd()).unwrap();
+            client.send(1, 0..10).unwrap();
+            assert_eq!(next(&mut client, text), "Sent { socket: 1, bytes: 0 }", "{variant:?}");
+            client.send(1, 0..10).unwrap();
+            answered(&mut client);
+            client.close(1, socket).unwrap();
+            client.submit().unwrap();
         }
     }
 

@@ -2,7 +2,7 @@
 //! connect, send and receive in one chain at the other. io_uring_prep_multishot_accept(3),
 //! io_uring_prep_connect(3), `IOSQE_IO_LINK` of io_uring_enter(2).
 
-use super::{GROUP, MESSAGE, ManyRing, SEND};
+use super::{Completion, GROUP, ManyRing};
 use crate::memory::Region;
 use io_uring::{opcode, squeue, types};
 use std::io;
@@ -20,13 +20,16 @@ pub(super) const CLOSE: u64 = 1 << 58;
 pub(super) struct Slot {
     /// The socket; -1 if there is none.
     fd: RawFd,
-    /// Which of those that had the place: completions of earlier ones are not its own.
+    /// Which of those that had the place, or which chain of its own: completions of earlier ones
+    /// are not of interest.
     generation: u16,
     /// Whether a receive is under way.
     pub(super) receives: bool,
+    /// Bytes of the send under way that a receive follows.
+    sends: u32,
 }
 
-pub(super) const EMPTY: Slot = Slot { fd: -1, generation: 0, receives: false };
+pub(super) const EMPTY: Slot = Slot { fd: -1, generation: 0, receives: false, sends: 0 };
 
 /// The end of a chain, whose address the kernel reads when it is submitted.
 pub(super) struct Peer {
@@ -62,28 +65,52 @@ impl ManyRing {
         peer: &SocketAddr,
         part: Range<usize>,
     ) -> io::Result<()> {
-        let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
-        if part.start > part.end || part.end > self.len {
-            return Err(invalid());
-        }
+        self.part_len(&part)?;
         let (address, address_len) = self.address_of(peer)?;
-        let len = u32::try_from(part.len()).map_err(|_| invalid())?;
         self.fill(place, socket)?;
-        let (fd, data) = (types::Fd(socket.as_raw_fd()), self.data(place));
-        let message = self.core.kept[MESSAGE].as_ptr().wrapping_add(part.start);
-        let link = squeue::Flags::IO_LINK;
+        let fd = types::Fd(socket.as_raw_fd());
         let connect = opcode::Connect::new(fd, address.cast(), address_len).build();
-        let send = opcode::Send::new(fd, message, len)
-            .flags(libc::MSG_WAITALL | libc::MSG_NOSIGNAL)
-            .build();
-        let chain = [
-            connect.flags(link).user_data(data | CONNECT),
-            send.flags(link).user_data(data | SEND),
-            self.one_receive(place)?,
-        ];
+        let connect = connect.flags(squeue::Flags::IO_LINK).user_data(self.data(place) | CONNECT);
+        let [send, receive] = self.exchange(place, part)?;
+        let chain = [connect, send, receive];
         // SAFETY: the core keeps the address and the message, which are only read. The receive
         // writes only to buffers of the group, which the kernel was given.
         unsafe { self.push(&chain) }
+    }
+
+    /// The send of a part of the message, and the receive of what comes first after it.
+    pub(super) fn exchange(
+        &mut self,
+        place: usize,
+        part: Range<usize>,
+    ) -> io::Result<[squeue::Entry; 2]> {
+        let sends = self.part_len(&part)?;
+        let send = self.one_send(place, part)?.flags(squeue::Flags::IO_LINK);
+        let receive = self.one_receive(place)?;
+        if let Some(slot) = self.slot_mut(place) {
+            slot.sends = sends;
+        }
+        Ok([send, receive])
+    }
+
+    /// How many bytes a send took. With one that took less than it was given the receive after it was
+    /// cancelled, which is of no interest.
+    pub(super) fn sent(&mut self, completion: &Completion) -> io::Result<u32> {
+        let (place, connects) = (self.current, self.peer.is_some());
+        let Some(slot) = self.slot_mut(place).filter(|_| connects) else {
+            return completion.bytes();
+        };
+        let bytes = match completion.bytes() {
+            // One that connects, by TCP Fast Open, and whose SYN took nothing.
+            Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => 0,
+            taken => taken?,
+        };
+        if bytes < slot.sends {
+            slot.generation = slot.generation.wrapping_add(1);
+            slot.receives = false;
+        }
+        slot.sends = 0;
+        Ok(bytes)
     }
 
     /// Queues another receive on a socket that was connected here, if none is under way.
@@ -114,7 +141,7 @@ impl ManyRing {
         Ok(())
     }
 
-    fn fill(&mut self, place: usize, socket: BorrowedFd) -> io::Result<()> {
+    pub(super) fn fill(&mut self, place: usize, socket: BorrowedFd) -> io::Result<()> {
         match self.slot_mut(place) {
             Some(slot) if slot.fd < 0 => {
                 slot.fd = socket.as_raw_fd();
