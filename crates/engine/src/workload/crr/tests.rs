@@ -7,10 +7,13 @@ use crate::path;
 use crate::workload::{self, Direction};
 use bytepath_record::{Facts, Half, Ledger, OptionValue, SizeDistribution, Support};
 use bytepath_sys::allocations;
+use bytepath_sys::namespace::{self, Enter};
+use bytepath_sys::netlink::Netlink;
 use bytepath_sys::tcp::{self, FlowOptions};
 use bytepath_testing::skip;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -42,6 +45,13 @@ const LOOPS: &[(&str, &[(&str, &str)])] = &[
 
 #[test]
 fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
+    apart("exchanges_by_every_loop");
+}
+
+#[test]
+#[ignore = "needs a namespace of its own"]
+fn exchanges_by_every_loop() {
+    set_up();
     for (name, given) in LOOPS {
         let cell = cell(name, given);
         if !is_here(&cell) {
@@ -68,7 +78,7 @@ fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
         while progress.total() < 50 && begun.elapsed() < HANG {
             thread::sleep(Duration::from_millis(5));
         }
-        // Some more: each leaves a port in TIME-WAIT behind.
+        // Some more.
         thread::sleep(Duration::from_millis(10));
         gate.set(Phase::Drain);
         gate.set(Phase::Stop);
@@ -91,10 +101,17 @@ fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
     }
 }
 
+#[test]
+fn listens_until_the_clients_of_all_threads_have_ended() {
+    apart("clients_of_all_threads");
+}
+
 /// The kernel spreads the connections of all clients over the listening sockets of all threads, and
 /// resets what waits at one that is closed.
 #[test]
-fn listens_until_the_clients_of_all_threads_have_ended() {
+#[ignore = "needs a namespace of its own"]
+fn clients_of_all_threads() {
+    set_up();
     for name in ["epoll", "poll", "uring-loop"] {
         let cell = cell(name, &[("threads", "2")]);
         if !is_here(&cell) {
@@ -119,9 +136,16 @@ fn listens_until_the_clients_of_all_threads_have_ended() {
     }
 }
 
-/// Nothing listens any more: each attempt is counted, and the next comes after a pause.
 #[test]
 fn refusals_are_counted_and_no_storm() {
+    apart("refusals");
+}
+
+/// Nothing listens any more: each attempt is counted, and the next comes after a pause.
+#[test]
+#[ignore = "needs a namespace of its own"]
+fn refusals() {
+    set_up();
     for name in ["socket", "epoll", "poll", "uring-loop"] {
         let mut cell = cell(name, &[]);
         if !is_here(&cell) {
@@ -216,9 +240,16 @@ fn places_are_dealt_to_all_threads_of_a_client() {
     }
 }
 
-/// What a server keeps for a connection is that of the connections it had, and not of its places.
 #[test]
 fn memory_is_that_of_connections_at_a_time() {
+    apart("memory");
+}
+
+/// What a server keeps for a connection is that of the connections it had, and not of its places.
+#[test]
+#[ignore = "needs a namespace of its own"]
+fn memory() {
+    set_up();
     for (name, most) in [("socket", 1), ("epoll", 4 * 1000 + 64)] {
         let mut cell = cell(name, &[]);
         Arc::get_mut(&mut cell).unwrap().stream.flows = 1000;
@@ -248,9 +279,16 @@ fn memory_is_that_of_connections_at_a_time() {
     }
 }
 
-/// The counts of a service are those of the connection that has a place, never of the one before.
 #[test]
 fn a_failure_is_reported_before_its_place_is_taken_again() {
+    apart("failures_and_places");
+}
+
+/// The counts of a service are those of the connection that has a place, never of the one before.
+#[test]
+#[ignore = "needs a namespace of its own"]
+fn failures_and_places() {
+    set_up();
     for (name, given) in LOOPS {
         let cell = cell(name, given);
         if !is_here(&cell) {
@@ -311,6 +349,30 @@ impl Service for Places {
     fn failed(&mut self, place: usize, _: &io::Error) -> Result<(), Fault> {
         self.ended(place)
     }
+}
+
+/// Runs an ignored test of this module in a network namespace of its own: each connection leaves a
+/// port in TIME-WAIT behind, which goes with the namespace, and settings of the host do not matter.
+fn apart(name: &str) {
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let mut test = Command::new(std::env::current_exe().unwrap());
+    test.args([&format!("{module}::{name}"), "--exact", "--ignored", "--nocapture"]);
+    test.stdout(Stdio::piped()).stderr(Stdio::piped());
+    match namespace::spawn(test, Enter::New) {
+        Err(refused) => skip!("no network namespace: {refused}"),
+        Ok(child) => {
+            let output = child.wait_with_output().unwrap();
+            let text = [output.stdout, output.stderr].concat();
+            let text = String::from_utf8_lossy(&text);
+            println!("{text}");
+            assert!(output.status.success() && text.contains("1 passed"), "{name}: {text}");
+        }
+    }
+}
+
+/// Has the loopback device of a new namespace work.
+fn set_up() {
+    Netlink::new().set_up(1).unwrap();
 }
 
 fn is_here(cell: &Cell) -> bool {
