@@ -50,6 +50,7 @@ pub mod hwmon;
 pub mod idxd;
 mod interface_request;
 pub mod interrupts;
+pub mod kept_socket;
 pub mod ktls;
 pub mod lasting_namespace;
 pub mod launch;

@@ -8,13 +8,14 @@ use socket2::Socket;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One connection, and what movers over it need.
 #[derive(Debug)]
 pub struct Flow {
     /// The connected socket, in blocking mode.
-    pub socket: Socket,
+    pub socket: Arc<Socket>,
     /// Which flow of the trial, counted from 0.
     pub index: u32,
     pub protocol: Protocol,
@@ -25,7 +26,7 @@ pub struct Flow {
 impl Flow {
     /// A connection by TCP.
     pub fn tcp(socket: impl Into<Socket>, index: u32) -> Flow {
-        Flow { socket: socket.into(), index, protocol: Protocol::Tcp, keys: None }
+        Flow { socket: Arc::new(socket.into()), index, protocol: Protocol::Tcp, keys: None }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -158,7 +159,7 @@ impl Connection for Flow {
     fn kernel(&self) -> Result<Flow, Fault> {
         let socket = self.socket.try_clone();
         let socket = socket.map_err(|e| Fault::system("cannot duplicate the connection", &e))?;
-        Ok(Flow { socket, ..*self })
+        Ok(Flow { socket: Arc::new(socket), ..*self })
     }
 
     fn send_at_once(&self) -> Result<(), Fault> {
@@ -254,11 +255,11 @@ mod tests {
     fn stream_ends_in_order() {
         let (tx, rx) = flows();
         tx.reset_on_death().unwrap();
-        (&tx.socket).write_all(&[1; 5000]).unwrap();
+        (&*tx.socket).write_all(&[1; 5000]).unwrap();
         tx.end_stream().unwrap();
         drop(tx);
         let mut all = Vec::new();
-        (&rx.socket).read_to_end(&mut all).unwrap();
+        (&*rx.socket).read_to_end(&mut all).unwrap();
         assert_eq!(all.len(), 5000);
         rx.confirm_end().unwrap();
     }
@@ -267,9 +268,9 @@ mod tests {
     fn dead_sender_is_peer_lost() {
         let (tx, rx) = flows();
         tx.reset_on_death().unwrap();
-        (&tx.socket).write_all(&[1; 5000]).unwrap();
+        (&*tx.socket).write_all(&[1; 5000]).unwrap();
         drop(tx);
-        let error = (&rx.socket).read_to_end(&mut Vec::new()).unwrap_err();
+        let error = (&*rx.socket).read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(rx.fault("recv", &error).kind, FaultKind::PeerLost);
     }
 
@@ -293,7 +294,7 @@ mod tests {
     fn own_shutdown_is_not_end_of_stream() {
         let (_tx, rx) = flows();
         rx.socket.shutdown(Shutdown::Both).unwrap();
-        assert_eq!((&rx.socket).read(&mut [0; 8]).unwrap(), 0);
+        assert_eq!((&*rx.socket).read(&mut [0; 8]).unwrap(), 0);
         assert_eq!(rx.confirm_end().unwrap_err().kind, FaultKind::PeerLost);
     }
 }

@@ -639,7 +639,7 @@ mod tests {
             let flow = Flow::tcp(tx, 0);
             let mut stream = vec![0; LEN];
             Pattern::new(MESSAGE).fill(&mut stream, 0);
-            (&flow.socket).write_all(&stream).unwrap();
+            (&*flow.socket).write_all(&stream).unwrap();
             flow.end_stream().unwrap();
         });
         let mut cell = Cell::new("devmem", Half::plain("devmem"), Half::plain("devmem"));

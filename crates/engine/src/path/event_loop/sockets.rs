@@ -5,6 +5,7 @@ use super::Output;
 use crate::connection::Flow;
 use crate::workload::HalfConfig;
 use bytepath_record::{Fault, Role};
+use bytepath_sys::kept_socket::KeptSocket;
 use bytepath_sys::tcp::{self, FlowOptions};
 use std::io;
 use std::net::SocketAddr;
@@ -80,6 +81,8 @@ fn first(lasting: &[Arc<Flow>]) -> Result<&Flow, Fault> {
 /// All sockets of a loop.
 pub(in crate::path) struct Sockets {
     pub(in crate::path) lasting: Vec<Arc<Flow>>,
+    /// Those of the lasting connections.
+    kept: Box<[KeptSocket]>,
     pub(in crate::path) origin: Option<Origin>,
     passing: Box<[Option<OwnedFd>]>,
     /// Places that are free, where connections are accepted.
@@ -109,6 +112,7 @@ impl Sockets {
             failed: Vec::with_capacity(places),
             open: 0,
             most: lasting.len(),
+            kept: lasting.iter().map(|flow| KeptSocket::new(flow.socket.clone())).collect(),
             lasting,
         }
     }
@@ -148,9 +152,9 @@ impl Sockets {
     /// The socket of a place; `None` if it is free.
     #[inline]
     pub(in crate::path) fn get(&self, place: usize) -> Option<BorrowedFd<'_>> {
-        match self.lasting.get(place) {
-            Some(flow) => Some(flow.fd()),
-            None => self.passing.get(place - self.lasting.len())?.as_ref().map(OwnedFd::as_fd),
+        match self.kept.get(place) {
+            Some(socket) => Some(socket.as_fd()),
+            None => self.passing.get(place - self.kept.len())?.as_ref().map(OwnedFd::as_fd),
         }
     }
 
@@ -224,7 +228,7 @@ impl Sockets {
     /// Bytes that a loop keeps for each connection, of as many as there were at a time: further
     /// places are there only because no turn allocates.
     pub(in crate::path) fn memory(&self) -> usize {
-        let lasting = size_of::<Arc<Flow>>() + size_of::<Flow>();
+        let lasting = size_of::<Arc<Flow>>() + size_of::<Flow>() + size_of::<KeptSocket>();
         let passing =
             size_of::<Option<OwnedFd>>() + size_of::<u32>() + size_of::<(u32, io::Error)>();
         self.most * size_of::<Output>()
