@@ -1,10 +1,14 @@
 //! The kernel's figures for each connection: `TCP_INFO`.
 
 use super::{Context, Meter, Output, Reach, Running, at_stop};
-use bytepath_record::{Fault, Reading, Scope, Unit};
+use bytepath_record::{Aggregation, Fault, Reading, Scope, Unit, grouped};
 use bytepath_sys::tcp::{self, TcpInfo};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+
+/// Flows of which each has readings of its own. Of more than these an end has the sums, the means
+/// of levels, and the least round-trip time: hundreds of connections would take a megabyte a trial.
+const MOST_FLOWS: usize = 64;
 
 /// Retransmissions, windows, round-trip times and limits of every flow.
 /// Counters and times are those of the window; levels (`cwnd`, `snd_mss`,
@@ -28,8 +32,27 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
         for (flow, (before, after)) in (0..).zip(before.iter().zip(&after)) {
             enter(&mut output, before, after, &Scope::Flow(role, flow));
         }
+        if flows.len() > MOST_FLOWS {
+            output.readings = together(output.readings, &Scope::Role(role));
+        }
         Ok(output)
     })
+}
+
+/// One reading of each metric.
+fn together(readings: Vec<Reading>, scope: &Scope) -> Vec<Reading> {
+    let by_metric = grouped(readings.into_iter().map(|one| (one.metric.clone(), one)));
+    let one = |(_, all): (String, Vec<Reading>)| {
+        let values = all.iter().map(|reading| reading.value);
+        let first = all.first()?;
+        let value = match first.aggregation {
+            Aggregation::Sum => values.sum(),
+            Aggregation::Mean => values.sum::<f64>() / all.len() as f64,
+            Aggregation::Min => values.fold(f64::INFINITY, f64::min),
+        };
+        Some(Reading { value, scope: scope.clone(), ..first.clone() })
+    };
+    by_metric.into_iter().filter_map(one).collect()
 }
 
 fn read_all(flows: &[OwnedFd]) -> Result<Vec<TcpInfo>, Fault> {
@@ -113,6 +136,25 @@ mod tests {
             ("tcp.rtt", 0.125),
             ("tcp.min_rtt", 0.0625),
         ] {
+            assert_eq!(value(&output, metric), Some(expected), "{metric}");
+        }
+    }
+
+    #[test]
+    fn many_flows_have_one_reading_of_each_metric() {
+        let mut output = Output::default();
+        for (flow, (lost, cwnd, min_rtt)) in
+            (0..).zip([(2, 10, None), (3, 40, Some(0.5)), (0, 40, Some(0.25))])
+        {
+            let after = TcpInfo { retransmits: lost, cwnd, min_rtt, ..TcpInfo::default() };
+            enter(&mut output, &TcpInfo::default(), &after, &Scope::Flow(Role::Sender, flow));
+        }
+        output.readings = together(output.readings, &Scope::Role(Role::Sender));
+        assert_eq!(output.readings.len(), 12);
+        assert!(output.readings.iter().all(|r| r.scope == Scope::Role(Role::Sender)));
+        for (metric, expected) in
+            [("tcp.retransmits", 5.0), ("tcp.cwnd", 30.0), ("tcp.min_rtt", 0.25)]
+        {
             assert_eq!(value(&output, metric), Some(expected), "{metric}");
         }
     }

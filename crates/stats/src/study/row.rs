@@ -170,7 +170,8 @@ fn cpu_cost(role: Role, costs: &[Costs]) -> Option<CpuCost> {
 
 fn retransmits(measured: &[&Trial]) -> Option<f64> {
     let sent = measured.iter().flat_map(|t| &t.readings).filter(|r| {
-        r.metric == "tcp.retransmits" && matches!(r.scope, Scope::Flow(Role::Sender, _))
+        r.metric == "tcp.retransmits"
+            && matches!(r.scope, Scope::Flow(Role::Sender, _) | Scope::Role(Role::Sender))
     });
     let values: Vec<f64> = sent.map(|r| r.value).filter(|v| v.is_finite()).collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>()).filter(|sum| sum.is_finite())
