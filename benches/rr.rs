@@ -1,4 +1,4 @@
-//! The workload `rr` against sockperf, qperf and neper's tcp_rr, in the same namespaces,
+//! The workload `rr` against sockperf, qperf, neper's tcp_rr and netperf, in the same namespaces,
 //! on the same link, CPUs and congestion control, alternately in an order that rotates.
 //! Prints medians, and the ratio of ours to each with its interval.
 //!
@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use bytepath::record::{Cell, Percentile, Schedule};
 use bytepath::stats::Effect;
 use bytepath::study::OpenTestbed;
-use peer::{Peer, Run, neper, number};
+use peer::{Peer, Run, neper, netperf, number};
 use std::sync::atomic::AtomicBool;
 
 /// Bytes of a request and of an answer, for all.
@@ -29,32 +29,34 @@ const WARM_UP: f64 = 0.4;
 const CLOSED: &[Peer] = &[
     Peer {
         name: "sockperf ping-pong",
-        program: "sockperf",
-        server: "server --tcp -i ADDRESS -p PORT",
-        client: "ping-pong --tcp -i ADDRESS -p PORT -m 64 --full-rtt -t SECONDS",
+        server: "sockperf server --tcp -i ADDRESS -p PORT",
+        client: "sockperf ping-pong --tcp -i ADDRESS -p PORT -m 64 --full-rtt -t SECONDS",
         read: sockperf,
     },
     Peer {
         name: "qperf tcp_lat",
-        program: "qperf",
-        server: "-lp PORT",
-        client: "-lp PORT ADDRESS -t SECONDS -m 64 -uu -e 8 tcp_lat",
+        server: "qperf -lp PORT",
+        client: "qperf -lp PORT ADDRESS -t SECONDS -m 64 -uu -e 8 tcp_lat",
         read: qperf,
     },
     Peer {
         name: "neper tcp_rr",
-        program: "tcp_rr",
-        server: "-C PORT -Q 64 -R 64 -l SECONDS",
-        client: "-C PORT -c -H ADDRESS -l SECONDS -Q 64 -R 64",
+        server: "tcp_rr -C PORT -Q 64 -R 64 -l SECONDS",
+        client: "tcp_rr -C PORT -c -H ADDRESS -l SECONDS -Q 64 -R 64",
         read: neper,
+    },
+    Peer {
+        name: "netperf TCP_RR",
+        server: "netserver -D -p PORT",
+        client: "netperf -H ADDRESS -p PORT -t TCP_RR -l SECONDS -P 0 -- -r 64,64",
+        read: netperf,
     },
 ];
 
 const OPEN: &[Peer] = &[Peer {
     name: "sockperf under-load",
-    program: "sockperf",
-    server: "server --tcp -i ADDRESS -p PORT",
-    client: "under-load --tcp -i ADDRESS -p PORT -m 64 --full-rtt --reply-every 1 --mps RATE \
+    server: "sockperf server --tcp -i ADDRESS -p PORT",
+    client: "sockperf under-load --tcp -i ADDRESS -p PORT -m 64 --full-rtt --reply-every 1 --mps RATE \
              -t SECONDS",
     read: sockperf,
 }];

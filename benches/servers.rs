@@ -1,11 +1,11 @@
 //! Servers with many connections: the event loops of bytepath at both ends against small programs
 //! that make the same calls (`plain/epoll.rs`, `plain/uring_loop.rs`), in the same namespaces, on the
-//! same link, CPUs and congestion control, in an order that rotates; and against neper, whose threads
-//! have loops by epoll, where its `tcp_rr` and `tcp_crr` are on the PATH. Prints medians, and the ratio of
-//! each loop of ours to each program with its interval.
+//! same link, CPUs and congestion control, in an order that rotates; and, where they are on the PATH, against
+//! neper (`tcp_rr`, `tcp_crr`), whose threads have loops by epoll, and over one connection against
+//! netperf. Prints medians, and the ratio of each loop of ours to each program with its interval.
 //!
 //! `cargo bench --bench servers [-- CONNECTIONS ...]`; needs nsenter, taskset and root. Rounds and
-//! window by BENCH_PAIRS and BENCH_WINDOW (seconds; neper's are whole ones), bytes of a request and of a response by
+//! window by BENCH_PAIRS and BENCH_WINDOW (seconds; theirs are whole ones), bytes of a request and of a response by
 //! BENCH_SIZE, paths by BENCH_PATH (with commas between). BENCH_WORKLOAD=crr makes a connection for each
 //! request (`plain/crr.rs`, by epoll, whichever the path; neper with its client's connections in TIME-WAIT, as ours).
 
@@ -24,7 +24,7 @@ use bytepath::record::{Cell, Role, Schedule};
 use bytepath::stats::Effect;
 use bytepath::study::OpenTestbed;
 use end::End;
-use peer::{Peer, neper};
+use peer::{Peer, neper, netperf};
 use std::sync::atomic::AtomicBool;
 
 const PATHS: &str = "epoll,uring-loop";
@@ -78,11 +78,13 @@ fn compare(
     let cells: Vec<&Cell> = cells.iter().filter(|cell| !cell.null).collect();
     let schedule = Schedule::trials(1, WARM_UP, window);
     let mut stand = OpenTestbed::raise(&laboratory, cells.first().context("no cell")?)?;
-    let peer = PEERS.iter().find(|(workload, _)| *workload == kind);
-    let peer = peer.map(|(_, peer)| peer).filter(|peer| peer.is_there());
+    let suits = |rival: &&Rival| {
+        rival.workload == kind && connections <= rival.most && rival.peer.is_there()
+    };
+    let peers = RIVALS.iter().filter(suits).map(|rival| Turn::Peer(&rival.peer));
     let mut turns: Vec<Turn> =
         (0..cells.len()).flat_map(|at| [Turn::Ours(at), Turn::Program(at)]).collect();
-    turns.extend(peer.map(Turn::Peer));
+    turns.extend(peers);
     let mut rates = vec![Vec::new(); turns.len()];
     for round in 0..rounds {
         for turn in 0..turns.len() {
@@ -97,7 +99,7 @@ fn compare(
                     program(&stand, cells[at], (&kind, paths[at]), load, window)?
                 }
                 Turn::Peer(peer) => {
-                    let port = 20_000 + round;
+                    let port = 20_000 + round * turns.len() + turn;
                     let words = [
                         ("PORT", port.to_string()),
                         ("SECONDS", window.ceil().to_string()),
@@ -136,35 +138,61 @@ fn compare(
     Ok(())
 }
 
-/// Who has a turn: a cell of ours, its small program, or neper.
+/// Who has a turn: a cell of ours, its small program, or another program.
 enum Turn {
     Ours(usize),
     Program(usize),
     Peer(&'static Peer),
 }
 
-/// Neper's program for each workload.
-static PEERS: [(&str, Peer); 2] = [
-    (
-        "rr",
-        Peer {
-            name: "tcp_rr",
-            program: "tcp_rr",
-            server: "-C PORT -T 1 -Q SIZE -R SIZE -l SECONDS",
-            client: "-C PORT -c -H ADDRESS -F FLOWS -T 1 -Q SIZE -R SIZE -l SECONDS",
+/// Another program for a workload, and over how many connections it can.
+struct Rival {
+    workload: &'static str,
+    most: u32,
+    peer: Peer,
+}
+
+static RIVALS: [Rival; 4] = [
+    Rival {
+        workload: "rr",
+        most: u32::MAX,
+        peer: Peer {
+            name: "neper",
+            server: "tcp_rr -C PORT -T 1 -Q SIZE -R SIZE -l SECONDS",
+            client: "tcp_rr -C PORT -c -H ADDRESS -F FLOWS -T 1 -Q SIZE -R SIZE -l SECONDS",
             read: neper,
         },
-    ),
-    (
-        "crr",
-        Peer {
-            name: "tcp_crr",
-            program: "tcp_crr",
-            server: "-C PORT -T 1 -Q SIZE -R SIZE -l SECONDS --time-wait",
-            client: "-C PORT -c -H ADDRESS -F FLOWS -T 1 -Q SIZE -R SIZE -l SECONDS --time-wait",
+    },
+    Rival {
+        workload: "crr",
+        most: u32::MAX,
+        peer: Peer {
+            name: "neper",
+            server: "tcp_crr -C PORT -T 1 -Q SIZE -R SIZE -l SECONDS --time-wait",
+            client: "tcp_crr -C PORT -c -H ADDRESS -F FLOWS -T 1 -Q SIZE -R SIZE -l SECONDS --time-wait",
             read: neper,
         },
-    ),
+    },
+    Rival {
+        workload: "rr",
+        most: 1,
+        peer: Peer {
+            name: "netperf",
+            server: "netserver -D -p PORT",
+            client: "netperf -H ADDRESS -p PORT -t TCP_RR -l SECONDS -P 0 -- -r SIZE,SIZE",
+            read: netperf,
+        },
+    },
+    Rival {
+        workload: "crr",
+        most: 1,
+        peer: Peer {
+            name: "netperf",
+            server: "netserver -D -p PORT",
+            client: "netperf -H ADDRESS -p PORT -t TCP_CRR -l SECONDS -P 0 -- -r SIZE,SIZE",
+            read: netperf,
+        },
+    },
 ];
 
 /// `rr`, or `crr`.

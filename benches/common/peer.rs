@@ -21,11 +21,10 @@ pub struct Run {
     pub p99: Option<f64>,
 }
 
-/// Its server, its client, and how the client's text is read. ADDRESS stands for the server's, and the
-/// caller says what else stands for what.
+/// The programs and arguments of its server and its client, and how the client's text is read. ADDRESS
+/// stands for the server's, and the caller says what else stands for what.
 pub struct Peer {
     pub name: &'static str,
-    pub program: &'static str,
     pub server: &'static str,
     pub client: &'static str,
     pub read: fn(&str) -> Option<Run>,
@@ -34,7 +33,11 @@ pub struct Peer {
 impl Peer {
     pub fn is_there(&self) -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|folder| folder.join(self.program).exists())
+        let programs = [self.server, self.client].map(|text| text.split(' ').next());
+        programs
+            .into_iter()
+            .flatten()
+            .all(|program| std::env::split_paths(&path).any(|folder| folder.join(program).exists()))
     }
 
     pub fn run(
@@ -49,11 +52,8 @@ impl Peer {
             words.iter().fold(text, |text, (word, value)| text.replace(word, value))
         };
         let mut server = inside(stand, cell, Role::Receiver);
-        server
-            .arg(self.program)
-            .args(filled(self.server).split_whitespace())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        server.args(filled(self.server).split_whitespace());
+        server.stdout(Stdio::null()).stderr(Stdio::null());
         let _server =
             Server(server.spawn().with_context(|| format!("cannot start {}", self.name))?);
         let arguments = filled(self.client);
@@ -61,7 +61,7 @@ impl Peer {
         // Until the server listens.
         loop {
             let mut client = inside(stand, cell, Role::Sender);
-            let output = client.arg(self.program).args(arguments.split_whitespace()).output()?;
+            let output = client.args(arguments.split_whitespace()).output()?;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             if output.status.success()
                 && let Some(run) = (self.read)(&text)
@@ -94,6 +94,12 @@ pub fn neper(text: &str) -> Option<Run> {
         p50: microseconds("latency_p50="),
         p99: microseconds("latency_p99="),
     })
+}
+
+/// What netperf prints of a test of requests without its heading: the rate is the sixth number.
+pub fn netperf(text: &str) -> Option<Run> {
+    let rate = text.split_whitespace().nth(5)?.parse().ok()?;
+    Some(Run { rate, ..Run::default() })
 }
 
 /// The number after these words.
