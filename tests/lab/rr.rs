@@ -155,6 +155,59 @@ fn exchange(ends: [&str; 2], workload: &str) {
 }
 
 #[test]
+fn event_loops_stream_to_each_other_and_to_and_from_threads() {
+    let mut ends = vec![
+        ["epoll", "epoll:threads=2"],
+        ["epoll:threads=4,trigger=edge", "poll"],
+        ["poll:threads=2", "epoll:trigger=oneshot,optimistic=off"],
+        ["epoll:trigger=oneshot", "epoll:trigger=edge,optimistic=on"],
+        ["plain", "epoll"],
+        ["splice", "poll"],
+        ["epoll", "tcp-zerocopy-receive"],
+        ["epoll:threads=3", "plain"],
+    ];
+    if crate::uring::path_for("uring-loop", Role::Receiver, &[]).is_some() {
+        ends.extend([
+            ["uring-loop", "uring-loop:threads=2"],
+            ["plain", "uring-loop:buffers=1"],
+            ["uring-loop:threads=3,sqpoll=on", "epoll"],
+            ["epoll", "uring-loop:bundle=on,incremental=on"],
+        ]);
+    }
+    for ends in ends {
+        for stream in ["flows=6", "flows=6,message-size=1000,read-size=64K"] {
+            stream_over(ends, stream);
+        }
+    }
+    stream_over(["epoll", "poll"], "flows=6,read-size=64K,read-memory=1M");
+}
+
+/// A trial of six connections, over which all arrives that was sent.
+fn stream_over(ends: [&str; 2], stream: &str) {
+    let _shared = shared();
+    let trial = run_paths(ends, "stream", stream, 0.2).unwrap();
+    assert_eq!(trial.status, TrialStatus::Measured, "{ends:?} {stream}");
+    let [sender, receiver] = trial.roles.as_slice() else { panic!("two roles") };
+    assert_eq!(sender.total_bytes, receiver.total_bytes, "{ends:?} {stream}");
+    assert!(trial.count > 0 && trial.count < receiver.total_bytes, "{ends:?} {stream}");
+    for (role, record) in Role::ALL.into_iter().zip([sender, receiver]) {
+        assert_eq!(record.ledger.delivered, record.total_bytes, "{ends:?} {stream}");
+        let of = |metric: &str| trial.reading(metric, &Scope::Role(role));
+        let (least, most) = (of("connections.least").unwrap(), of("connections.most").unwrap());
+        let fairness = of("connections.fairness").unwrap();
+        assert!((0.16..=1.0).contains(&fairness), "{ends:?} {stream}: {fairness}");
+        assert!(least <= most && 6.0 * most >= record.count as f64, "{ends:?} {stream}");
+        assert!(6.0 * least <= record.count as f64, "{ends:?} {stream}");
+        let is_loop =
+            ["epoll", "poll", "uring-loop"].iter().any(|l| ends[role as usize].starts_with(l));
+        assert_eq!(of("loop.connections"), is_loop.then_some(6.0), "{ends:?} {stream}");
+        if is_loop {
+            assert_eq!(record.ledger.copied, record.total_bytes, "{ends:?} {stream}");
+        }
+    }
+}
+
+#[test]
 fn idle_connections_exchange_nothing_and_take_part_in_nothing() {
     let _shared = shared();
     for workload in ["rr:idle=40", "rr:idle=40,rate=5000,outstanding=2"] {
@@ -169,8 +222,12 @@ fn idle_connections_exchange_nothing_and_take_part_in_nothing() {
 
 #[test]
 fn refuses_loops_where_there_are_no_many_connections_and_more_than_there_are_ports() {
-    let fault = run_paths(["epoll"; 2], "stream", "", 0.1).unwrap_err().to_string();
+    let fault = run_paths(["epoll"; 2], "packets", "", 0.1).unwrap_err().to_string();
     assert!(fault.contains("'epoll' is an event loop") && fault.contains("workload rr"), "{fault}");
+    let load =
+        run_paths(["socket", "epoll"], "stream:load=trickle", "", 0.1).unwrap_err().to_string();
+    run_paths(["epoll", "socket"], "stream:load=trickle", "", 0.1).unwrap();
+    assert!(load.contains("thread for each flow") && load.contains("leave load at none"), "{load}");
     let fault = run_paths(["epoll"; 2], "rr", "protocol=udp", 0.1).unwrap_err().to_string();
     assert!(fault.contains("'epoll' does not speak UDP"), "{fault}");
     let fault = run_paths(["epoll"; 2], "rr", "flows=60000", 0.1).unwrap_err().to_string();

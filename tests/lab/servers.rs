@@ -52,6 +52,48 @@ fn thread_that_polls_for_submissions_is_its_ends_cost() {
     assert!(run(POLLING) > 2.0 * run(IDLE), "{} s, {} s", run(POLLING), run(IDLE));
 }
 
+/// One, many, and more than the kernel lets wait in its queue; in trials, and in turns where a study
+/// takes them.
+#[test]
+fn streams_over_one_and_many_connections_are_accounted_for() {
+    let _shared = shared();
+    let folder = tempfile::tempdir().unwrap();
+    for (flows, design) in [(1, "slices"), (256, "slices"), (2_000, "trials")] {
+        let out = folder.path().join(flows.to_string());
+        let output = Command::new(env!("CARGO_BIN_EXE_bytepath"))
+            .args(["run", "--path", "epoll+epoll:threads=2", "--path", "uring-loop+uring-loop"])
+            .args(["--path", "poll:threads=2+epoll:trigger=edge", "--design", design])
+            .args(["--workload", "stream", "--stream", &format!("flows={flows}")])
+            .args(["--blocks", "1", "--warm-up", "200ms", "--window", "600ms", "--profile", "none"])
+            .args(["--cores", "none", "--study"])
+            .arg(&out)
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if stderr.contains("files open") || stderr.contains("io_uring") {
+            skip!("{stderr}");
+            return;
+        }
+        let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {stderr}"));
+        assert_eq!(study.trials.len(), 4, "{stderr}");
+        for trial in &study.trials {
+            let ran = matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. });
+            assert!(ran, "{}: {:?}", trial.cell, trial.status);
+            assert_eq!(trial.label, "copied", "{}", trial.cell);
+            let [sender, receiver] = trial.roles.as_slice() else { panic!("two roles") };
+            assert_eq!(sender.total_bytes, receiver.total_bytes, "{}", trial.cell);
+            assert!(trial.count > 0 && trial.count < receiver.total_bytes, "{}", trial.cell);
+            for role in Role::ALL {
+                let of = |metric: &str| trial.reading(metric, &Scope::Role(role));
+                assert_eq!(of("loop.connections"), Some(f64::from(flows)), "{}", trial.cell);
+                assert_eq!(of("connections.fairness").is_some(), flows > 1, "{}", trial.cell);
+            }
+        }
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(stdout.contains("bytes each"), "memory is in the report: {stdout}");
+    }
+}
+
 /// More than the kernel lets wait to be accepted (`net.core.somaxconn`).
 #[test]
 fn ten_thousand_connections_exchange_by_each_loop() {

@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+/// Bytes of one MiB.
+pub const MIB: f64 = (1u64 << 20) as f64;
+
 /// Bytes of one GiB.
 pub const GIB: f64 = (1u64 << 30) as f64;
 

@@ -157,6 +157,14 @@ impl Readiness for Epoll {
         }
     }
 
+    fn repeat(&mut self, on: &Watched, room: bool) -> io::Result<()> {
+        match self.trigger {
+            Trigger::Edge => self.modify(on, room),
+            // Reported as long as it is there, or when it is renewed.
+            Trigger::Level | Trigger::Oneshot => Ok(()),
+        }
+    }
+
     #[inline]
     fn rearm(&mut self, on: &Watched, room: bool) -> io::Result<()> {
         self.current = None;

@@ -10,7 +10,9 @@ pub(super) use sockets::{Origin, Sockets};
 use super::Opened;
 use super::common::{self, Sum, refuse_if};
 use crate::connection::{Connection, Flow, WitnessPage};
-use crate::workload::{Account, Call, EventLoop, Group, HalfConfig, Recorder, Service, Toucher};
+use crate::workload::{
+    Account, Call, ENDLESS, EventLoop, Group, HalfConfig, Recorder, Service, Toucher,
+};
 use bytepath_record::{
     Facts, Fault, Manner, OptionKind, OptionSpec, Options, Role, Scope, Support, Touch, Unit,
 };
@@ -90,6 +92,10 @@ pub(super) fn sockets(connections: &[Arc<dyn Connection>]) -> Result<Vec<Arc<Flo
     connections.iter().map(socket).collect()
 }
 
+/// Bytes that a connection may send of a stream, or receive, until the next one has its turn; a
+/// receive that has begun may bring more.
+pub(super) const TURN: usize = 1 << 20;
+
 /// What goes out over one connection.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Output {
@@ -108,6 +114,12 @@ impl Output {
     #[inline]
     pub(super) fn part(&self, message: usize) -> std::ops::Range<usize> {
         self.at..self.at + self.left.min((message - self.at) as u64) as usize
+    }
+
+    /// Whether it is kept full.
+    #[inline]
+    pub(super) fn is_endless(&self) -> bool {
+        self.left > ENDLESS / 2
     }
 
     /// So much of it is gone.
@@ -175,6 +187,12 @@ pub(super) trait Readiness {
     /// so that room can only come later.
     fn want_room(&mut self, on: &Watched, wanted: bool, tried: bool) -> io::Result<()>;
 
+    /// Reports once more what a socket is ready for: not all of it was dealt with.
+    fn repeat(&mut self, on: &Watched, room: bool) -> io::Result<()> {
+        let _ = (on, room);
+        Ok(())
+    }
+
     /// The event of a socket was dealt with.
     fn rearm(&mut self, on: &Watched, room: bool) -> io::Result<()> {
         let _ = (on, room);
@@ -217,6 +235,9 @@ pub(super) struct ReadyLoop<R> {
     readiness: R,
     message: Region,
     buffer: Region,
+    /// Bytes of a read, and where in the buffer the next one goes.
+    read_size: usize,
+    at: usize,
     toucher: Toucher,
     /// Whether connections wait to be accepted that found no place.
     unaccepted: bool,
@@ -255,7 +276,9 @@ impl<R: Readiness> ReadyLoop<R> {
             sockets,
             readiness,
             message: common::message(send.message_size, false)?,
-            buffer: common::buffer("the read buffer", receive.read_size, false)?,
+            buffer: common::buffer("the read buffer", receive.read_memory, false)?,
+            read_size: receive.read_size as usize,
+            at: 0,
             toucher: Toucher::new(receive.touch, receive.message_size),
             unaccepted: false,
             tries: [tried != "off", tried == "on"],
@@ -263,19 +286,33 @@ impl<R: Readiness> ReadyLoop<R> {
         })
     }
 
-    /// Sends what there is room for.
+    /// Sends what there is room for, as far as it is the connection's turn.
     #[inline]
-    fn flush(&mut self, place: usize, recorder: &mut Recorder) -> Result<(), Fault> {
+    fn flush(
+        &mut self,
+        place: usize,
+        mut service: Option<&mut dyn Service>,
+        recorder: &mut Recorder,
+    ) -> Result<(), Fault> {
         let Some(socket) = self.sockets.get(place) else { return Ok(()) };
         let output = &mut self.outputs[place];
+        let mut turn = if output.is_endless() { TURN } else { usize::MAX };
         while output.left > 0 {
+            if turn == 0 {
+                return self.come_again(place, true);
+            }
             let part = &self.message[output.part(self.message.len())];
+            let part = &part[..part.len().min(turn)];
             let sent = recorder.timed(SEND, || tcp::send(socket, part, libc::MSG_DONTWAIT));
             match sent {
                 Ok(bytes) => {
                     recorder.moved(bytes);
                     self.counts.sent.enter(bytes);
                     output.sent(bytes, self.message.len());
+                    turn -= bytes;
+                    if let Some(service) = &mut service {
+                        service.sent(place, bytes as u64);
+                    }
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 // The SYN of a send that connects took nothing.
@@ -303,6 +340,19 @@ impl<R: Readiness> ReadyLoop<R> {
         })
     }
 
+    /// A connection's turn is over before all was done: it gets another. `room`: to send.
+    #[cold]
+    fn come_again(&mut self, place: usize, room: bool) -> Result<(), Fault> {
+        let output = &mut self.outputs[place];
+        let is_new = room && !output.busy;
+        output.busy |= room;
+        let (busy, input) = (output.busy, !output.ended);
+        self.watched(place, input, "another turn", |readiness, on| match is_new {
+            true => readiness.want_room(on, true, false),
+            false => readiness.repeat(on, busy),
+        })
+    }
+
     /// Has the readiness of a place changed.
     #[inline]
     fn watched(
@@ -317,7 +367,8 @@ impl<R: Readiness> ReadyLoop<R> {
         changed.map_err(|e| Fault::system(format_args!("connection {place}: {what}"), &e))
     }
 
-    /// Receives what is there. `whole`: all of it, since it is not reported again.
+    /// Receives what is there, as far as it is the connection's turn. `whole`: all of it, since it is
+    /// not reported again.
     fn receive(
         &mut self,
         place: usize,
@@ -325,28 +376,56 @@ impl<R: Readiness> ReadyLoop<R> {
         service: &mut dyn Service,
         recorder: &mut Recorder,
     ) -> Result<(), Fault> {
+        let mut turn = 0;
         loop {
             let Some(socket) = self.sockets.get(place) else { return Ok(()) };
-            let buffer = &mut self.buffer;
+            let room = self.at..self.at + self.read_size;
+            let buffer = &mut self.buffer[room.clone()];
             match recorder.timed(RECV, || tcp::recv(socket, buffer, libc::MSG_DONTWAIT)) {
                 Ok(0) => return self.end(place),
                 Ok(bytes) => {
-                    self.toucher.deliver(&self.buffer[..bytes], bytes, recorder)?;
+                    self.toucher.deliver(&self.buffer[room][..bytes], bytes, recorder)?;
                     self.counts.received.enter(bytes);
+                    self.at += self.read_size;
+                    if self.at + self.read_size > self.buffer.len() {
+                        self.at = 0;
+                    }
                     let answer = service.received(place, bytes as u64);
                     if answer > 0 {
-                        self.send(place, answer, recorder)?;
+                        self.put(place, answer, Some(&mut *service), recorder)?;
                     }
                     // A stream of which less came than there was room for has no more (epoll(7)).
-                    let more = bytes == self.buffer.len() && self.readiness.reports_once();
+                    let more = bytes == self.read_size && self.readiness.reports_once();
                     if !(more || whole || self.tries[1]) {
                         return Ok(());
+                    }
+                    turn += bytes;
+                    if turn >= TURN {
+                        return self.come_again(place, false);
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(e) => return self.fail(place, "recv", e, recorder),
             }
+        }
+    }
+
+    /// Has so many more bytes go out.
+    #[inline]
+    fn put(
+        &mut self,
+        place: usize,
+        bytes: u64,
+        service: Option<&mut dyn Service>,
+        recorder: &mut Recorder,
+    ) -> Result<(), Fault> {
+        let output = &mut self.outputs[place];
+        output.left += bytes;
+        match (output.busy, self.tries[0]) {
+            (true, _) => Ok(()),
+            (false, true) => self.flush(place, service, recorder),
+            (false, false) => self.await_room(place, true, false),
         }
     }
 
@@ -358,6 +437,9 @@ impl<R: Readiness> ReadyLoop<R> {
         }
         let output = &mut self.outputs[place];
         output.ended = true;
+        if output.is_endless() {
+            output.left = 0;
+        }
         if output.left == 0 {
             return Ok(());
         }
@@ -378,7 +460,7 @@ impl<R: Readiness> ReadyLoop<R> {
         }
         let Output { busy, ended, .. } = self.outputs[place];
         if busy && (ready.room || (ended && ready.last)) {
-            self.flush(place, recorder)?;
+            self.flush(place, Some(&mut *service), recorder)?;
         }
         if !ended && (ready.input || ready.last) {
             self.receive(place, ready.last && self.readiness.reports_once(), service, recorder)?;
@@ -406,13 +488,22 @@ impl<R: Readiness> EventLoop for ReadyLoop<R> {
 
     #[inline]
     fn send(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
-        let output = &mut self.outputs[place];
-        output.left += bytes;
-        match (output.busy, self.tries[0]) {
-            (true, _) => Ok(()),
-            (false, true) => self.flush(place, recorder),
-            (false, false) => self.await_room(place, true, false),
+        self.put(place, bytes, None, recorder)
+    }
+
+    fn stream(&mut self, place: usize) -> Result<(), Fault> {
+        self.outputs[place].left = ENDLESS;
+        self.await_room(place, true, false)
+    }
+
+    fn stop(&mut self) -> Result<bool, Fault> {
+        for place in 0..self.outputs.len() {
+            if self.outputs[place].is_endless() {
+                self.outputs[place].left = 0;
+                self.await_room(place, false, true)?;
+            }
         }
+        Ok(true)
     }
 
     fn connect(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
@@ -440,6 +531,8 @@ impl<R: Readiness> EventLoop for ReadyLoop<R> {
             self.counts.events += ready as u64;
         }
         for number in 0..ready {
+            // Serving all of them may take long.
+            recorder.phase();
             let event = self.readiness.event(number);
             self.serve(event, service, recorder)?;
         }

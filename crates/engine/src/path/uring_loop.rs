@@ -3,11 +3,13 @@
 //! queued and waits for what comes next. io_uring_prep_recv_multishot(3).
 
 use super::event_loop::{self, BUSY_POLL, Counts, Origin, Output, PREFER_BUSY_POLL};
-use super::event_loop::{Sockets, THREADS};
+use super::event_loop::{Sockets, THREADS, TURN};
 use super::ring::{self, ENTER};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, WITNESS_LEN};
-use crate::workload::{Account, Call, EventLoop, Group, HalfConfig, Recorder, Service, Toucher};
+use crate::workload::{
+    Account, Call, ENDLESS, EventLoop, Group, HalfConfig, Recorder, Service, Toucher,
+};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Role, Support};
 use bytepath_sys::tcp;
 use bytepath_sys::uring::{ManyEvent, ManyRing, RecvShape, RingMode, SendRing, Wait};
@@ -30,10 +32,11 @@ pub(super) static PATH: DataPath = DataPath {
 const OPTIONS: &[OptionSpec] = &[
     THREADS,
     OptionSpec::new("buffers", OptionKind::Count(0, 32768), "0").help(
-        "buffers that a thread's connections share; 0: one for each, 64 to 4096 and at most 64M",
+        "buffers that a thread's connections share; 0: one for each, 64 to 4096 and at most 64M, of \
+         streams as many as fill the memory of reads or more",
     ),
     OptionSpec::new("buffer-size", OptionKind::AutoSize(64, 64 << 20), "auto")
-        .help("bytes of a buffer; auto: a message, 4K to 1M"),
+        .help("bytes of a buffer; auto: a message, 4K to 1M; of a stream a read, 4K to 64K"),
     OptionSpec::new("bundle", OptionKind::Flag, "off")
         .help("one completion may fill several buffers (Linux 6.10)"),
     OptionSpec::new("incremental", OptionKind::Flag, "off")
@@ -139,6 +142,7 @@ fn open(
         sockets,
         ring,
         message: send.message_size as usize,
+        stopped: false,
         toucher: Toucher::new(receive.touch, receive.message_size),
         wait: Wait {
             want: number("wait").max(1) as u32,
@@ -154,20 +158,31 @@ const BUFFERS: [u64; 2] = [64, 4096];
 const BUFFER_SIZE: [u64; 2] = [4096, 1 << 20];
 const POOL: u64 = 64 << 20;
 
-/// Most memory that buffers may take.
+/// Largest buffer of a stream, of which a completion seldom brings more.
+const STREAM_BUFFER: u64 = 64 << 10;
+
+/// Most buffers, and most memory that they may take.
+const MOST_BUFFERS: u64 = 1 << 15;
 const MOST: u64 = 4 << 30;
 
 /// The buffers that a thread's connections share.
 fn shape(job: &HalfConfig, connections: usize) -> Result<RecvShape, Fault> {
     let size = job.options.number("buffer-size");
-    let size = size.unwrap_or(job.message_size.clamp(BUFFER_SIZE[0], BUFFER_SIZE[1]));
+    let size = size.unwrap_or(match job.is_stream() {
+        true => job.read_size.clamp(BUFFER_SIZE[0], STREAM_BUFFER),
+        false => job.message_size.clamp(BUFFER_SIZE[0], BUFFER_SIZE[1]),
+    });
+    let connections = connections as u64;
+    let shared = connections.clamp(BUFFERS[0], BUFFERS[1]).min((POOL / size).max(2));
     let buffers = match job.options.number("buffers").unwrap_or(0) {
-        0 => (connections as u64).clamp(BUFFERS[0], BUFFERS[1]).min((POOL / size).max(2)),
+        // What the contract gives to reads, or one for each.
+        0 if job.is_stream() => connections.min(shared).max(job.read_memory.div_ceil(size)).max(2),
+        0 => shared,
         n => n,
     };
-    if buffers * size > MOST {
+    if buffers > MOST_BUFFERS || buffers * size > MOST {
         return Err(Fault::usage(format!("{buffers} buffers of {size} bytes are too many"))
-            .remedy("choose fewer or smaller ones: at most 4G in total"));
+            .remedy("choose fewer or smaller ones: at most 32768, and at most 4G in total"));
     }
     Ok(RecvShape {
         buffers: buffers as u16,
@@ -191,6 +206,8 @@ struct RingLoop {
     ring: ManyRing,
     /// Bytes of the message.
     message: usize,
+    /// Whether what is kept full is to end.
+    stopped: bool,
     toucher: Toucher,
     wait: Wait,
     counts: Counts,
@@ -201,18 +218,22 @@ impl RingLoop {
     #[inline]
     fn queue(&mut self, place: usize) -> Result<(), Fault> {
         let output = &mut self.outputs[place];
-        output.busy = output.left > 0;
+        let (part, endless) = (output.part(self.message), output.is_endless());
+        output.busy = !(part.is_empty() || endless && (self.stopped || output.ended));
         if !output.busy {
             return Ok(());
         }
-        let queued = self.ring.send(place, output.part(self.message));
+        let queued = match endless {
+            true => self.ring.send_some(place, part.start..part.end.min(part.start + TURN)),
+            false => self.ring.send(place, part),
+        };
         queued.map_err(|e| Fault::system(format!("connection {place}: cannot queue a send"), &e))
     }
 
     /// What a peer that has ended its stream has asked for still goes out.
     fn end_if_done(&mut self, place: usize, service: &mut dyn Service) -> Result<(), Fault> {
-        let Output { left, ended, .. } = self.outputs[place];
-        if !(ended && left == 0) {
+        let Output { busy, ended, .. } = self.outputs[place];
+        if busy || !ended {
             return Ok(());
         }
         self.release(place)?;
@@ -260,6 +281,7 @@ impl RingLoop {
         for _ in 0..MOST_EVENTS {
             let Some(event) = self.ring.event() else { break };
             self.counts.events += 1;
+            recorder.phase();
             match event {
                 ManyEvent::Received { socket, bytes } => {
                     let len = bytes.len();
@@ -279,6 +301,7 @@ impl RingLoop {
                     recorder.moved(bytes as usize);
                     self.counts.sent.enter(bytes as usize);
                     self.outputs[socket].sent(bytes as usize, self.message);
+                    service.sent(socket, bytes.into());
                     self.queue(socket)?;
                     self.end_if_done(socket, service)?;
                 }
@@ -378,6 +401,16 @@ impl EventLoop for RingLoop {
         let output = &mut self.outputs[place];
         output.left += bytes;
         if output.busy { Ok(()) } else { self.queue(place) }
+    }
+
+    fn stream(&mut self, place: usize) -> Result<(), Fault> {
+        self.outputs[place].left = ENDLESS;
+        self.queue(place)
+    }
+
+    fn stop(&mut self) -> Result<bool, Fault> {
+        self.stopped = true;
+        Ok(!self.outputs.iter().any(|output| output.is_endless() && output.busy))
     }
 
     fn turn(

@@ -28,9 +28,9 @@ pub struct Workload {
     pub protocol: fn(&Cell) -> Protocol,
     /// The largest MTU that its link has where the user gives none; `None`: the preset's.
     pub most_mtu: Option<u32>,
-    /// Whether the cells of a block may take turns in slices of a fraction of a second.
-    /// What one measures by single events needs whole trials.
-    pub suits_slices: bool,
+    /// Why the cells of a block may not take turns in slices of a fraction of a second; `None` if
+    /// they may.
+    pub no_slices: fn(&Cell) -> Option<&'static str>,
     /// Whether it ends once it has done a requested amount, and not when the study's
     /// window does: that is its window then, without a warm-up.
     pub ends_by_itself: fn(&Cell) -> bool,
@@ -48,6 +48,10 @@ pub struct Workload {
     /// and what was read.
     pub settle: Settle,
 }
+
+/// Why what is measured by single events needs whole trials.
+pub(super) const SINGLE_EVENTS: &str =
+    "a workload of this study measures single events, which slices would cut short";
 
 /// Whether the records of both roles, the hops and the readings of a trial agree.
 pub(super) type Settle = fn([&RoleRecord; 2], Option<&Hops>, &[Reading]) -> Result<(), Fault>;

@@ -6,7 +6,7 @@
 //! the whole response is there and the client closes. `flows` connections are under way at a
 //! time (closed loop); one that fails is counted, and another takes its place a little later.
 
-use super::actor::same_bytes;
+use super::actor::{SINGLE_EVENTS, same_bytes};
 use super::event_loop::{Crew, FAST_OPEN, Passing, Service, Shares};
 use super::rr_loop::{Thread, end_streams};
 use super::{Actor, Direction, FlowEnd, HalfConfig, Phase, Recorder, Workload, rr};
@@ -33,7 +33,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     },
     protocol: |cell| cell.stream.protocol,
     most_mtu: None,
-    suits_slices: false,
+    no_slices: |_| Some(SINGLE_EVENTS),
     ends_by_itself: |_| false,
     check,
     play: [play_flow, play_flow],

@@ -28,6 +28,19 @@ pub trait EventLoop {
     fn send(&mut self, connection: usize, bytes: u64, recorder: &mut Recorder)
     -> Result<(), Fault>;
 
+    /// Keeps a connection full from the next turn on: messages without end, until [`EventLoop::stop`]
+    /// or the end of the peer's stream.
+    fn stream(&mut self, connection: usize) -> Result<(), Fault> {
+        let _ = connection;
+        Err(Fault::failed("this event loop has no streams").remedy("report this as a bug"))
+    }
+
+    /// Begins nothing more of what has no end: true once all that was begun is gone, which may take
+    /// further turns.
+    fn stop(&mut self) -> Result<bool, Fault> {
+        Ok(true)
+    }
+
     /// Connects the passing connection of a place, which is free, and has so many bytes go out over it
     /// as soon as they can. A failure is reported by [`Service::failed`], in this turn or a later one.
     fn connect(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
@@ -64,6 +77,11 @@ pub trait Service {
     /// So many bytes have come in over a connection. Returns how many are to go out over it now.
     fn received(&mut self, connection: usize, bytes: u64) -> u64;
 
+    /// So many bytes have gone out over a connection in a turn.
+    fn sent(&mut self, connection: usize, bytes: u64) {
+        let _ = (connection, bytes);
+    }
+
     /// The peer has ended its stream, and what was to go out to it is gone. A passing connection is
     /// closed.
     fn ended(&mut self, connection: usize) -> Result<(), Fault>;
@@ -83,6 +101,9 @@ fn no_passing() -> Fault {
     Fault::failed("this event loop has no connections that come and go")
         .remedy("report this as a bug")
 }
+
+/// What is to go out over a connection that is kept full: more than ever can.
+pub const ENDLESS: u64 = 1 << 62;
 
 /// The option of a workload by which passing connections are made with TCP Fast Open.
 pub const FAST_OPEN: &str = "fastopen";

@@ -27,12 +27,13 @@ mod recorder;
 mod rr;
 mod rr_loop;
 mod stream;
+mod stream_loop;
 mod tally;
 
 pub use actor::{Actor, Direction, Workload};
 pub use catalog::{CATALOG, of};
 pub use crr::failures;
-pub use event_loop::{Crew, EventLoop, FAST_OPEN, Passing, PlayLoop, Service, Shares};
+pub use event_loop::{Crew, ENDLESS, EventLoop, FAST_OPEN, Passing, PlayLoop, Service, Shares};
 pub use frames::{FrameInspector, FramePlan};
 pub use gate::{Gate, Phase, Progress};
 pub use label::{after_witness, label, untested};

@@ -141,6 +141,11 @@ pub struct HalfConfig {
 }
 
 impl HalfConfig {
+    /// Whether what it moves is a stream, whose peer waits for no answer.
+    pub fn is_stream(&self) -> bool {
+        self.batch > 1 && self.frames.is_none()
+    }
+
     /// The job of a role in the stream workload, with that role's half of the path.
     pub fn stream(cell: &Cell, role: Role) -> HalfConfig {
         HalfConfig {

@@ -1,7 +1,7 @@
 //! `packets`: a generator sends frames to a device, a sink receives them, and every
 //! frame must be accounted for: received, dropped at a named place, or queued.
 
-use super::actor::one_way;
+use super::actor::{SINGLE_EVENTS, one_way};
 use super::{Actor, Direction, FlowEnd, FramePlan, HalfConfig, Phase, Recorder, Tx, Workload};
 use bytepath_record::{
     Cell, Fault, FaultKind, Hops, LinkSettings, OptionKind, OptionSpec, Protocol, Reading, Role,
@@ -20,7 +20,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     protocol: |_| Protocol::Frames,
     // Frames are small, and drivers take XDP only with an MTU of about this.
     most_mtu: Some(1500),
-    suits_slices: false,
+    no_slices: |_| Some(SINGLE_EVENTS),
     ends_by_itself: |cell| cell.workload.options.number("count").is_some(),
     check,
     play: [generate, take],

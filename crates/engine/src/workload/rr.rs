@@ -6,7 +6,7 @@
 //! an exchange is timed from the moment at which it was due, so that a stall is seen by all
 //! requests it delays and not by one (no coordinated omission).
 
-use super::actor::same_bytes;
+use super::actor::{SINGLE_EVENTS, same_bytes};
 use super::{
     Account, Actor, Direction, FlowEnd, HalfConfig, Phase, Recorder, Rx, Shares, Tx, Workload,
 };
@@ -26,7 +26,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     job,
     protocol: |cell| cell.stream.protocol,
     most_mtu: None,
-    suits_slices: false,
+    no_slices: |_| Some(SINGLE_EVENTS),
     ends_by_itself: |_| false,
     check,
     play: [play, play],

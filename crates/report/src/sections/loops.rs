@@ -1,10 +1,11 @@
-//! Ends with many connections: what a wait of an event loop brought, how evenly the exchanges were
-//! shared, and what a connection takes.
+//! Ends with many connections: what a wait of an event loop brought, how evenly the exchanges or
+//! bytes were shared, and what a connection takes.
 
 use super::view::View;
 use crate::document::{Cell, Column, Section, Table};
 use crate::wording::figures::{amount, number};
-use bytepath_record::{Role, Scope, Trial, TrialStatus};
+use bytepath_record::unit::MIB;
+use bytepath_record::{Role, Scope, Trial, TrialStatus, Work};
 use bytepath_stats::Row;
 
 pub(crate) fn section(view: &View) -> Section {
@@ -14,20 +15,26 @@ pub(crate) fn section(view: &View) -> Section {
     if lines.is_empty() {
         return section;
     }
+    let is_bytes = |row: &&Row| row.work == Work::Bytes;
+    let shared = match view.rows.iter().filter(|row| is_bytes(row)).count() {
+        0 => "exchanges",
+        some if some == view.rows.len() => "MiB",
+        _ => "exchanges, MiB",
+    };
     let columns = [
         Column::path(),
         Column::words("end", 0, None),
         Column::number("", "number", 0),
-        Column::number("exchanges", "least", 3),
-        Column::number("exchanges", "most", 3),
-        Column::number("exchanges", "fairness", 1),
+        Column::number(shared, "least", 3),
+        Column::number(shared, "most", 3),
+        Column::number(shared, "fairness", 1),
         Column::number("event loop", "events/wait", 0),
         Column::number("event loop", "short", 2),
         Column::number("event loop", "bytes each", 1),
     ];
     section.with(Table::rows(columns, lines)).note(
-        "Exchanges: of the connection with the fewest and the one with the most in a window; \
-         fairness is Jain's index, 1 if all had the same. Short: receives that found no buffer, a \
+        "Exchanges, or MiB of a stream: of the connection with the least and the one with the most in a \
+         window; fairness is Jain's index, 1 if all had the same. Short: receives that found no buffer, a \
          trial. Bytes each: memory of the program for a connection, buffers that all share included.",
     )
 }
@@ -43,6 +50,10 @@ fn line(view: &View, row: &Row, role: Role) -> Option<Vec<Cell>> {
         let values: Vec<f64> = values(metric);
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };
+    let shared = |metric: &str| match row.work {
+        Work::Bytes => number(mean(metric).map(|bytes| bytes / MIB), 1),
+        Work::Exchanges | Work::Packets => number(mean(metric), 0),
+    };
     let ratio = |one: &str, other: &str| Some(mean(one)? / mean(other)?).filter(|r| r.is_finite());
     let (in_loop, fairness) = (mean("loop.connections"), mean("connections.fairness"));
     let cell = view.study.header.cells.iter().find(|cell| cell.id == row.cell)?;
@@ -51,8 +62,8 @@ fn line(view: &View, row: &Row, role: Role) -> Option<Vec<Cell>> {
         Cell::path(row),
         row.work.actor(role).into(),
         number(connections, 0).into(),
-        number(mean("connections.least"), 0).into(),
-        number(mean("connections.most"), 0).into(),
+        shared("connections.least").into(),
+        shared("connections.most").into(),
         number(fairness, 3).into(),
         number(ratio("loop.events", "loop.waits"), 1).into(),
         in_loop.map_or(String::new(), |_| amount(mean("loop.short"))).into(),

@@ -13,7 +13,7 @@ use bytepath_meter::{
 };
 use bytepath_record::wire::{Connect, Listen, RoleEnd, Secret, Token, WindowRecord};
 use bytepath_record::{
-    Cell, Fault, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit, grouped,
+    Cell, Fault, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit, Work, grouped,
 };
 use bytepath_stats::{ENGINE_RUN, PAUSED};
 use bytepath_sys::{Roots, clock, process};
@@ -381,7 +381,7 @@ impl Session {
         let (calls, sizes) = (all.rows(), all.size_distribution());
         let workload::FlowEnd { account, bytes, window, fragments, latency, shares, .. } = all;
         let Account { mut ledger, hops, mut notes, mut readings } = account;
-        readings.extend(fairness(self.role, &shares));
+        readings.extend(fairness(self.role, self.halves.workload.work, &shares));
         notes.extend(workload::failures(&readings));
         let (watched, connections) = (self.sockets.len(), self.connections.len());
         if watched == MOST_WATCHED && watched < connections {
@@ -444,15 +444,16 @@ impl Session {
 }
 
 /// How the work of the window was shared among a role's connections, if there are several.
-fn fairness(role: Role, shares: &Shares) -> Vec<Reading> {
+fn fairness(role: Role, work: Work, shares: &Shares) -> Vec<Reading> {
     let Some(index) = shares.fairness().filter(|_| shares.connections > 1) else {
         return Vec::new();
     };
     let scope = || Scope::Role(role);
+    let unit = if work == Work::Bytes { Unit::Bytes } else { Unit::Count };
     vec![
         Reading::mean("connections.fairness", Unit::Ratio, index, scope()),
-        Reading::sum("connections.least", Unit::Count, shares.least as f64, scope()),
-        Reading::sum("connections.most", Unit::Count, shares.most as f64, scope()),
+        Reading::sum("connections.least", unit, shares.least as f64, scope()),
+        Reading::sum("connections.most", unit, shares.most as f64, scope()),
     ]
 }
 

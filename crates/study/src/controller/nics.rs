@@ -226,9 +226,10 @@ pub(super) fn halves(
     cell: &Cell,
     role: Role,
 ) -> Result<Vec<(HalfPath, HalfConfig)>, Fault> {
-    let cell = &path::of_end(paths, cell, role);
     let workload = workload::of(cell)?;
+    // By the paths of both ends, which the cell of one no longer has.
     (workload.check)(cell)?;
+    let cell = &path::of_end(paths, cell, role);
     let protocol = (workload.protocol)(cell);
     if cell.link.tap.is_some() && protocol != Protocol::Frames {
         let text = format!("a tap does not carry {protocol}: its other end is descriptors");

@@ -200,25 +200,25 @@ fn choose_design(
 ) -> Result<Design, Fault> {
     // Short turns are there to see small differences; where none is judged, whole
     // trials show the same and strain the hosts less.
-    let workloads = experiment.cells.iter().map(workload::of).collect::<Result<Vec<_>, _>>()?;
-    let slices_suit = workloads.iter().all(|workload| workload.suits_slices);
+    let mut unsuited = None;
+    for cell in &experiment.cells {
+        unsuited = unsuited.or((workload::of(cell)?.no_slices)(cell));
+    }
     let holds_several = testbed.properties().holds_several;
     let design = match requested {
         Some(design) => design,
-        None if slices_suit && holds_several && testbed.emulation().is_none() => {
+        None if unsuited.is_none() && holds_several && testbed.emulation().is_none() => {
             spec::default_design(&experiment.cells, window)
         }
         None => Design::Trials,
     };
-    let text = match design {
-        Design::Trials => return Ok(design),
+    let text = match (design, unsuited) {
+        (Design::Trials, _) => return Ok(design),
         _ if !holds_several => {
             format!("testbed {} cannot hold several cells at once", experiment.testbed.text)
         }
-        _ if !slices_suit => {
-            "a workload of this study measures single events, which slices would cut short".into()
-        }
-        _ => return Ok(design),
+        (_, Some(reason)) => reason.into(),
+        (_, None) => return Ok(design),
     };
     Err(usage(text).remedy("choose the design trials"))
 }

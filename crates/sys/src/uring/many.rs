@@ -133,8 +133,15 @@ impl ManyRing {
             // was given.
             return unsafe { self.push(&both) };
         }
-        let send = self.one_send(socket, part)?;
+        let send = self.one_send(socket, part, libc::MSG_WAITALL)?;
         // SAFETY: the part lies within the region, which the core keeps, and is only read.
+        unsafe { self.push(&[send]) }
+    }
+
+    /// Queues the same of as many of the bytes as there is room for once there is any.
+    pub fn send_some(&mut self, socket: usize, part: Range<usize>) -> io::Result<()> {
+        let send = self.one_send(socket, part, 0)?;
+        // SAFETY: as above.
         unsafe { self.push(&[send]) }
     }
 
@@ -145,7 +152,7 @@ impl ManyRing {
         len.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
     }
 
-    fn one_send(&self, socket: usize, part: Range<usize>) -> io::Result<squeue::Entry> {
+    fn one_send(&self, socket: usize, part: Range<usize>, flags: i32) -> io::Result<squeue::Entry> {
         let len = self.part_len(&part)?;
         if socket >= self.sockets + self.slots.len() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -155,7 +162,7 @@ impl ManyRing {
             Some(fd) => opcode::Send::new(fd, address, len),
             None => opcode::Send::new(types::Fixed(socket as u32), address, len),
         };
-        let flags = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+        let flags = flags | libc::MSG_NOSIGNAL;
         Ok(send.flags(flags).build().user_data(self.data(socket) | SEND))
     }
 

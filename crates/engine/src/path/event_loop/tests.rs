@@ -1,6 +1,8 @@
 //! Every event loop as a server, over real loopback connections: what arrives is what was asked for,
 //! in order, whatever clients do; and no turn takes memory.
 
+mod streams;
+
 use crate::connection::{Connection, Flow};
 use crate::path::{self, DataPath};
 use crate::workload::{
@@ -67,9 +69,18 @@ struct Served {
 
 impl Served {
     fn start(name: &str, given: Given, clients: usize, response: u64) -> Option<Served> {
+        let cell = cell(name, given, response);
+        Served::by(cell, clients, move |event_loop, clients| serve(event_loop, clients, response))
+    }
+
+    /// The same in another way, given the loop and the number of clients.
+    fn by(
+        cell: Cell,
+        clients: usize,
+        serve: impl FnOnce(&mut dyn EventLoop, usize) -> Result<Account, Fault> + Send + 'static,
+    ) -> Option<Served> {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let cell = cell(name, given, response);
         if !is_here(&cell) {
             return None;
         }
@@ -82,8 +93,11 @@ impl Served {
         let thread = thread::spawn(move || {
             let flow = |(index, socket)| Arc::new(Flow::tcp(socket, index)) as Arc<dyn Connection>;
             let connections: Vec<_> = (0..).zip(servers).map(flow).collect();
-            let served = serve(&mut *open(&cell, &connections)?, connections.len(), response);
-            connections.iter().for_each(|connection| connection.close());
+            let served = serve(&mut *open(&cell, &connections)?, connections.len());
+            // Without it what is under way would be reset.
+            if served.is_ok() {
+                connections.iter().for_each(|connection| drop(connection.end_stream()));
+            }
             served
         });
         Some(Served { clients, thread, _alone: alone })
@@ -299,7 +313,9 @@ fn refuses_what_no_loop_can_do() {
         cell.stream.touch = Touch::Verify;
         let refused = refusal(&cell);
         assert!(refused.contains("(choose touch=none or touch=read)"), "{name}: {refused}");
-        let fault = path::suits_workload(workload::CATALOG[0], path_of(&cell)).unwrap_err();
+        cell.workload.name = "packets".into();
+        let packets = workload::of(&cell).unwrap();
+        let fault = path::suits_workload(packets, path_of(&cell)).unwrap_err();
         assert!(fault.to_string().contains("--workload rr"), "{fault}");
     }
     let forever = cell("uring-loop", &[("wait", "8")], 300);

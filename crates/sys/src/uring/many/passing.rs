@@ -85,7 +85,7 @@ impl ManyRing {
         part: Range<usize>,
     ) -> io::Result<[squeue::Entry; 2]> {
         let sends = self.part_len(&part)?;
-        let send = self.one_send(place, part)?.flags(squeue::Flags::IO_LINK);
+        let send = self.one_send(place, part, libc::MSG_WAITALL)?.flags(squeue::Flags::IO_LINK);
         let receive = self.one_receive(place)?;
         if let Some(slot) = self.slot_mut(place) {
             slot.sends = sends;
