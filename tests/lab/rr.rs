@@ -4,7 +4,9 @@
 use crate::threads::{InProcess, MadeUp, Silent, made_up, socket};
 use bytepath::connection::{Connection, KERNEL_TCP, KERNEL_UDP, Transport};
 use bytepath::path::{self, DataPath};
-use bytepath::record::{Cell, Fault, Role, Schedule, Scope, Trial, TrialStatus, Unit, Work};
+use bytepath::record::{
+    Cell, Fault, Role, RoleRecord, Schedule, Scope, Trial, TrialStatus, Unit, Work,
+};
 use bytepath::spec::{self, CellRequest};
 use bytepath::study::{Laboratory, Plan, path_spec, run_study};
 use bytepath::workload::{Account, Group, HalfConfig, Phase, Recorder, Rx, Tx};
@@ -208,6 +210,46 @@ fn stream_over(ends: [&str; 2], stream: &str) {
 }
 
 #[test]
+fn event_loops_stream_both_ways_at_once() {
+    let _shared = shared();
+    let mut ends = vec![
+        ["epoll", "epoll:threads=2"],
+        ["epoll:threads=3,trigger=edge,optimistic=on", "poll"],
+        ["poll:threads=2", "epoll:trigger=oneshot,optimistic=off"],
+    ];
+    if crate::uring::path_for("uring-loop", Role::Receiver, &[]).is_some() {
+        ends.extend([
+            ["uring-loop:threads=2", "epoll:trigger=edge"],
+            ["epoll", "uring-loop:buffers=2"],
+            ["uring-loop:sqpoll=on", "uring-loop:bundle=on,incremental=on"],
+        ]);
+    }
+    for ends in ends {
+        let trial = run_paths(ends, "stream:direction=both", "flows=6", 0.2).unwrap();
+        assert_eq!(trial.status, TrialStatus::Measured, "{ends:?}");
+        assert_eq!((trial.work, trial.label.as_str()), (Work::Bytes, "copied"));
+        let [sender, receiver] = trial.roles.as_slice() else { panic!("two roles") };
+        let [forward, reverse] = [false, true].map(|came_in| {
+            let bytes = |record: &RoleRecord, came_in| {
+                let entries = record.ledger.evidence.iter().filter(|e| e.came_in == came_in);
+                entries.map(|e| e.bytes).sum::<u64>()
+            };
+            let [sent, arrived] = [bytes(sender, came_in), bytes(receiver, !came_in)];
+            assert_eq!(sent, arrived, "{ends:?}");
+            sent
+        });
+        assert!(forward > 0 && reverse > 0, "{ends:?}: {forward} and {reverse} bytes");
+        assert_eq!([sender, receiver].map(|r| r.total_bytes), [forward + reverse; 2], "{ends:?}");
+        let of = |metric, role| trial.reading(metric, &Scope::Role(role)).unwrap();
+        let ways =
+            [of("throughput.forward", Role::Receiver), of("throughput.reverse", Role::Sender)];
+        assert!(ways.iter().all(|rate| *rate > 0.0), "{ends:?}: {ways:?}");
+        let sum: f64 = ways.iter().sum();
+        assert!((trial.rate().unwrap() / sum - 1.0).abs() < 1e-3, "{ends:?}: {ways:?}");
+    }
+}
+
+#[test]
 fn idle_connections_exchange_nothing_and_take_part_in_nothing() {
     let _shared = shared();
     for workload in ["rr:idle=40", "rr:idle=40,rate=5000,outstanding=2"] {
@@ -228,6 +270,13 @@ fn refuses_loops_where_there_are_no_many_connections_and_more_than_there_are_por
         run_paths(["socket", "epoll"], "stream:load=trickle", "", 0.1).unwrap_err().to_string();
     run_paths(["epoll", "socket"], "stream:load=trickle", "", 0.1).unwrap();
     assert!(load.contains("thread for each flow") && load.contains("leave load at none"), "{load}");
+    for ends in [["epoll", "socket"], ["socket", "epoll"], ["socket", "socket"]] {
+        let fault = run_paths(ends, "stream:direction=both", "", 0.1).unwrap_err().to_string();
+        assert!(
+            fault.contains("'socket' moves bytes one way") && fault.contains("epoll+epoll"),
+            "{fault}"
+        );
+    }
     let fault = run_paths(["epoll"; 2], "rr", "protocol=udp", 0.1).unwrap_err().to_string();
     assert!(fault.contains("'epoll' does not speak UDP"), "{fault}");
     let fault = run_paths(["epoll"; 2], "rr", "flows=60000", 0.1).unwrap_err().to_string();

@@ -58,12 +58,19 @@ fn thread_that_polls_for_submissions_is_its_ends_cost() {
 fn streams_over_one_and_many_connections_are_accounted_for() {
     let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
-    for (flows, design) in [(1, "slices"), (256, "slices"), (2_000, "trials")] {
-        let out = folder.path().join(flows.to_string());
+    for (flows, design, workload) in [
+        (1, "slices", "stream"),
+        (256, "slices", "stream"),
+        (2_000, "trials", "stream"),
+        (1, "trials", "stream:direction=both"),
+        (256, "trials", "stream:direction=both"),
+        (2_000, "trials", "stream:direction=both"),
+    ] {
+        let out = folder.path().join(format!("{flows}{workload}"));
         let output = Command::new(env!("CARGO_BIN_EXE_bytepath"))
             .args(["run", "--path", "epoll+epoll:threads=2", "--path", "uring-loop+uring-loop"])
             .args(["--path", "poll:threads=2+epoll:trigger=edge", "--design", design])
-            .args(["--workload", "stream", "--stream", &format!("flows={flows}")])
+            .args(["--workload", workload, "--stream", &format!("flows={flows}")])
             .args(["--blocks", "1", "--warm-up", "200ms", "--window", "600ms", "--profile", "none"])
             .args(["--cores", "none", "--study"])
             .arg(&out)
@@ -91,6 +98,8 @@ fn streams_over_one_and_many_connections_are_accounted_for() {
         }
         let stdout = String::from_utf8_lossy(&output.stdout);
         assert!(stdout.contains("bytes each"), "memory is in the report: {stdout}");
+        let ways = stdout.contains("Throughput of each way");
+        assert_eq!(ways, workload.ends_with("both"), "{stdout}");
     }
 }
 

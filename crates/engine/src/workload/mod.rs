@@ -41,6 +41,7 @@ pub use mover::{Account, Group, HalfConfig, Rx, Tx};
 pub use packets::{QUIET, share};
 pub use payload::{PATTERN_PERIOD, Pattern, Toucher};
 pub use recorder::{Call, Detail, Recorder};
+pub use stream::both_ways;
 pub use tally::{CallStats, Edge, FlowEnd, Window};
 
 // Files that tests run with loom's atomics and locks name these by `super::sync`.

@@ -4,7 +4,9 @@
 use super::actor::{one_way, same_bytes};
 use super::load::{self, Load};
 use super::{Account, Actor, FlowEnd, HalfConfig, Recorder, Shares, Workload};
-use bytepath_record::{Cell, Fault, OptionKind, OptionSpec, Protocol, Work};
+use bytepath_record::{
+    Cell, Fault, FaultKind, Hops, OptionKind, OptionSpec, Protocol, Reading, RoleRecord, Work,
+};
 
 pub(super) static WORKLOAD: Workload = Workload {
     name: "stream",
@@ -21,23 +23,58 @@ pub(super) static WORKLOAD: Workload = Workload {
     play: [send, receive],
     play_loop: Some(super::stream_loop::play),
     reconnects: false,
-    settle: |ends, _, _| same_bytes(Work::Bytes, ends),
+    settle,
 };
 
 /// Connections of all cells of a block that may be open at once: each takes memory of the kernel.
 const MOST_SLICED: u32 = 256;
 
 fn no_slices(cell: &Cell) -> Option<&'static str> {
+    if goes_both_ways(cell) {
+        return Some(
+            "slices hold the sender while other cells have their turn, and both ends send",
+        );
+    }
     (cell.stream.flows > MOST_SLICED)
         .then_some("slices keep the connections of all cells open at once, and some have many")
 }
 
-const OPTIONS: &[OptionSpec] = &[OptionSpec::new("load", OptionKind::Choice(&["none", "trickle", "flood"]), "none").help("UDP datagrams from the receiver's host to the sender's end: 160 per second, or as many as possible")];
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec::new("load", OptionKind::Choice(&["none", "trickle", "flood"]), "none").help(
+        "UDP datagrams from the receiver's host to the sender's end: 160 per second, or as many as possible",
+    ),
+    OptionSpec::new("direction", OptionKind::Choice(&["forward", "both"]), "forward").help(
+        "both: each end sends and receives at once over every connection; needs event loops",
+    ),
+];
+
+/// Whether both ends send.
+pub(super) fn goes_both_ways(cell: &Cell) -> bool {
+    cell.workload.options.word("direction") == "both"
+}
+
+/// What arrived of each way in a window, per second: at the receiver, and at the sender.
+pub(super) const WAYS: [&str; 2] = ["throughput.forward", "throughput.reverse"];
+
+/// Bytes per second that arrived at both ends, where both send.
+pub fn both_ways(readings: &[Reading]) -> Option<f64> {
+    let of = |name| readings.iter().find(|reading| reading.metric == name);
+    let [forward, reverse] = WAYS.map(of);
+    Some(forward?.value + reverse?.value)
+}
 
 fn check(cell: &Cell) -> Result<(), Fault> {
     if cell.stream.protocol != Protocol::Tcp {
         return Err(Fault::usage(format!("{} carries no stream", cell.stream.protocol))
             .remedy("choose protocol=tcp, or a workload of messages: --workload rr"));
+    }
+    for half in [&cell.tx, &cell.rx] {
+        if goes_both_ways(cell) && half.options.number("threads").is_none() {
+            let text = format!("a thread of path '{}' moves bytes one way", half.path);
+            let remedy =
+                "choose event loops for both ends, such as epoll+epoll, or direction=forward";
+            return Err(Fault::usage(text).remedy(remedy));
+        }
     }
     if load::gap(cell).is_some() && cell.rx.options.number("threads").is_some() {
         let text =
@@ -47,6 +84,26 @@ fn check(cell: &Cell) -> Result<(), Fault> {
         ));
     }
     Ok(())
+}
+
+/// What was sent one way has to have come in at the other end, and so the other way, where an end knows
+/// which is which.
+fn settle(ends: [&RoleRecord; 2], _: Option<&Hops>, _: &[Reading]) -> Result<(), Fault> {
+    same_bytes(Work::Bytes, ends)?;
+    let [sender, receiver] = ends.map(|end| {
+        let bytes = |came_in| {
+            let entries = end.ledger.evidence.iter().filter(move |entry| entry.came_in == came_in);
+            entries.map(|entry| entry.bytes).sum::<u64>()
+        };
+        [bytes(false), bytes(true)]
+    });
+    // An end that only receives has one kind of bytes.
+    if receiver[1] == 0 || sender[1] == receiver[0] {
+        return Ok(());
+    }
+    let text =
+        format!("the receiver sent {} bytes and {} came in at the sender", receiver[0], sender[1]);
+    Err(Fault::new(FaultKind::Corrupt, text))
 }
 
 fn send(mut actor: Actor) -> Result<FlowEnd, Fault> {
@@ -73,4 +130,47 @@ fn of_flow(account: Account, recorder: Recorder) -> FlowEnd {
     let mut end = FlowEnd { account, bytes: recorder.total(), ..recorder.finish() };
     end.shares = Shares::of([end.window.count]);
     end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{Ledger, Manner, Role, SizeDistribution};
+
+    fn record(role: Role, [sent, came_in]: [u64; 2]) -> RoleRecord {
+        let mut ledger = Ledger::default();
+        ledger.enter(Manner::Copied, came_in, 1, "recv");
+        ledger = ledger.came_in();
+        ledger.enter(Manner::Copied, sent, 1, "send");
+        RoleRecord {
+            role,
+            total_bytes: sent + came_in,
+            count: 0,
+            window: 1.0,
+            ledger,
+            calls: Vec::new(),
+            sizes: SizeDistribution::default(),
+            fragments: None,
+            latency: None,
+            hops: None,
+            threads: Vec::new(),
+            witness: None,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_way_has_to_have_arrived() {
+        let settles = |sender, receiver| {
+            let ends = [record(Role::Sender, sender), record(Role::Receiver, receiver)];
+            settle([&ends[0], &ends[1]], None, &[]).map_err(|fault| fault.message)
+        };
+        assert_eq!(settles([5, 3], [3, 5]), Ok(()));
+        assert_eq!(settles([5, 0], [0, 5]), Ok(()));
+        // A receiver with a thread per flow.
+        assert_eq!(settles([5, 0], [5, 0]), Ok(()));
+        assert!(settles([5, 3], [3, 4]).unwrap_err().contains("moved"));
+        let text = settles([5, 3], [2, 6]).unwrap_err();
+        assert!(text.contains("the receiver sent 2 bytes and 3 came in"), "{text}");
+    }
 }

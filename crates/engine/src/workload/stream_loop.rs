@@ -1,28 +1,45 @@
 //! `stream` over the connections of an event loop: a thread of the sender keeps all of its connections
 //! full, one of the receiver reads what comes over any.
+//!
+//! With `direction=both` the receiver keeps each connection full, too, from the first byte that comes
+//! over it. It ends what it sends once the sender has ended, which then reads to the end.
 
-use super::event_loop::{Crew, Service, Shares};
+use super::event_loop::{Crew, ENDLESS, Service, Shares};
 use super::rr_loop::{Thread, end_streams};
+use super::stream::{WAYS, goes_both_ways};
 use super::{Account, FlowEnd, Phase, Recorder};
-use bytepath_record::{Fault, Role, Scope, Unit};
+use crate::connection::Connection;
+use bytepath_record::{Fault, Reading, Role, Scope, Unit};
+use std::sync::Arc;
 
 pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
-    let Crew { role, connections, event_loop, recorder, .. } = crew;
+    let Crew { role, cell, connections, event_loop, recorder } = crew;
     let mut thread = Thread { event_loop, moved: recorder.companion() };
     thread.event_loop.begin()?;
-    let ends = Ends::new(role, connections.len(), recorder);
+    let ends = Ends::new(role, goes_both_ways(&cell), connections, recorder);
     let ends = match role {
         Role::Sender => send(&mut thread, ends)?,
         Role::Receiver => receive(&mut thread, ends)?,
     };
-    end_streams(role, &connections)?;
+    end_streams(role, &ends.connections)?;
     let mut account = thread.event_loop.account()?;
     account.add(ends.memory());
-    let shares = Shares::of(ends.all.iter().copied());
+    let shares = Shares::of(ends.all.iter().map(|end| end.bytes));
+    let arrived: u64 = ends.all.iter().map(|end| end.bytes).sum();
     let bytes = thread.moved.total();
     let mut end = FlowEnd { account, bytes, shares, ..ends.bytes.finish() };
+    if ends.both {
+        end.account.readings.push(arrival(role, arrived as f64 / end.window.seconds()));
+    }
     end.join(thread.moved.finish());
     Ok(end)
+}
+
+/// What arrived at a role's end, per second.
+fn arrival(role: Role, rate: f64) -> Reading {
+    let name = WAYS[role.peer() as usize];
+    let rate = if rate.is_finite() { rate } else { 0.0 };
+    Reading::sum(name, Unit::BytesPerSecond, rate, Scope::Role(role))
 }
 
 /// Keeps all connections full until the gate is at stop.
@@ -38,10 +55,15 @@ fn send(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
     while !thread.event_loop.stop()? {
         thread.turn(&mut ends, None)?;
     }
+    if ends.both {
+        ends.stopped = true;
+        ends.connections.iter().for_each(|connection| connection.close());
+        return receive(thread, ends);
+    }
     Ok(ends)
 }
 
-/// Reads until all senders have ended their streams.
+/// Reads until all peers have ended their streams.
 fn receive(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
     while ends.left > 0 {
         thread.phase(&mut ends.bytes);
@@ -53,16 +75,31 @@ fn receive(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
 /// This end of all connections of a thread.
 struct Ends {
     role: Role,
-    /// Bytes of the window by connection.
-    all: Box<[u64]>,
+    connections: Vec<Arc<dyn Connection>>,
+    all: Box<[End]>,
+    /// Whether both ends send.
+    both: bool,
+    /// Whether this end has ended what it sends.
+    stopped: bool,
     bytes: Recorder,
     /// Connections whose peer goes on.
     left: usize,
 }
 
+/// This end of one connection.
+#[derive(Clone, Copy, Default)]
+struct End {
+    /// Bytes of the window that have moved the one way, or have arrived.
+    bytes: u64,
+    /// Whether anything has come in.
+    begun: bool,
+}
+
 impl Ends {
-    fn new(role: Role, connections: usize, bytes: Recorder) -> Ends {
-        Ends { role, all: vec![0; connections].into(), bytes, left: connections }
+    fn new(role: Role, both: bool, connections: Vec<Arc<dyn Connection>>, bytes: Recorder) -> Ends {
+        let left = connections.len();
+        let all = vec![End::default(); left].into();
+        Ends { role, connections, all, both, stopped: false, bytes, left }
     }
 
     /// What the workload's part of the connections takes, beside the loop's.
@@ -73,14 +110,14 @@ impl Ends {
         account
     }
 
-    /// Enters bytes that have gone out or come in. A turn may take long, so each piece looks for a new
-    /// phase.
+    /// Enters bytes that have gone out or come in, in a connection's share if they are meant by that. A
+    /// turn may take long, so each piece looks for a new phase.
     #[inline]
-    fn moved(&mut self, connection: usize, bytes: u64) {
+    fn moved(&mut self, connection: usize, bytes: u64, shared: bool) {
         self.bytes.phase();
         self.bytes.moved(bytes as usize);
-        if self.bytes.counting() {
-            self.all[connection] += bytes;
+        if shared && self.bytes.counting() {
+            self.all[connection].bytes += bytes;
         }
     }
 }
@@ -88,21 +125,24 @@ impl Ends {
 impl Service for Ends {
     #[inline]
     fn received(&mut self, connection: usize, bytes: u64) -> u64 {
-        self.moved(connection, bytes);
-        0
+        self.moved(connection, bytes, true);
+        let begins = !std::mem::replace(&mut self.all[connection].begun, true);
+        if begins && self.both && self.role == Role::Receiver { ENDLESS } else { 0 }
     }
 
     #[inline]
     fn sent(&mut self, connection: usize, bytes: u64) {
-        self.moved(connection, bytes);
+        self.moved(connection, bytes, !self.both);
     }
 
     fn ended(&mut self, connection: usize) -> Result<(), Fault> {
-        if self.role == Role::Sender {
+        if self.role == Role::Sender && !self.stopped {
             let text =
                 format!("the receiver closed connection {connection} before the stream ended");
             return Err(Fault::peer_lost(text));
         }
+        // What this end has sent is gone.
+        self.connections[connection].close();
         self.left -= 1;
         Ok(())
     }

@@ -3,9 +3,9 @@
 
 use super::view::View;
 use crate::document::{Cell, Column, Section, Table};
-use crate::wording::figures::{amount, number};
+use crate::wording::figures::{amount, number, rate};
 use bytepath_record::unit::MIB;
-use bytepath_record::{Role, Scope, Trial, TrialStatus, Work};
+use bytepath_record::{Role, Scope, TrialStatus, Work};
 use bytepath_stats::Row;
 
 pub(crate) fn section(view: &View) -> Section {
@@ -39,17 +39,40 @@ pub(crate) fn section(view: &View) -> Section {
     )
 }
 
+/// What arrived of streams that both ends send.
+pub(crate) fn ways(view: &View) -> Section {
+    let line = |row: &&Row| {
+        let mean = |metric, role| mean(view, row, metric, role);
+        let forward = mean("throughput.forward", Role::Receiver)?;
+        let reverse = mean("throughput.reverse", Role::Sender)?;
+        let shown = [forward, reverse].map(|bytes| rate(Work::Bytes, bytes).into());
+        Some([Cell::path(row)].into_iter().chain(shown))
+    };
+    let lines: Vec<_> = view.rows.iter().filter_map(line).collect();
+    let section = Section::new("ways", "Throughput of each way");
+    if lines.is_empty() {
+        return section;
+    }
+    let unit = Work::Bytes.terms().rate_unit;
+    let columns =
+        [Column::path(), Column::number(unit, "forward", 0), Column::number(unit, "reverse", 0)];
+    section.with(Table::rows(columns, lines)).note(
+        "Forward: what arrived at the receiver; reverse: what arrived at the sender. The throughput of a \
+         path is their sum.",
+    )
+}
+
+/// The mean of a reading of an end over the trials of a row.
+fn mean(view: &View, row: &Row, metric: &str, role: Role) -> Option<f64> {
+    let trials = view.trials(row).iter().filter(|trial| trial.status == TrialStatus::Measured);
+    let values: Vec<f64> =
+        trials.filter_map(|trial| trial.reading(metric, &Scope::Role(role))).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
 /// The figures of an end, if it had several connections or an event loop.
 fn line(view: &View, row: &Row, role: Role) -> Option<Vec<Cell>> {
-    let measured = |trial: &&&Trial| trial.status == TrialStatus::Measured;
-    let trials: Vec<&Trial> = view.trials(row).iter().filter(measured).copied().collect();
-    let values = |metric: &str| {
-        trials.iter().filter_map(|trial| trial.reading(metric, &Scope::Role(role))).collect()
-    };
-    let mean = |metric: &str| {
-        let values: Vec<f64> = values(metric);
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-    };
+    let mean = |metric: &str| mean(view, row, metric, role);
     let shared = |metric: &str| match row.work {
         Work::Bytes => number(mean(metric).map(|bytes| bytes / MIB), 1),
         Work::Exchanges | Work::Packets => number(mean(metric), 0),

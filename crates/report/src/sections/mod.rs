@@ -37,6 +37,7 @@ pub(crate) fn study(view: &View) -> Vec<Section> {
         hops::charts(view),
         rates::section(view),
         latency::section(view),
+        loops::ways(view),
         loops::section(view),
         hops::section(view),
         frames::section(view),

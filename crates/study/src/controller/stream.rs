@@ -310,6 +310,9 @@ fn reconcile(
         Role::Receiver => &mut *receiver,
     };
     (trial.window, trial.count) = (counts.window, counts.count);
+    if let Some(rate) = workload::both_ways(&trial.readings) {
+        trial.count = (rate * trial.window) as u64;
+    }
     trial.latency = counts.latency.take();
     for RoleRecord { role, notes, .. } in [&*sender, &*receiver] {
         trial.warnings.extend(notes.iter().map(|note| format!("{role}: {note}")));
