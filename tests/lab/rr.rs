@@ -250,6 +250,46 @@ fn event_loops_stream_both_ways_at_once() {
 }
 
 #[test]
+fn incast_goes_in_rounds_and_times_these() {
+    let _shared = shared();
+    let mut ends = vec![
+        ["epoll:threads=2", "epoll"],
+        ["poll:threads=2,optimistic=off", "epoll:threads=3"],
+        ["epoll:threads=2,trigger=edge", "plain"],
+    ];
+    if crate::uring::path_for("uring-loop", Role::Receiver, &[]).is_some() {
+        ends.push(["uring-loop:threads=2", "uring-loop"]);
+    }
+    for ends in ends {
+        let trial = run_paths(ends, "rr:incast=on,response=64K", "flows=6", 0.2).unwrap();
+        assert_eq!(trial.status, TrialStatus::Measured, "{ends:?}");
+        let [client, server] = trial.roles.as_slice() else { panic!("two roles") };
+        assert_eq!(client.total_bytes, server.total_bytes, "{ends:?}");
+        // Two threads with three connections each: no round was cut.
+        assert_eq!(client.total_bytes % (3 * (64 + (64 << 10))), 0, "{ends:?}");
+        let (rounds, exchanges) = (trial.latency.as_ref().unwrap().count(), trial.count);
+        // Of those at the edges of the window a part is within.
+        let apart = exchanges.abs_diff(3 * rounds);
+        assert!(
+            rounds > 0 && apart <= 2 * 2 * 3,
+            "{ends:?}: {rounds} rounds, {exchanges} exchanges"
+        );
+        let fairness = trial.reading("connections.fairness", &Scope::Role(Role::Sender)).unwrap();
+        assert!(fairness > 0.3, "{ends:?}: {fairness}");
+    }
+    let idle = run_paths(["epoll", "epoll"], "rr:incast=on,idle=4", "flows=6", 0.2).unwrap();
+    assert_eq!(idle.roles[0].total_bytes % (2 * 128), 0);
+    for (client, workload, what) in [
+        ("socket", "rr:incast=on", "choose an event loop for the client"),
+        ("epoll", "rr:incast=on,rate=1000", "leave rate out"),
+        ("epoll", "rr:incast=on,outstanding=2", "leave outstanding at 1"),
+    ] {
+        let fault = run_paths([client, "epoll"], workload, "flows=6", 0.1).unwrap_err();
+        assert!(fault.to_string().contains(what), "{client} {workload}: {fault}");
+    }
+}
+
+#[test]
 fn idle_connections_exchange_nothing_and_take_part_in_nothing() {
     let _shared = shared();
     for workload in ["rr:idle=40", "rr:idle=40,rate=5000,outstanding=2"] {

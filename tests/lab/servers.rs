@@ -103,6 +103,43 @@ fn streams_over_one_and_many_connections_are_accounted_for() {
     }
 }
 
+#[test]
+fn incast_over_one_and_many_connections_is_timed_by_rounds() {
+    let _shared = shared();
+    let folder = tempfile::tempdir().unwrap();
+    for flows in [1, 256, 2_000] {
+        let out = folder.path().join(flows.to_string());
+        let output = Command::new(env!("CARGO_BIN_EXE_bytepath"))
+            .args(["run", "--path", "epoll+epoll", "--path", "uring-loop+uring-loop"])
+            .args(["--workload", "rr:incast=on,response=4K", "--stream", &format!("flows={flows}")])
+            .args(["--blocks", "1", "--warm-up", "200ms", "--window", "600ms", "--profile", "none"])
+            .args(["--cores", "none", "--study"])
+            .arg(&out)
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if stderr.contains("files open") || stderr.contains("io_uring") {
+            skip!("{stderr}");
+            return;
+        }
+        let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {stderr}"));
+        assert_eq!(study.trials.len(), 3, "{stderr}");
+        for trial in &study.trials {
+            let ran = matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. });
+            assert!(ran, "{}: {:?}", trial.cell, trial.status);
+            let [client, server] = trial.roles.as_slice() else { panic!("two roles") };
+            assert_eq!(client.total_bytes, server.total_bytes, "{}", trial.cell);
+            let round = u64::from(flows) * (64 + 4096);
+            assert_eq!(client.total_bytes % round, 0, "{}: a round was cut", trial.cell);
+            let rounds = trial.latency.as_ref().map_or(0, |latency| latency.count());
+            let apart = trial.count.abs_diff(rounds * u64::from(flows));
+            assert!(rounds > 0 && apart <= 2 * u64::from(flows), "{}: {rounds}", trial.cell);
+        }
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(stdout.contains("With incast latency is of a round"), "{stdout}");
+    }
+}
+
 /// More than the kernel lets wait to be accepted (`net.core.somaxconn`).
 #[test]
 fn ten_thousand_connections_exchange_by_each_loop() {

@@ -49,6 +49,10 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("idle", OptionKind::Count(0, 59_999), "0").help(
         "connections, the last of all, that exchange nothing; needs an event loop at the client",
     ),
+    OptionSpec::new("incast", OptionKind::Flag, "off").help(
+        "a thread of the client sends over all its connections at once, and again when it has all \
+         responses; latency is of such a round; needs an event loop at the client",
+    ),
 ];
 
 /// How long the last answer may take to be acknowledged.
@@ -92,6 +96,7 @@ pub(super) fn job(cell: &Cell, role: Role, direction: Direction) -> HalfConfig {
 fn check(cell: &Cell) -> Result<(), Fault> {
     let plan = Plan::of(cell);
     leaves_work(cell, &plan)?;
+    suits_rounds(cell, &plan)?;
     if cell.stream.protocol == Protocol::Udp {
         fits_datagrams(cell, &plan)?;
     }
@@ -161,6 +166,33 @@ fn leaves_work(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     Ok(())
 }
 
+/// A round is of the connections of a thread, one request each, and begins when the one before is over.
+fn suits_rounds(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
+    let refuse = |text: String, remedy| Err(Fault::usage(text).remedy(remedy));
+    if !plan.incast {
+        return Ok(());
+    }
+    if cell.tx.options.number("threads").is_none() {
+        let text = format!(
+            "path '{}' has a thread for each connection, and incast is of many",
+            cell.tx.path
+        );
+        return refuse(text, "choose an event loop for the client, such as epoll");
+    }
+    if plan.gap.is_some() {
+        let text = "with incast requests are due when all responses are there, and not at a rate";
+        return refuse(text.into(), "leave rate out, or incast at off");
+    }
+    if plan.outstanding > 1 {
+        let text = format!(
+            "with incast a connection has one request of a round, not {}",
+            plan.outstanding
+        );
+        return refuse(text, "leave outstanding at 1, or incast at off");
+    }
+    Ok(())
+}
+
 /// What UDP cannot do is refused.
 fn fits_datagrams(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     let largest = plan.request.max(plan.response);
@@ -188,6 +220,8 @@ pub(super) struct Plan {
     /// Nanoseconds between two requests of one connection, or `None` in a closed loop.
     pub(super) gap: Option<f64>,
     pub(super) poisson: bool,
+    /// Whether requests go out in rounds.
+    pub(super) incast: bool,
 }
 
 impl Plan {
@@ -204,6 +238,7 @@ impl Plan {
             outstanding: number("outstanding"),
             gap: rate.map(|rate| 1e9 / rate),
             poisson: options.word("arrivals") == "poisson",
+            incast: options.flag("incast"),
         }
     }
 }

@@ -4,6 +4,9 @@
 //! Open loop (`rate`): requests are due at the thread's part of the rate, and each goes to the
 //! connection that has waited for one longest. Where all have as many in flight as they may, it
 //! waits for the next response, and is timed from when it was due.
+//!
+//! Incast: each connection of a thread has a request in flight, the last response ends the round, and the
+//! next round begins. What is timed is the round.
 
 use super::event_loop::{Crew, Service, Shares};
 use super::rr::{AWAKE, Arrivals, LAST_ANSWER, NAP, Plan};
@@ -27,6 +30,7 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
     let ends = Ends::new([connections.len(), active], &plan, exchanges);
     let ends = match (role, plan.gap) {
         (Role::Receiver, _) => serve(&mut thread, ends)?,
+        (Role::Sender, None) if plan.incast => rounds(&mut thread, ends)?,
         (Role::Sender, None) => closed_loop(&mut thread, ends)?,
         (Role::Sender, Some(gap)) => {
             // The first connection has the number of the thread, and threads take turns.
@@ -100,6 +104,8 @@ struct Ends {
     request: u64,
     response: u64,
     outstanding: usize,
+    /// Whether each exchange is timed, and not a round of them.
+    times_each: bool,
     /// When each request in flight was sent, or was due: `outstanding` for each connection.
     since: Box<[u64]>,
 }
@@ -126,6 +132,7 @@ impl Ends {
             request: plan.request,
             response: plan.response,
             outstanding,
+            times_each: !plan.incast,
             since: vec![0; connections * outstanding].into(),
         }
     }
@@ -171,7 +178,9 @@ impl Ends {
         let at = &mut self.all[connection].answered;
         let since = self.since[connection * self.outstanding + *at as usize];
         *at = (*at + 1) % self.outstanding as u32;
-        self.exchanges.latency(now.saturating_sub(since));
+        if self.times_each {
+            self.exchanges.latency(now.saturating_sub(since));
+        }
     }
 }
 
@@ -218,6 +227,24 @@ fn closed_loop(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
         thread.turn(&mut client, None)?;
     }
     drain(thread, client)
+}
+
+/// Sends over all connections, waits for all responses, and so on until the gate is at stop.
+fn rounds(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
+    let mut client = Client::new(ends, false);
+    while thread.phase(&mut client.ends.exchanges) != Phase::Stop {
+        let since = clock::monotonic();
+        while let Some(connection) = client.free.pop_front() {
+            let bytes = client.request(connection as usize, since);
+            thread.send(connection as usize, bytes)?;
+        }
+        while client.in_flight > 0 {
+            thread.phase(&mut client.ends.exchanges);
+            thread.turn(&mut client, None)?;
+        }
+        client.ends.exchanges.latency(clock::monotonic().saturating_sub(since));
+    }
+    Ok(client.ends)
 }
 
 /// Sends requests when they are due, as far as no more than `outstanding` are in flight on each

@@ -17,7 +17,18 @@ pub(crate) fn section(view: &View) -> Section {
     if rows.is_empty() {
         return section;
     }
-    section.add(figure(&rows));
+    let of_rounds = rows.iter().filter(|(row, _)| is_of_rounds(view, row)).count();
+    let what = match of_rounds {
+        0 => "exchanges",
+        all if all == rows.len() => "rounds",
+        _ => "exchanges, rounds",
+    };
+    section.add(figure(&rows, what));
+    if of_rounds > 0 {
+        section = section.note(
+            "With incast latency is of a round: from its first request until the last response is there.",
+        );
+    }
     let against = against(&rows);
     if view.analysis.functional.is_none() && !against.rows.is_empty() {
         section.heading(format!("Latency against {}", view.analysis.baseline));
@@ -31,10 +42,16 @@ pub(crate) fn section(view: &View) -> Section {
     section
 }
 
-fn figure(rows: &[(&Row, &LatencyRow)]) -> Figure {
+/// Whether what is timed is rounds of exchanges.
+fn is_of_rounds(view: &View, row: &Row) -> bool {
+    let cells = &view.study.header.cells;
+    cells.iter().any(|cell| cell.id == row.cell && cell.workload.options.flag("incast"))
+}
+
+fn figure(rows: &[(&Row, &LatencyRow)], what: &'static str) -> Figure {
     let mut columns = vec![Column::path(), Column::number("", "mean", 2).on(Media::PLAIN)];
     columns.extend(Percentile::ALL.map(|p| Column::number("", p.name(), 0)));
-    columns.extend([Column::number("", "max", 0), Column::number("", "exchanges", 3)]);
+    columns.extend([Column::number("", "max", 0), Column::number("", what, 3)]);
     let cells = |(row, latency): &(&Row, &LatencyRow)| {
         let percentiles = Percentile::ALL.map(|p| pooled(latency, p));
         let times = [Some(latency.mean)].into_iter().chain(percentiles).chain([Some(latency.max)]);
