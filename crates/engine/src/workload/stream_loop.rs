@@ -13,7 +13,7 @@ use bytepath_record::{Fault, Reading, Role, Scope, Unit};
 use std::sync::Arc;
 
 pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
-    let Crew { role, cell, connections, event_loop, recorder } = crew;
+    let Crew { role, cell, connections, event_loop, recorder, .. } = crew;
     let mut thread = Thread { event_loop, moved: recorder.companion() };
     thread.event_loop.begin()?;
     let ends = Ends::new(role, goes_both_ways(&cell), connections, recorder);
