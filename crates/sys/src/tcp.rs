@@ -325,8 +325,20 @@ pub fn peer_finished(socket: BorrowedFd) -> io::Result<bool> {
     // States of include/net/tcp_states.h that a FIN of the peer leads to.
     const CLOSE_WAIT: u8 = 8;
     const AFTER_FIN: [u8; 4] = [6, CLOSE_WAIT, 9, 11];
+    Ok(AFTER_FIN.contains(&state(socket)?))
+}
+
+/// Whether nothing is left of the connection: where a receive of 0 bytes has found no error, its ends
+/// have ended both streams in order. (The kernel keeps TIME-WAIT apart from the socket.)
+pub fn is_over(socket: BorrowedFd) -> io::Result<bool> {
+    const CLOSE: u8 = 7;
+    Ok(state(socket)? == CLOSE)
+}
+
+/// The state of a connection, of include/net/tcp_states.h; 0 if it is not known.
+fn state(socket: BorrowedFd) -> io::Result<u8> {
     let mut raw = [0u8; 256];
-    Ok(raw_info(socket, &mut raw)?.first().is_some_and(|state| AFTER_FIN.contains(state)))
+    Ok(raw_info(socket, &mut raw)?.first().copied().unwrap_or(0))
 }
 
 /// Two connected sockets on the loopback device, for trying something out.

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// One connection, and what movers over it need.
@@ -19,6 +20,8 @@ pub struct Flow {
     /// Which flow of the trial, counted from 0.
     pub index: u32,
     pub protocol: Protocol,
+    /// Whether this end has ended what it sends.
+    pub closed: Arc<AtomicBool>,
     /// The keys, if what goes over it is encrypted by the program.
     pub keys: Option<Keys>,
 }
@@ -26,7 +29,8 @@ pub struct Flow {
 impl Flow {
     /// A connection by TCP.
     pub fn tcp(socket: impl Into<Socket>, index: u32) -> Flow {
-        Flow { socket: Arc::new(socket.into()), index, protocol: Protocol::Tcp, keys: None }
+        let (socket, protocol) = (Arc::new(socket.into()), Protocol::Tcp);
+        Flow { socket, index, protocol, closed: Arc::default(), keys: None }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -72,16 +76,22 @@ impl Flow {
     }
 
     /// Receiver, after a receive of 0 bytes: whether that really was the end of
-    /// the sender's stream. It is not when our own side was shut down.
+    /// the sender's stream. It is not when our own side was shut down, other than by
+    /// [`Connection::close`].
     pub fn confirm_end(&self) -> Result<(), Fault> {
         if self.protocol == Protocol::Udp {
             return self.confirm_last_datagram();
         }
         match tcp::peer_finished(self.fd()) {
             Ok(true) => Ok(()),
+            Ok(false) if self.closed.load(Ordering::Relaxed) && self.is_over()? => Ok(()),
             Ok(false) => Err(self.cut_off()),
             Err(e) => Err(self.fault("TCP_INFO", &e)),
         }
+    }
+
+    fn is_over(&self) -> Result<bool, Fault> {
+        tcp::is_over(self.fd()).map_err(|e| self.fault("TCP_INFO", &e))
     }
 
     /// An empty datagram was received; so it seems where our own side was shut down, too.
@@ -159,7 +169,7 @@ impl Connection for Flow {
     fn kernel(&self) -> Result<Flow, Fault> {
         let socket = self.socket.try_clone();
         let socket = socket.map_err(|e| Fault::system("cannot duplicate the connection", &e))?;
-        Ok(Flow { socket: Arc::new(socket), ..*self })
+        Ok(Flow { socket: Arc::new(socket), closed: self.closed.clone(), ..*self })
     }
 
     fn send_at_once(&self) -> Result<(), Fault> {
@@ -228,6 +238,7 @@ impl Connection for Flow {
     }
 
     fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
         let _ = tcp::shutdown(self.fd(), Shutdown::Write);
     }
 }
@@ -288,6 +299,21 @@ mod tests {
         });
         assert_eq!(tx.end_stream().unwrap_err().kind, FaultKind::PeerLost);
         stopper.join().unwrap();
+    }
+
+    #[test]
+    fn own_end_before_that_of_the_peer_is_no_cut() {
+        let (tx, rx) = flows();
+        tx.close();
+        (&rx.socket).write_all(&[1; 10]).unwrap();
+        rx.close();
+        assert_eq!((&tx.socket).read_to_end(&mut Vec::new()).unwrap(), 10);
+        tx.confirm_end().unwrap();
+        let (tx, _rx) = flows();
+        tx.close();
+        tx.cut();
+        assert_eq!((&tx.socket).read(&mut [0; 8]).unwrap(), 0);
+        assert_eq!(tx.confirm_end().unwrap_err().kind, FaultKind::PeerLost);
     }
 
     #[test]

@@ -78,7 +78,8 @@ fn open(address: SocketAddr, contract: &Stream, shared: bool) -> io::Result<Sock
 fn connected(socket: Socket, peer: SocketAddr, index: u32) -> Result<Flow, Fault> {
     let connected = socket.connect(&peer.into());
     connected.map_err(|e| Fault::system(format!("cannot connect to {peer} by UDP"), &e))?;
-    Ok(Flow { socket: Arc::new(socket), index, protocol: Protocol::Udp, keys: None })
+    let (socket, protocol) = (Arc::new(socket), Protocol::Udp);
+    Ok(Flow { socket, index, protocol, closed: Arc::default(), keys: None })
 }
 
 #[cfg(test)]
