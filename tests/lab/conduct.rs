@@ -347,7 +347,7 @@ impl Tx for FakeTx {
     fn witness(&mut self) -> Result<(), Fault> {
         let mut page = [0; WITNESS_LEN];
         WitnessPage::before(&mut page);
-        (&self.flow.socket).write_all(&page).unwrap();
+        (&*self.flow.socket).write_all(&page).unwrap();
         WitnessPage::settle(&self.flow, |after| page.copy_from_slice(after))
     }
 
@@ -368,7 +368,7 @@ impl Tx for FakeTx {
                 _ => {}
             }
         }
-        let mut socket = &self.flow.socket;
+        let mut socket = &*self.flow.socket;
         let rest = &self.message[self.at..];
         match recorder.timed(Call(0, "write"), || socket.write(rest)) {
             Ok(n) => {
@@ -398,7 +398,7 @@ impl Rx for FakeRx {
         if self.conduct == "dies" && recorder.phase() == Phase::Window {
             return Ok(false);
         }
-        let mut socket = &self.flow.socket;
+        let mut socket = &*self.flow.socket;
         match recorder.timed(Call(0, "read"), || socket.read(&mut self.buffer)) {
             Ok(0) => return Ok(false),
             Ok(n) => {

@@ -139,7 +139,7 @@ fn stream_by_a_device(lab: &Lab, writer: &str, device: &Options) -> Account {
             let mut toucher = Toucher::new(Touch::Verify, job.message_size);
             let (mut buffer, mut received) = (vec![0; 1 << 16], 0);
             loop {
-                let bytes = (&flow.socket).read(&mut buffer).unwrap();
+                let bytes = (&*flow.socket).read(&mut buffer).unwrap();
                 if bytes == 0 {
                     return received;
                 }

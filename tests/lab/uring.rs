@@ -173,7 +173,7 @@ fn stream_to_plain(cell: &Cell) -> Option<Account> {
     let path = path_for(&cell.tx.path, Role::Sender, &[])?;
     let _alone = memory_lock();
     let gate = Arc::new(Gate::default());
-    let (tx, mut rx) = connect();
+    let (tx, rx) = connect();
     let tx = start(Role::Sender, path.open(Role::Sender, cell, tx).unwrap(), &gate);
     let size = cell.stream.message_size;
     let reader = thread::spawn(move || {
@@ -181,7 +181,7 @@ fn stream_to_plain(cell: &Cell) -> Option<Account> {
         let mut buffer = vec![0; 50_000];
         let mut total = 0;
         loop {
-            match rx.socket.read(&mut buffer).unwrap() {
+            match (&*rx.socket).read(&mut buffer).unwrap() {
                 0 => return total,
                 n => {
                     toucher.take(&buffer[..n]).unwrap();
@@ -312,7 +312,7 @@ fn stuck_sender(path: &str, set: &[(&str, &str)]) -> Option<(Receiver<Ended>, Fl
     let gate = Arc::new(Gate::default());
     let cell = cell_of(path, set, 1 << 20);
     let running = start(Role::Sender, catalogued.open(Role::Sender, &cell, tx).unwrap(), &gate);
-    (&rx.socket).read_exact(&mut vec![0; 10 << 20]).unwrap();
+    (&*rx.socket).read_exact(&mut vec![0; 10 << 20]).unwrap();
     Some((running, rx, outside.into()))
 }
 
@@ -350,7 +350,7 @@ fn a_sender_that_waits_for_its_peer_at_the_end_can_be_cut() {
         gate.set(Phase::Stop);
         // The peer's kernel has taken all it will before the engine starts.
         tx.socket.set_nonblocking(true).unwrap();
-        while (&tx.socket).write(&[0; 1 << 16]).is_ok() {}
+        while (&*tx.socket).write(&[0; 1 << 16]).is_ok() {}
         tx.socket.set_nonblocking(false).unwrap();
         let cell = cell_of(path, set, 5000);
         let running = start(Role::Sender, catalogued.open(Role::Sender, &cell, tx).unwrap(), &gate);
@@ -377,8 +377,8 @@ fn receiver(touch: Touch) -> Option<(Receiver<Ended>, Flow, TcpStream)> {
 #[test]
 fn a_receiver_that_is_shut_down_from_outside_ends_in_a_fault() {
     let _alone = memory_lock();
-    let Some((running, mut tx, outside)) = receiver(Touch::None) else { return };
-    tx.socket.write_all(&[0; 100_000]).unwrap();
+    let Some((running, tx, outside)) = receiver(Touch::None) else { return };
+    (&*tx.socket).write_all(&[0; 100_000]).unwrap();
     outside.shutdown(Shutdown::Both).unwrap();
     assert_eq!(end(running).unwrap_err().kind, FaultKind::PeerLost);
 }
@@ -386,8 +386,8 @@ fn a_receiver_that_is_shut_down_from_outside_ends_in_a_fault() {
 #[test]
 fn a_receiver_whose_peer_resets_the_connection_reports_it() {
     let _alone = memory_lock();
-    let Some((running, mut tx, outside)) = receiver(Touch::None) else { return };
-    tx.socket.write_all(&[0; 100_000]).unwrap();
+    let Some((running, tx, outside)) = receiver(Touch::None) else { return };
+    (&*tx.socket).write_all(&[0; 100_000]).unwrap();
     // What the peer has not read makes its kernel reset the connection.
     (&outside).write_all(b"unread").unwrap();
     drop(tx);
@@ -397,8 +397,8 @@ fn a_receiver_whose_peer_resets_the_connection_reports_it() {
 #[test]
 fn a_wrong_byte_ends_the_stream_as_corrupt() {
     let _alone = memory_lock();
-    let Some((running, mut tx, _outside)) = receiver(Touch::Verify) else { return };
-    tx.socket.write_all(&[0; 100_000]).unwrap();
+    let Some((running, tx, _outside)) = receiver(Touch::Verify) else { return };
+    (&*tx.socket).write_all(&[0; 100_000]).unwrap();
     assert_eq!(end(running).unwrap_err().kind, FaultKind::Corrupt);
 }
 

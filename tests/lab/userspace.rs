@@ -224,7 +224,7 @@ fn carry(sent: &[u8], from: &dyn Connection, to: &dyn Connection) {
     thread::scope(|scope| {
         scope.spawn(|| match Hold::of(from, Role::Sender, false) {
             Ok(stack) => stack.connection.write_all(sent).unwrap(),
-            Err(_) => (&from.kernel().unwrap().socket).write_all(sent).unwrap(),
+            Err(_) => (&*from.kernel().unwrap().socket).write_all(sent).unwrap(),
         });
         to.read_exact(&mut got).unwrap();
     });
@@ -276,7 +276,7 @@ fn inside_a_window() {
     // Nothing of this is read yet, and all of it is acknowledged.
     let bytes = pattern(750_000);
     let flow = theirs.kernel().unwrap();
-    (&flow.socket).write_all(&bytes).unwrap();
+    (&*flow.socket).write_all(&bytes).unwrap();
     theirs.wait_acknowledged(Duration::from_secs(10)).unwrap();
     let mut got = vec![0; bytes.len()];
     ours.read_exact(&mut got).unwrap();

@@ -322,7 +322,7 @@ fn receiver(zcrx: &DataPath, touch: Touch) -> (Receiver<Ended>, Flow, TcpStream)
     let outside = rx.socket.try_clone().unwrap();
     let open = zcrx.open(Role::Receiver, &cell, rx).unwrap();
     let (running, progress) = start(Role::Receiver, open, &Arc::new(Gate::default()));
-    (&tx.socket).write_all(&[0; 100_000]).unwrap();
+    (&*tx.socket).write_all(&[0; 100_000]).unwrap();
     if touch != Touch::Verify {
         let begin = Instant::now();
         while progress.total() < 100_000 {
@@ -369,13 +369,13 @@ fn a_ring_that_is_dropped_in_the_middle_leaves_nothing_behind() {
         let cell = cell(MIB, MIB, "socket", &[("area", "1M")], 1);
         let (tx, rx) = connect(1).remove(0);
         let open = zcrx.open(Role::Receiver, &cell, rx).unwrap();
-        (&tx.socket).write_all(&[0; 10_000]).unwrap();
+        (&*tx.socket).write_all(&[0; 10_000]).unwrap();
         drop(open);
         // The socket is release at once, not when the kernel gets around to it.
         let mut byte = [0];
         let begin = Instant::now();
         tx.socket.set_read_timeout(Some(HANG)).unwrap();
-        let gone = std::io::Read::read(&mut &tx.socket, &mut byte);
+        let gone = std::io::Read::read(&mut &*tx.socket, &mut byte);
         assert!(!matches!(gone, Ok(1)) && begin.elapsed() < HANG / 2, "{gone:?}");
     }
 }
