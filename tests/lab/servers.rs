@@ -97,9 +97,12 @@ fn streams_over_one_and_many_connections_are_accounted_for() {
             }
         }
         let stdout = String::from_utf8_lossy(&output.stdout);
-        assert!(stdout.contains("bytes each"), "memory is in the report: {stdout}");
-        let ways = stdout.contains("Throughput of each way");
-        assert_eq!(ways, workload.ends_with("both"), "{stdout}");
+        // Of a machine that is too busy there is no report.
+        if study.trials.iter().all(|trial| trial.status == TrialStatus::Measured) {
+            assert!(stdout.contains("bytes each"), "memory is in the report: {stdout}");
+            let ways = stdout.contains("Throughput of each way");
+            assert_eq!(ways, workload.ends_with("both"), "{stdout}");
+        }
     }
 }
 
@@ -107,7 +110,7 @@ fn streams_over_one_and_many_connections_are_accounted_for() {
 fn incast_over_one_and_many_connections_is_timed_by_rounds() {
     let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
-    for flows in [1, 256, 2_000] {
+    for flows in [1_u32, 256, 2_000] {
         let out = folder.path().join(flows.to_string());
         let output = Command::new(env!("CARGO_BIN_EXE_bytepath"))
             .args(["run", "--path", "epoll+epoll", "--path", "uring-loop+uring-loop"])
@@ -136,7 +139,9 @@ fn incast_over_one_and_many_connections_is_timed_by_rounds() {
             assert!(rounds > 0 && apart <= 2 * u64::from(flows), "{}: {rounds}", trial.cell);
         }
         let stdout = String::from_utf8_lossy(&output.stdout);
-        assert!(stdout.contains("With incast latency is of a round"), "{stdout}");
+        if study.trials.iter().all(|trial| trial.status == TrialStatus::Measured) {
+            assert!(stdout.contains("With incast latency is of a round"), "{stdout}");
+        }
     }
 }
 

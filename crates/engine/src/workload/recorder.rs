@@ -37,6 +37,8 @@ impl Recorder {
     /// A recorder of one end of one flow. `holds` is for ends that act of their own
     /// accord, `detail` switches the system-call table and the size distribution on.
     pub fn new(holds: bool, gate: Arc<Gate>, progress: Arc<Progress>, detail: Detail) -> Self {
+        // The first look at the clock finds out which one to read: not in a loop.
+        clock::now();
         Recorder {
             holds,
             gate,

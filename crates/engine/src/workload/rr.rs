@@ -62,8 +62,8 @@ pub(super) const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// autotuned: a receive window and a send buffer of a connection that has just begun.
 const UNREAD: [u64; 2] = [64 << 10, 32 << 10];
 
-/// Longest sleep until a request is due: an end that sleeps longer would notice the
-/// edges of the window late.
+/// Longest sleep until a request is due or something comes: an end that sleeps longer would notice
+/// the edges of the window late.
 pub(super) const NAP: Duration = Duration::from_millis(10);
 
 /// Largest datagram: what the length field of IPv4 leaves (RFC 791, RFC 768).

@@ -240,7 +240,8 @@ fn rounds(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
         }
         while client.in_flight > 0 {
             thread.phase(&mut client.ends.exchanges);
-            thread.turn(&mut client, None)?;
+            // All that is left may wait for a retransmission.
+            thread.turn(&mut client, Some(NAP))?;
         }
         client.ends.exchanges.latency(clock::monotonic().saturating_sub(since));
     }

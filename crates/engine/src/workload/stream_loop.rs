@@ -5,6 +5,7 @@
 //! over it. It ends what it sends once the sender has ended, which then reads to the end.
 
 use super::event_loop::{Crew, ENDLESS, Service, Shares};
+use super::rr::NAP;
 use super::rr_loop::{Thread, end_streams};
 use super::stream::{WAYS, goes_both_ways};
 use super::{Account, FlowEnd, Phase, Recorder};
@@ -50,10 +51,10 @@ fn send(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
         thread.event_loop.stream(connection)?;
     }
     while thread.phase(&mut ends.bytes) != Phase::Stop {
-        thread.turn(&mut ends, None)?;
+        thread.turn(&mut ends, Some(NAP))?;
     }
     while !thread.event_loop.stop()? {
-        thread.turn(&mut ends, None)?;
+        thread.turn(&mut ends, Some(NAP))?;
     }
     if ends.both {
         ends.stopped = true;
@@ -67,7 +68,7 @@ fn send(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
 fn receive(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
     while ends.left > 0 {
         thread.phase(&mut ends.bytes);
-        thread.turn(&mut ends, None)?;
+        thread.turn(&mut ends, Some(NAP))?;
     }
     Ok(ends)
 }
