@@ -18,7 +18,7 @@ use bytepath_sys::clock;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub(super) static WORKLOAD: Workload = Workload {
@@ -106,7 +106,7 @@ fn play_flow(_: Actor) -> Result<FlowEnd, Fault> {
 }
 
 fn play(crew: Crew) -> Result<FlowEnd, Fault> {
-    let Crew { role, cell, connections, event_loop, group, recorder } = crew;
+    let Crew { role, cell, connections, event_loop, group, all, recorder } = crew;
     let first = connections.first().map_or(0, |connection| connection.index());
     let mut thread = Thread { event_loop, moved: recorder.companion() };
     thread.event_loop.begin()?;
@@ -118,7 +118,7 @@ fn play(crew: Crew) -> Result<FlowEnd, Fault> {
             client.run(&mut thread)?
         }
         Role::Receiver => {
-            let clients = group.share(|| Ok(AtomicU32::new(WORKLOAD.lasting(&cell))))?;
+            let clients = group.share(|| Ok(AtomicUsize::new(all)))?;
             Server::new(plan, &passing, clients, recorder).run(&mut thread)?
         }
     };
@@ -366,7 +366,7 @@ struct Server {
     /// Bytes that came in over each passing connection.
     came: Box<[u64]>,
     /// Lasting connections whose client goes on: of all threads, and of this one.
-    clients: Arc<AtomicU32>,
+    clients: Arc<AtomicUsize>,
     left: usize,
     /// Passing connections that are open.
     open: usize,
@@ -377,7 +377,12 @@ struct Server {
 }
 
 impl Server {
-    fn new(plan: Plan, passing: &Passing, clients: Arc<AtomicU32>, exchanges: Recorder) -> Server {
+    fn new(
+        plan: Plan,
+        passing: &Passing,
+        clients: Arc<AtomicUsize>,
+        exchanges: Recorder,
+    ) -> Server {
         let came = vec![0; passing.at_server()].into();
         Server { plan, exchanges, came, clients, left: plan.lasting, open: 0, most: 0, cut: 0 }
     }

@@ -171,6 +171,8 @@ pub struct Crew {
     pub event_loop: Box<dyn EventLoop>,
     /// What the threads of this end share beside their loops.
     pub group: Arc<Group>,
+    /// How many connections all of them have.
+    pub all: usize,
     pub recorder: Recorder,
 }
 

@@ -42,6 +42,8 @@ pub(super) struct Assignment {
     pub cell: Arc<Cell>,
     /// One, or those of an event loop.
     pub connections: Vec<Arc<dyn Connection>>,
+    /// How many all threads have.
+    pub all: usize,
     /// What the flows of the session share, by direction.
     pub groups: [Arc<Group>; 2],
     pub gate: Arc<Gate>,
@@ -195,7 +197,8 @@ impl Open {
 
     fn play(self, assignment: Assignment, detail: Detail) -> EngineResult {
         let expected = assignment.has_witness() && assignment.role == Role::Receiver;
-        let Assignment { halves, role, cell, connections, groups, gate, progress, .. } = assignment;
+        let Assignment { halves, role, cell, connections, all, groups, gate, progress, .. } =
+            assignment;
         let first = connections.first().filter(|_| expected);
         let witness = first.map(|connection| read_witness(connection.as_ref())).transpose()?;
         let recorder = Recorder::new(role == Role::Sender, gate, progress, detail);
@@ -208,7 +211,7 @@ impl Open {
             Open::Loop(event_loop, play) => {
                 // The loop has taken the first.
                 let [_, group] = groups;
-                play(Crew { role, cell, connections, event_loop, group, recorder })?
+                play(Crew { role, cell, connections, event_loop, group, all, recorder })?
             }
         };
         let (entered, moved) = (end.account.ledger.delivered, end.bytes);

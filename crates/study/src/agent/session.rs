@@ -193,12 +193,13 @@ impl Session {
         // A transport whose flows end in a device has none to accept.
         self.progress = Arc::new(threads.iter().map(|_| Arc::default()).collect());
         self.ends = threads.iter().map(|_| None).collect();
-        for (index, connections) in threads.into_iter().enumerate() {
+        for (index, dealt) in threads.into_iter().enumerate() {
             self.engines.push(Engine::open(Assignment {
                 halves: self.halves,
                 role: self.role,
                 cell: self.cell.clone(),
-                connections,
+                connections: dealt,
+                all: connections.len(),
                 groups: groups.clone(),
                 gate: self.gate.clone(),
                 progress: self.progress[index].clone(),

@@ -64,12 +64,12 @@ fn exchanges_by_every_loop() {
             "socket" => all.into_iter().map(|one| vec![one]).collect(),
             _ => vec![all],
         };
-        let groups = Groups::default();
+        let shared = Shared { all: clients.len(), ..Shared::default() };
         let mut threads: [Vec<JoinHandle<FlowEnd>>; 2] = Default::default();
         for (role, all) in [(Role::Receiver, servers), (Role::Sender, clients)] {
             for connections in one_each(all) {
                 let recorder = Recorder::new(false, gate.clone(), progress.clone(), Detail::ALL);
-                let crew = (cell.clone(), role, connections, groups.clone(), recorder);
+                let crew = (cell.clone(), role, connections, shared.clone(), recorder);
                 threads[role as usize].push(started(crew));
             }
         }
@@ -113,23 +113,26 @@ fn listens_until_the_clients_of_all_threads_have_ended() {
 fn clients_of_all_threads() {
     set_up();
     for name in ["epoll", "poll", "uring-loop"] {
-        let cell = cell(name, &[("threads", "2")]);
-        if !is_here(&cell) {
+        let (server, client) = (cell(name, &[("threads", "2")]), cell("socket", &[]));
+        if !is_here(&server) {
             continue;
         }
-        let groups = Groups::default();
-        let play = |role, one| Played::start(&cell, role, one, &groups);
-        let (_, [clients, servers]) = lasting(2);
-        let servers: Vec<_> = servers.into_iter().map(|one| play(Role::Receiver, one)).collect();
-        let mut clients: Vec<_> = clients.into_iter().map(|one| play(Role::Sender, one)).collect();
+        let (_, [clients, servers]) = lasting(4);
+        let shared = Shared { all: 4, ..Shared::default() };
+        let play = |role, connections: &[Arc<dyn Connection>]| {
+            let cell = if role == Role::Sender { &client } else { &server };
+            Played::start(cell, role, connections.into(), &shared)
+        };
+        let servers: Vec<_> = servers.chunks(2).map(|two| play(Role::Receiver, two)).collect();
+        let mut clients: Vec<_> = clients.chunks(1).map(|one| play(Role::Sender, one)).collect();
         clients.iter().for_each(|client| client.await_exchanges(100));
-        let first = clients.remove(0).end();
+        // Those of the first thread.
+        let mut ends: Vec<FlowEnd> = clients.drain(..2).map(Played::end).collect();
         // Far more than a thread that ends by itself still answers.
         servers[0].await_exchanges(1000);
-        let ends = clients.into_iter().chain(servers).map(Played::end);
-        let ends: Vec<FlowEnd> = std::iter::once(first).chain(ends).collect();
+        ends.extend(clients.into_iter().chain(servers).map(Played::end));
         let of = |ends: &[FlowEnd]| ends.iter().map(|end| end.total - end.bytes).sum::<u64>();
-        assert_eq!(of(&ends[..2]), of(&ends[2..]), "{name}");
+        assert_eq!(of(&ends[..4]), of(&ends[4..]), "{name}");
         for end in &ends {
             assert_eq!(failures(&end.account.readings), Vec::<String>::new(), "{name}");
         }
@@ -157,7 +160,7 @@ fn refusals() {
         let recorder = Recorder::new(false, gate.clone(), Arc::default(), Detail::ALL);
         let connections = vec![clients.remove(0)];
         let begun = Instant::now();
-        let client = started((cell, Role::Sender, connections, Groups::default(), recorder));
+        let client = started((cell, Role::Sender, connections, Shared::default(), recorder));
         thread::sleep(20 * PAUSE);
         gate.set(Phase::Stop);
         let end = client.join().unwrap();
@@ -429,19 +432,23 @@ fn open(
     path.loop_of(&WORKLOAD).unwrap()(jobs, connections, group).unwrap()
 }
 
-/// What the threads of an end share: their loops, and the workload.
-type Groups = [Arc<Group>; 2];
+/// What the threads of an end share: their loops, and the workload; and how many connections they have.
+#[derive(Clone, Default)]
+struct Shared {
+    groups: [Arc<Group>; 2],
+    all: usize,
+}
 
-type Started = (Arc<Cell>, Role, Vec<Arc<dyn Connection>>, Groups, Recorder);
+type Started = (Arc<Cell>, Role, Vec<Arc<dyn Connection>>, Shared, Recorder);
 
 /// Plays an end on a thread of its own, which has opened its loop once this returns.
-fn started((cell, role, connections, groups, recorder): Started) -> JoinHandle<FlowEnd> {
+fn started((cell, role, connections, shared, recorder): Started) -> JoinHandle<FlowEnd> {
     let (opened, is_open) = std::sync::mpsc::channel();
     let played = thread::spawn(move || {
-        let event_loop = Box::new(Frugal(open(&cell, role, &connections, &groups[0])));
+        let event_loop = Box::new(Frugal(open(&cell, role, &connections, &shared.groups[0])));
         opened.send(()).unwrap();
-        let (lasting, [_, group]) = (connections.clone(), groups);
-        let end = play(Crew { role, cell, connections: lasting, event_loop, group, recorder });
+        let (lasting, Shared { groups: [_, group], all }) = (connections.clone(), shared);
+        let end = play(Crew { role, cell, connections: lasting, event_loop, group, all, recorder });
         connections.iter().for_each(|connection| connection.close());
         end.unwrap()
     });
@@ -449,7 +456,7 @@ fn started((cell, role, connections, groups, recorder): Started) -> JoinHandle<F
     played
 }
 
-/// One end of a lasting connection that plays, by a gate of its own.
+/// One end of some lasting connections that plays, by a gate of its own.
 struct Played {
     gate: Arc<Gate>,
     progress: Arc<Progress>,
@@ -457,10 +464,15 @@ struct Played {
 }
 
 impl Played {
-    fn start(cell: &Arc<Cell>, role: Role, one: Arc<dyn Connection>, groups: &Groups) -> Played {
+    fn start(
+        cell: &Arc<Cell>,
+        role: Role,
+        connections: Vec<Arc<dyn Connection>>,
+        shared: &Shared,
+    ) -> Played {
         let (gate, progress) = (Arc::new(Gate::default()), Arc::new(Progress::default()));
         let recorder = Recorder::new(false, gate.clone(), progress.clone(), Detail::ALL);
-        let thread = started((cell.clone(), role, vec![one], groups.clone(), recorder));
+        let thread = started((cell.clone(), role, connections, shared.clone(), recorder));
         Played { gate, progress, thread }
     }
 
