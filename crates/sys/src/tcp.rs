@@ -3,6 +3,7 @@
 
 use super::bytes::{u16_at, u32_at, u64_at};
 use super::{check, ioctl};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 use rustix::time::Timespec;
 use std::io;
@@ -91,10 +92,14 @@ pub fn unconnected(
 /// Connects a socket (connect(2)): whether it is connected; one that does not block is so later.
 /// EADDRNOTAVAIL: every port that it could have is in use.
 pub fn connect_socket(socket: BorrowedFd, peer: &SocketAddr) -> io::Result<bool> {
-    match rustix::net::connect(socket, peer) {
-        Ok(()) => Ok(true),
-        Err(rustix::io::Errno::INPROGRESS) => Ok(false),
-        Err(e) => Err(e.into()),
+    loop {
+        return match rustix::net::connect(socket, peer) {
+            Ok(()) => Ok(true),
+            // Goes on by itself; the next call waits for it.
+            Err(Errno::INTR) => continue,
+            Err(Errno::INPROGRESS | Errno::ALREADY) => Ok(false),
+            Err(e) => Err(e.into()),
+        };
     }
 }
 
@@ -503,6 +508,34 @@ mod tests {
         assert_eq!(accepted.len(), 1);
         assert!(rustix::net::sockopt::tcp_nodelay(&accepted[0]).unwrap(), "it is inherited");
         assert!(default_congestion(at.ip()).unwrap().len() > 1);
+    }
+
+    /// A signal ends the wait of a call that has a limit (signal(7)), as a stop of the process does.
+    #[test]
+    fn a_connect_that_is_interrupted_goes_on() {
+        extern "C" fn nothing(_: libc::c_int) {}
+        let handler: extern "C" fn(libc::c_int) = nothing;
+        // SAFETY: the handler does nothing.
+        unsafe { libc::signal(libc::SIGURG, handler as libc::sighandler_t) };
+        let options = FlowOptions::default();
+        let listener = listen_at((Ipv4Addr::LOCALHOST, 0).into(), 1, &options).unwrap();
+        let peer = listener.local_addr().unwrap();
+        // Whoever comes next is not answered.
+        let _waiting = [(); 2].map(|()| connect(peer, None, &options).unwrap());
+        let socket = unconnected(peer.ip(), false, &options).unwrap();
+        limit_blocking(socket.as_fd(), Duration::from_millis(200)).unwrap();
+        let thread = crate::thread::id();
+        let interrupts = std::thread::spawn(move || {
+            for _ in 0..20 {
+                // SAFETY: the call takes numbers alone.
+                let sent = unsafe { libc::syscall(libc::SYS_tkill, thread, libc::SIGURG) };
+                assert_eq!(sent, 0);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        assert!(!connect_socket(socket.as_fd(), &peer).unwrap());
+        interrupts.join().unwrap();
+        drop(listener);
     }
 
     #[test]
