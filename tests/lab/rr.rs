@@ -290,6 +290,27 @@ fn incast_goes_in_rounds_and_times_these() {
 }
 
 #[test]
+fn users_think_between_a_response_and_a_request() {
+    let _shared = shared();
+    for arrivals in ["even", "poisson"] {
+        let workload = format!("rr:think=20ms,arrivals={arrivals}");
+        let trial = run_paths(["epoll:threads=2", "epoll"], &workload, "flows=100", 0.5).unwrap();
+        assert_eq!(trial.status, TrialStatus::Measured, "{arrivals}");
+        // Each of 100 users sends 50 times a second at most, on average.
+        let rate = trial.rate().unwrap();
+        assert!(rate > 100.0 && rate < 1.2 * 5000.0, "{arrivals}: {rate}");
+    }
+    for (client, workload, what) in [
+        ("socket", "rr:think=20ms", "choose an event loop for the client"),
+        ("epoll", "rr:think=20ms,rate=1000", "leave think at 0ms"),
+        ("epoll", "rr:think=20ms,incast=on", "leave think at 0ms"),
+    ] {
+        let fault = run_paths([client, "epoll"], workload, "flows=6", 0.1).unwrap_err();
+        assert!(fault.to_string().contains(what), "{client} {workload}: {fault}");
+    }
+}
+
+#[test]
 fn idle_connections_exchange_nothing_and_take_part_in_nothing() {
     let _shared = shared();
     for workload in ["rr:idle=40", "rr:idle=40,rate=5000,outstanding=2"] {

@@ -45,7 +45,11 @@ const OPTIONS: &[OptionSpec] = &[
                auto: each response is followed by the next request",
     ),
     OptionSpec::new("arrivals", OptionKind::Choice(&["even", "poisson"]), "even")
-        .help("with a rate: equal gaps, or random ones as from independent users"),
+        .help("with a rate or think: equal gaps, or random ones as from independent users"),
+    OptionSpec::new("think", OptionKind::Time(0, 60_000), "0ms").help(
+        "pause between a response and the next request of its connection; needs an event loop at \
+         the client",
+    ),
     OptionSpec::new("idle", OptionKind::Count(0, 59_999), "0").help(
         "connections, the last of all, that exchange nothing; needs an event loop at the client",
     ),
@@ -97,6 +101,7 @@ fn check(cell: &Cell) -> Result<(), Fault> {
     let plan = Plan::of(cell);
     leaves_work(cell, &plan)?;
     suits_rounds(cell, &plan)?;
+    suits_pauses(cell, &plan)?;
     if cell.stream.protocol == Protocol::Udp {
         fits_datagrams(cell, &plan)?;
     }
@@ -193,6 +198,23 @@ fn suits_rounds(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     Ok(())
 }
 
+/// A pause follows a response, and a thread that pauses has other connections.
+fn suits_pauses(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
+    let refuse = |text: String, remedy| Err(Fault::usage(text).remedy(remedy));
+    if plan.think.is_none() {
+        return Ok(());
+    }
+    if cell.tx.options.number("threads").is_none() {
+        let text = format!("path '{}' has a thread for each connection, which think", cell.tx.path);
+        return refuse(text, "choose an event loop for the client, such as epoll");
+    }
+    if plan.gap.is_some() || plan.incast {
+        let text = "with a rate or incast requests are due whether or not a connection has paused";
+        return refuse(text.into(), "leave think at 0ms, or rate and incast out");
+    }
+    Ok(())
+}
+
 /// What UDP cannot do is refused.
 fn fits_datagrams(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     let largest = plan.request.max(plan.response);
@@ -219,6 +241,8 @@ pub(super) struct Plan {
     pub(super) active: u32,
     /// Nanoseconds between two requests of one connection, or `None` in a closed loop.
     pub(super) gap: Option<f64>,
+    /// Nanoseconds between a response and the next request of its connection, if it pauses.
+    pub(super) think: Option<f64>,
     pub(super) poisson: bool,
     /// Whether requests go out in rounds.
     pub(super) incast: bool,
@@ -237,6 +261,7 @@ impl Plan {
             response: number("response"),
             outstanding: number("outstanding"),
             gap: rate.map(|rate| 1e9 / rate),
+            think: options.number("think").filter(|ms| *ms > 0).map(|ms| ms as f64 * 1e6),
             poisson: options.word("arrivals") == "poisson",
             incast: options.flag("incast"),
         }

@@ -5,6 +5,9 @@
 //! connection that has waited for one longest. Where all have as many in flight as they may, it
 //! waits for the next response, and is timed from when it was due.
 //!
+//! Think time: each response is followed by a pause, and then by the next request, which is timed from
+//! when it was due.
+//!
 //! Incast: each connection of a thread has a request in flight, the last response ends the round, and the
 //! next round begins. What is timed is the round.
 
@@ -14,7 +17,8 @@ use super::{Account, EventLoop, FlowEnd, Phase, Recorder};
 use crate::connection::Connection;
 use bytepath_record::{Fault, Role, Scope, Unit};
 use bytepath_sys::clock;
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,18 +32,19 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
     // Each thread has some of the first.
     let active = connections.iter().filter(|one| one.index() < plan.active).count();
     let ends = Ends::new([connections.len(), active], &plan, exchanges);
-    let ends = match (role, plan.gap) {
-        (Role::Receiver, _) => serve(&mut thread, ends)?,
-        (Role::Sender, None) if plan.incast => rounds(&mut thread, ends)?,
-        (Role::Sender, None) => closed_loop(&mut thread, ends)?,
-        (Role::Sender, Some(gap)) => {
-            // The first connection has the number of the thread, and threads take turns.
-            let number = connections.first().map_or(0, |connection| connection.index());
+    // The first connection has the number of the thread, and threads take turns.
+    let number = connections.first().map_or(0, |connection| connection.index());
+    let arrivals = |mean| Arrivals::new(mean, plan.poisson, u64::from(number));
+    let ends = match (role, plan.gap, plan.think) {
+        (Role::Receiver, ..) => serve(&mut thread, ends)?,
+        (Role::Sender, Some(gap), _) => {
             let after = gap * f64::from(number) / f64::from(plan.active);
-            let gap = gap / active as f64;
-            let arrivals = Arrivals::new(gap, plan.poisson, u64::from(number));
-            open_loop(&mut thread, ends, clock::monotonic() + after as u64, arrivals)?
+            let first = clock::monotonic() + after as u64;
+            open_loop(&mut thread, ends, first, arrivals(gap / active as f64))?
         }
+        (Role::Sender, None, Some(think)) => users(&mut thread, ends, arrivals(think))?,
+        (Role::Sender, None, None) if plan.incast => rounds(&mut thread, ends)?,
+        (Role::Sender, None, None) => closed_loop(&mut thread, ends)?,
     };
     end_streams(role, &connections)?;
     let mut account = thread.event_loop.account()?;
@@ -248,6 +253,34 @@ fn rounds(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
     Ok(client.ends)
 }
 
+/// Pauses after each response before it is followed by a request, which is due then.
+fn users(thread: &mut Thread, ends: Ends, mut pauses: Arrivals) -> Result<Ends, Fault> {
+    let mut client = Client::new(ends, false);
+    let mut due = BinaryHeap::with_capacity(client.free.len());
+    // The first requests are spread over a pause: users do not come at once.
+    let (begin, all) = (clock::monotonic(), client.free.len() as u64);
+    for (number, connection) in (0..).zip(client.free.drain(..)) {
+        due.push(Reverse((begin + pauses.gap() * number / all, connection)));
+    }
+    while thread.phase(&mut client.ends.exchanges) != Phase::Stop {
+        let now = clock::monotonic();
+        while let Some(connection) = client.free.pop_front() {
+            due.push(Reverse((now + pauses.gap(), connection)));
+        }
+        let left = due.peek().map(|Reverse((at, _))| at.saturating_sub(now));
+        if left == Some(0)
+            && let Some(Reverse((at, connection))) = due.pop()
+        {
+            let bytes = client.request(connection as usize, at);
+            thread.send(connection as usize, bytes)?;
+            continue;
+        }
+        let sleep = left.map(|left| Duration::from_nanos(left.saturating_sub(AWAKE)));
+        thread.turn(&mut client, Some(sleep.map_or(NAP, |sleep| sleep.min(NAP))))?;
+    }
+    drain(thread, client)
+}
+
 /// Sends requests when they are due, as far as no more than `outstanding` are in flight on each
 /// connection.
 fn open_loop(
@@ -348,6 +381,65 @@ mod tests {
         cell.workload.options.0.extend(options);
         let recorder = Recorder::new(false, Arc::default(), Arc::default(), Default::default());
         Ends::new([connections; 2], &Plan::of(&cell), recorder.with_latency())
+    }
+
+    /// Of 20 connections that pause for 20 ms one sends every millisecond, at first, too.
+    #[test]
+    fn users_pause_after_each_response() {
+        let ends = ends(20, 1);
+        ends.exchanges.gate().set(Phase::Window);
+        let echo = Box::new(Echo::default());
+        let moved = ends.exchanges.companion();
+        let mut thread = Thread { event_loop: echo, moved };
+        let gate = ends.exchanges.gate();
+        let begun = clock::monotonic();
+        let ended = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(100));
+                gate.set(Phase::Stop);
+            });
+            users(&mut thread, ends, Arrivals::new(20e6, false, 0)).unwrap()
+        });
+        let passed = (clock::monotonic() - begun) as f64 / 1e6;
+        let exchanges = ended.exchanges.total() as f64;
+        assert!(exchanges > 20.0 && exchanges <= passed + 1.0, "{exchanges} in {passed} ms");
+        let latency = ended.exchanges.finish().latency.unwrap();
+        // What is answered after the window is not timed.
+        assert!((exchanges - 20.0..=exchanges).contains(&(latency.count() as f64)), "{latency:?}");
+    }
+
+    /// A loop whose peer answers at once.
+    #[derive(Default)]
+    struct Echo {
+        waiting: VecDeque<usize>,
+    }
+
+    impl EventLoop for Echo {
+        fn witness(&mut self) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn send(&mut self, connection: usize, _: u64, _: &mut Recorder) -> Result<(), Fault> {
+            self.waiting.push_back(connection);
+            Ok(())
+        }
+
+        fn turn(
+            &mut self,
+            service: &mut dyn Service,
+            _: &mut Recorder,
+            limit: Option<Duration>,
+        ) -> Result<(), Fault> {
+            match self.waiting.pop_front() {
+                Some(connection) => assert_eq!(service.received(connection, 30), 0),
+                None => std::thread::sleep(limit.unwrap()),
+            }
+            Ok(())
+        }
+
+        fn account(&mut self) -> Result<Account, Fault> {
+            Ok(Account::default())
+        }
     }
 
     #[test]
