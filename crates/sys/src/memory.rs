@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::slice;
+use thiserror::Error;
 
 /// Bytes of a huge page as `Region::on_huge_pages` takes them.
 pub const HUGE_PAGE: usize = 2 << 20;
@@ -188,17 +189,38 @@ impl Drop for MappedMemory {
     }
 }
 
+/// The NUMA node of memory may not be chosen here.
+#[derive(Debug, Error)]
+#[error("the NUMA node of memory may not be chosen (set_mempolicy): {0}")]
+pub struct NodeRefused(pub io::Error);
+
+/// Whether memory could not be had because its NUMA node may not be chosen, as in containers whose
+/// seccomp profile reserves set_mempolicy(2) for CAP_SYS_NICE.
+pub fn is_node_refused(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|cause| cause.is::<NodeRefused>())
+}
+
 /// Runs something; pages that come meanwhile are of a NUMA node, if it has any left
 /// (set_mempolicy(2), MPOL_PREFERRED). EINVAL: there is no such node.
 fn on_node<T>(node: u32, run: impl FnOnce() -> T) -> io::Result<T> {
     let mut nodes = [0; NODES / 64];
     let word = nodes.get_mut(node as usize / 64);
     *word.ok_or(io::Error::from_raw_os_error(libc::EINVAL))? = 1 << (node % 64);
-    let before = Policy::of_thread()?;
-    Policy { mode: libc::MPOL_PREFERRED, nodes }.set()?;
+    let before = Policy::of_thread().map_err(named_if_refused)?;
+    Policy { mode: libc::MPOL_PREFERRED, nodes }.set().map_err(named_if_refused)?;
     let result = run();
     before.set()?;
     Ok(result)
+}
+
+/// The kernel itself lets every thread choose where its own memory is.
+fn named_if_refused(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => {
+            io::Error::new(error.kind(), NodeRefused(error))
+        }
+        _ => error,
+    }
 }
 
 /// The node of the page at an address, which is there.
@@ -321,6 +343,41 @@ mod tests {
             assert_eq!(refused.raw_os_error(), Some(libc::EINVAL), "node {absent}");
         }
         assert_eq!(Policy::of_thread().unwrap(), before);
+    }
+
+    /// As the profiles of container engines do it for who has no CAP_SYS_NICE.
+    #[test]
+    fn a_node_that_a_seccomp_filter_refuses_is_named() {
+        let refused = std::thread::spawn(|| {
+            forbid_set_mempolicy().unwrap();
+            on_node(0, || ()).unwrap_err()
+        });
+        let refused = refused.join().unwrap();
+        assert!(is_node_refused(&refused), "{refused:?}");
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        assert!(refused.to_string().contains("set_mempolicy"), "{refused}");
+        assert!(!is_node_refused(&io::Error::from_raw_os_error(libc::EPERM)));
+    }
+
+    /// EPERM of set_mempolicy(2) for this thread, until it ends (seccomp(2)).
+    fn forbid_set_mempolicy() -> io::Result<()> {
+        let statement =
+            |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+        let mut filter = [
+            // The number of the call (`seccomp_data.nr`), and unless it is this one, past the next.
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+            statement(libc::BPF_JMP | libc::BPF_JEQ, libc::SYS_set_mempolicy as u32, 1),
+            statement(libc::BPF_RET, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
+            statement(libc::BPF_RET, libc::SECCOMP_RET_ALLOW, 0),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: both calls read what they are given, which is live, and concern this thread alone.
+        unsafe {
+            check(libc::syscall(libc::SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
+            let mode = libc::SECCOMP_SET_MODE_FILTER;
+            check(libc::syscall(libc::SYS_seccomp, mode, 0, &raw const program))?;
+        }
+        Ok(())
     }
 
     #[test]

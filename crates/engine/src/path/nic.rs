@@ -167,6 +167,10 @@ pub(super) fn reserve(bytes: usize, node: Option<u32>) -> String {
     }
 }
 
+/// What to do where huge pages of a NIC's node may not be chosen.
+pub(super) const MAY_CHOOSE_NODE: &str = "give the container CAP_SYS_NICE (docker run --cap-add \
+     SYS_NICE), without which its seccomp profile refuses set_mempolicy, or allow that there";
+
 /// The ports that flows connect from, in their order, where they are spread over several
 /// queues.
 pub fn spread_ports(flows: u32) -> Ports {

@@ -7,7 +7,9 @@ use bytepath_record::{Fault, Options};
 use bytepath_sys as sys;
 use bytepath_sys::devmem::{self, Binding};
 use bytepath_sys::dmabuf::{self, Memory};
+use bytepath_sys::memory::is_node_refused;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Which memory, bound to what.
@@ -99,15 +101,20 @@ pub(super) fn allocate(name: &str, bytes: u64, device: &str) -> Result<Box<dyn M
         .ok_or_else(|| Fault::usage(format!("there is no memory '{name}' for dmabufs")))?;
     let len = usize::try_from(bytes).unwrap_or(usize::MAX);
     let node = sys::device::node(device).ok().flatten();
-    (provider.allocate)(len, node).map_err(|e| {
-        let fault = Fault::system(format_args!("a dmabuf of {bytes} bytes of {name}"), &e);
-        fault.remedy(match (name, e.raw_os_error()) {
-            ("udmabuf" | "udmabuf-huge", Some(libc::EINVAL)) => {
-                "raise /sys/module/udmabuf/parameters/size_limit_mb (64 by default)".to_owned()
-            }
-            ("udmabuf-huge", Some(libc::ENOMEM)) => nic::reserve(len, node),
-            _ => "'bytepath paths' lists what each kind of memory lacks on this host".to_owned(),
-        })
+    (provider.allocate)(len, node).map_err(|e| no_memory(name, len, node, &e))
+}
+
+fn no_memory(name: &str, len: usize, node: Option<u32>, error: &io::Error) -> Fault {
+    let fault = Fault::system(format_args!("a dmabuf of {len} bytes of {name}"), error);
+    if is_node_refused(error) {
+        return fault.remedy(nic::MAY_CHOOSE_NODE);
+    }
+    fault.remedy(match (name, error.raw_os_error()) {
+        ("udmabuf" | "udmabuf-huge", Some(libc::EINVAL)) => {
+            "raise /sys/module/udmabuf/parameters/size_limit_mb (64 by default)".to_owned()
+        }
+        ("udmabuf-huge", Some(libc::ENOMEM)) => nic::reserve(len, node),
+        _ => "'bytepath paths' lists what each kind of memory lacks on this host".to_owned(),
     })
 }
 
@@ -126,7 +133,20 @@ fn receive_queues(device: &str) -> Result<u32, Fault> {
 mod tests {
     use super::*;
     use bytepath_record::FaultKind;
+    use bytepath_sys::memory::NodeRefused;
     use bytepath_testing::skip;
+
+    #[test]
+    fn huge_pages_whose_node_may_not_be_chosen_ask_for_the_capability() {
+        let refused = io::Error::from_raw_os_error(libc::EPERM);
+        let refused = io::Error::new(refused.kind(), NodeRefused(refused));
+        let fault = no_memory("udmabuf-huge", 1 << 21, Some(0), &refused);
+        assert!(fault.message.contains("set_mempolicy"), "{fault}");
+        assert_eq!(fault.kind, FaultKind::Permission);
+        assert!(fault.remedy.unwrap().contains("CAP_SYS_NICE"));
+        let few = no_memory("udmabuf-huge", 1 << 21, Some(0), &io::Error::from_raw_os_error(12));
+        assert!(few.remedy.unwrap().contains("hugepages 2M node=0 1"));
+    }
 
     #[test]
     fn reads_receive_queues_from_kernel() {

@@ -4,12 +4,13 @@
 use super::plan::{Memory, Plan, queue_of};
 use super::probe::NIC;
 use crate::connection::Flow;
-use crate::path::nic::reserve;
+use crate::path::nic::{MAY_CHOOSE_NODE, reserve};
 use crate::path::ring;
 use crate::workload::HalfConfig;
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::device;
 use bytepath_sys::dmabuf;
+use bytepath_sys::memory::is_node_refused;
 use bytepath_sys::uring::zcrx::{self, Abilities, AreaMemory, QueueShape, RecvZcRing};
 use std::io;
 use std::time::{Duration, Instant};
@@ -169,6 +170,9 @@ fn refused(plan: &Plan, device: Option<&str>, error: &io::Error) -> Fault {
     let queue = device.map(|name| format!("receive queue of {name}"));
     let queue = queue.as_deref().unwrap_or("queue without a device");
     let fault = Fault::system(format!("cannot register a {queue}"), error);
+    if is_node_refused(error) {
+        return fault.remedy(MAY_CHOOSE_NODE);
+    }
     match (error.raw_os_error(), device) {
         (Some(libc::ENOMEM), _) if plan.memory == Memory::Huge => {
             fault.remedy(reserve(plan.area, device.and_then(node_of)))
