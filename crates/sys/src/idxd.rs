@@ -254,7 +254,8 @@ impl WorkQueue {
         }
     }
 
-    /// Submits a copy with the record of `slot`; false if the queue is full.
+    /// Submits a copy with the record of `slot`; false if the queue is full. Profiles name it.
+    #[inline(never)]
     pub fn post(&mut self, slot: usize, copy: &Copy) -> io::Result<bool> {
         let descriptor = self.descriptor(slot, copy);
         self.submit(&descriptor)
@@ -262,6 +263,7 @@ impl WorkQueue {
 
     /// Submits copies, each with its slot, as a batch with the record of slot `depth + list`;
     /// false if the queue is full. Panics where there are more than a batch can hold.
+    #[inline(never)]
     pub fn post_batch(&mut self, list: usize, copies: &[(usize, Copy)]) -> io::Result<bool> {
         assert!(list < self.depth && copies.len() <= self.batch);
         let start = list * self.batch * DESCRIPTOR;
