@@ -14,6 +14,7 @@ static CATALOGUES: LazyLock<Catalogues> = LazyLock::new(|| Catalogues {
     usual_meters: meter::regular().map(|meter| meter.name).collect(),
     cpus: [0, 1].into(),
     testbed: None,
+    cores: None,
     workload: String::new(),
 });
 

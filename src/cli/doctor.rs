@@ -9,8 +9,8 @@ use bytepath_host::testbed;
 use bytepath_meter as meter;
 use bytepath_record::{Fault, Finding, Role, Severity, Support, Tls};
 use bytepath_report as report;
-use bytepath_spec::{TestbedChoice, usage};
-use bytepath_study::{ExperimentFile, examine_host, from_file};
+use bytepath_spec::{Catalogues, TestbedChoice, usage};
+use bytepath_study::{ExperimentFile, catalogues, examine_host, from_file};
 use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -91,7 +91,8 @@ pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
     // An error in the file is reported before anything is set up.
     let read = |file| {
         let file = ExperimentFile::read(file)?;
-        from_file(&file, arguments.deployment.testbed()?, arguments.trust)
+        let testbed = arguments.deployment.testbed()?;
+        from_file(&file, Catalogues { testbed, ..catalogues() }, arguments.trust)
     };
     let experiment = arguments.experiment.as_deref().map(read).transpose()?;
     let (facts, findings) = match &arguments.host {

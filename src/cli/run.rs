@@ -36,7 +36,7 @@ pub(super) struct RunArgs {
     /// Experiment file; without one, the options below say what to run
     ///
     /// docs/guide/experiments.md describes the format.
-    #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "workload", "flows", "message_size", "stream", "link", "cores", "kernel"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "workload", "flows", "message_size", "stream", "link", "kernel"])]
     file: Option<PathBuf>,
     /// Data path, as in splice or splice+socket; repeatable [default: all]
     ///
@@ -84,13 +84,14 @@ pub(super) struct RunArgs {
     /// Kernel that the hosts of the testbed vm boot: [NAME=]SOURCE [COMMAND LINE]; repeatable
     #[arg(long, hide_short_help = true, value_name = "KERNEL")]
     kernel: Vec<String>,
-    /// CPUs: two, one, together, apart, unpinned, or S,R
+    /// CPUs: two, one, together, apart, unpinned, or S,R [default: two; the file's]
     ///
     /// two, one: a CPU for each end, or one for both (also two-cores, one-core). together,
     /// apart: softirqs on the CPU of an end's threads, or on another. Parts by
-    /// name: sender=0,receiver=1,softirq=1,io-wq=0.
-    #[arg(long, value_name = "CORES", default_value = "two")]
-    cores: String,
+    /// name: sender=0,receiver=1,softirq=1,io-wq=0. With a file, it takes the place of the
+    /// file's placements, as for users who may not place softirqs.
+    #[arg(long, value_name = "CORES")]
+    cores: Option<String>,
     /// Meters to run: default, all, none, or names as in default,locks [default: the file's, or default]
     #[arg(long, hide_short_help = true, value_name = "METERS")]
     meters: Option<String>,
@@ -203,6 +204,7 @@ impl RunArgs {
                 self.set.iter().map(String::as_str),
             )?,
             without_file_settings: self.settings.iter().any(|profile| profile == NONE),
+            cores: self.cores.clone(),
             force: self.force,
             link_is_unshared: self.unshared_link,
             trusted: self.trust,
@@ -229,7 +231,7 @@ impl RunArgs {
             workload,
             stream: spec::with_flags(&self.stream, &flags)?,
             link: self.link.clone(),
-            cores: self.cores.clone(),
+            cores: self.cores.clone().unwrap_or_else(|| "two".to_owned()),
             kernels: kernels.collect::<Result<_, Fault>>()?,
         }))
     }

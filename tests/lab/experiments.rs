@@ -394,6 +394,7 @@ fn catalogues() -> Catalogues {
         usual_meters: meter::regular().map(|meter| meter.name).collect(),
         cpus: [0, 1].into(),
         testbed: None,
+        cores: None,
         workload: String::new(),
     }
 }

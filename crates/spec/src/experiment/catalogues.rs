@@ -21,6 +21,8 @@ pub struct Catalogues {
     pub cpus: Cpus,
     /// The testbed that was requested, whatever the experiment names.
     pub testbed: Option<TestbedChoice>,
+    /// The placement that was requested, whatever placements the experiment names.
+    pub cores: Option<String>,
     /// The workload of cells that name none; empty takes the first there is.
     pub workload: String,
 }

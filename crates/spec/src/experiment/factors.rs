@@ -60,6 +60,17 @@ impl Choice {
         self.factors.iter().all(|(factor, levels)| levels.contains(&picks[*factor]))
     }
 
+    /// Whether it is of placements that the command line has replaced, and so of no cell.
+    pub(super) fn is_of_none(&self) -> bool {
+        self.factors.iter().any(|(_, levels)| levels.is_empty())
+    }
+
+    /// The same, whatever the placement if that was replaced.
+    pub(super) fn without_replaced(mut self) -> Choice {
+        self.factors.retain(|(_, levels)| !levels.is_empty());
+        self
+    }
+
     /// Names of the factors that this choice leaves open and that do vary.
     pub(super) fn leaves_open<'f>(&self, factors: &[Factor<'f>]) -> Vec<&'f str> {
         let chosen = |index: usize| self.factors.iter().any(|(factor, _)| *factor == index);
@@ -100,7 +111,25 @@ pub(super) fn factors<'a>(
         factors.push(Factor { name: entry.key, kind, levels });
     }
     complete(entry, &section)?;
+    if let Some(cores) = &catalogues.cores {
+        replace_cores(&mut factors, cores, catalogues)?;
+    }
     Ok(factors)
+}
+
+/// Leaves one placement, that of the command line.
+fn replace_cores(
+    factors: &mut Vec<Factor>,
+    cores: &str,
+    catalogues: &Catalogues,
+) -> Result<(), Fault> {
+    let canonical = canonical(Kind::Cores, cores, catalogues)?;
+    let levels = vec![Level { text: cores.to_owned(), canonical }];
+    match factors.iter_mut().find(|factor| matches!(factor.kind, Kind::Cores)) {
+        Some(factor) => factor.levels = levels,
+        None => factors.push(Factor { name: "cores", kind: Kind::Cores, levels }),
+    }
+    Ok(())
 }
 
 /// The entry that names kernels, if there is one.
@@ -144,11 +173,16 @@ pub(super) fn choice(
             let fault = entry.wrong_key(format!("'{}' is not among [factors]", entry.key));
             return Err(fault.remedy(format!("they are {}", names.join(", "))));
         };
-        let index_of = |value| level_index(&factors[index], &value, catalogues);
-        let levels = entry.list().into_iter().map(index_of).collect::<Result<Vec<_>, _>>()?;
-        if levels.is_empty() {
+        let values = entry.list();
+        if values.is_empty() {
             return Err(entry.wrong(format!("no level of '{}' is given", entry.key)));
         }
+        let index_of = |value: &Entry| level_index(&factors[index], value, catalogues);
+        let levels = match matches!(factors[index].kind, Kind::Cores) && catalogues.cores.is_some()
+        {
+            true => values.iter().filter_map(|value| index_of(value).ok()).collect(),
+            false => values.iter().map(index_of).collect::<Result<Vec<_>, _>>()?,
+        };
         choice.factors.push((index, levels));
     }
     Ok(choice)

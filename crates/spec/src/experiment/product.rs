@@ -31,7 +31,10 @@ pub(super) fn product<'a, 'f>(
         if section.entries.is_empty() {
             return Err(entry.wrong("an empty exclude would exclude everything"));
         }
-        choices.push((choice(&section, factors, catalogues)?, entry, false));
+        let choice = choice(&section, factors, catalogues)?;
+        if !choice.is_of_none() {
+            choices.push((choice, entry, false));
+        }
     }
     let mut cells: Vec<(Vec<usize>, Cell)> = Vec::new();
     let mut known: HashMap<CellId, usize> = HashMap::new();
@@ -92,7 +95,7 @@ impl Product<'_, '_> {
             (open.map(|f| f.name).collect(), self.positions(|_, cell| same(cell)))
         } else {
             let section = entry.section("the baseline", example)?;
-            let choice = choice(&section, self.factors, catalogues)?;
+            let choice = choice(&section, self.factors, catalogues)?.without_replaced();
             (choice.leaves_open(self.factors), self.positions(|picks, _| choice.holds(picks)))
         };
         match cells.as_slice() {

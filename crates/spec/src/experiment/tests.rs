@@ -30,6 +30,7 @@ fn catalogues() -> Catalogues {
         usual_meters: vec!["cpu", "calls", "tcp-info"],
         cpus: [0, 1].into(),
         testbed: None,
+        cores: None,
         workload: String::new(),
     }
 }
@@ -57,6 +58,30 @@ fn a_testbed_that_was_requested_wins_over_the_files() {
     assert_eq!(there.cells[0].link.mtu, 9000);
     let usual = read(text).unwrap();
     assert_eq!((usual.testbed.name, usual.cells[0].link.preset.as_str()), ("vm", "wire"));
+}
+
+/// A baseline and excludes may name placements that are no longer there.
+#[test]
+fn a_placement_that_was_requested_takes_the_place_of_the_files() {
+    let text = "baseline = { path = 'socket', cores = 'together' }\n\
+                [factors]\npath = ['socket', 'uring']\ncores = ['together', 'apart']\n\
+                [[exclude]]\npath = 'uring'\ncores = 'apart'\n";
+    let with = |cores: &str| {
+        let catalogues = Catalogues { cores: Some(cores.to_owned()), ..catalogues() };
+        parse_experiment("x.toml", text, &catalogues)
+    };
+    let ids = |experiment: Experiment| -> Vec<String> {
+        assert_eq!(experiment.baseline, experiment.cells[0].id);
+        experiment.cells.into_iter().map(|cell| cell.id.0).collect()
+    };
+    assert_eq!(ids(with("two").unwrap()), ["socket", "uring", "socket (again)"]);
+    let apart = ids(with("apart").unwrap());
+    assert_eq!(apart, ["socket cores=apart", "socket cores=apart (again)"], "the exclude holds");
+    assert_eq!(ids(read(text).unwrap()).len(), 4);
+    let unnamed = Catalogues { cores: Some("unpinned".to_owned()), ..catalogues() };
+    let unnamed = parse_experiment("x.toml", "[factors]\npath = 'socket'\n", &unnamed).unwrap();
+    assert_eq!(unnamed.cells[0].id.0, "socket cores=none");
+    assert!(with("nowhere").unwrap_err().message.contains("nowhere"));
 }
 
 fn read(text: &str) -> Result<Experiment, Fault> {

@@ -42,6 +42,8 @@ pub struct RunRequest {
     /// Which profiles are taken; `Some(None)` is none at all.
     pub profiling: Option<Option<Profiling>>,
     pub power: Option<Power>,
+    /// The placement of all cells of a file, in place of its own.
+    pub cores: Option<String>,
     /// Settings of the hosts, after those of the file, which they override.
     pub settings: Vec<WantedSetting>,
     /// True if the settings of the file are not made.
@@ -95,7 +97,12 @@ impl RunRequest {
         let ((experiment, deployment), source) = match &self.experiment {
             ExperimentRequest::File(file) => {
                 let file = ExperimentFile::read(file)?;
-                (from_file(&file, self.testbed.clone(), self.trusted)?, Some(file.source))
+                let catalogues = Catalogues {
+                    testbed: self.testbed.clone(),
+                    cores: self.cores.clone(),
+                    ..catalogues()
+                };
+                (from_file(&file, catalogues, self.trusted)?, Some(file.source))
             }
             ExperimentRequest::Paths(paths) => (from_paths(paths, self.testbed.clone())?, None),
         };
@@ -360,6 +367,7 @@ pub fn catalogues() -> Catalogues {
         usual_meters: meter::regular().map(|meter| meter.name).collect(),
         cpus: Cpus::of_hosts([&own, &own], &[None, None]),
         testbed: None,
+        cores: None,
         workload: String::new(),
     }
 }
@@ -421,10 +429,9 @@ impl ExperimentFile {
 /// before any host is queried.
 pub fn from_file(
     file: &ExperimentFile,
-    testbed: Option<TestbedChoice>,
+    catalogues: Catalogues,
     trusted: bool,
 ) -> Result<(Experiment, Deployment), Fault> {
-    let catalogues = Catalogues { testbed, ..catalogues() };
     let experiment = file.parse(&catalogues, trusted)?;
     let deployment = Deployment::new(experiment.testbed.clone())?;
     match deployment.host_cpus()? {
