@@ -84,7 +84,7 @@ pub(super) struct RunArgs {
     /// Kernel that the hosts of the testbed vm boot: [NAME=]SOURCE [COMMAND LINE]; repeatable
     #[arg(long, hide_short_help = true, value_name = "KERNEL")]
     kernel: Vec<String>,
-    /// CPUs: two, one, together, apart, unpinned, or S,R [default: two; the file's]
+    /// CPUs: two, one, together, apart, unpinned, or S,R [default: two]
     ///
     /// two, one: a CPU for each end, or one for both (also two-cores, one-core). together,
     /// apart: softirqs on the CPU of an end's threads, or on another. Parts by

@@ -9,6 +9,7 @@ mod frames;
 mod instructions;
 mod lasting;
 mod links;
+mod nested;
 mod nic;
 mod observe;
 mod packets;

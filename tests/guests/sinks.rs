@@ -3,8 +3,9 @@
 //! qemu or such a kernel the tests are skipped and reported.
 
 use crate::guests::{able, bytepath, guests_of, leftovers, shown};
-use bytepath::record::{Hops, Trial, TrialStatus};
+use bytepath::record::{Hops, TapSettings, Trial, TrialStatus};
 use bytepath::study::load;
+use bytepath::sys::tap;
 use rustix::process::{Signal, kill_process};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -54,6 +55,63 @@ fn guest_receives_every_frame_of_its_host() {
         let in_driver = id.contains("xdp-drop");
         assert_eq!(hops.dropped_as_asked == hops.received, in_driver, "{id}: {hops:?}");
     }
+    assert_eq!(leftovers(), []);
+}
+
+/// A generator that overruns the short ring of a tap whose reader is the guest's qemu, and cells
+/// for which this host may lack something.
+const GUEST_TAP: &str = r#"
+testbed = "vm:host=sender"
+workload = "packets:count=5000"
+baseline = { vhost = false, backpressure = false }
+blocks = 1
+meters = "none"
+
+[factors]
+tx = "packet:bypass=on"
+rx = "packet"
+link = "guest-tap"
+vhost = [false, true]
+backpressure = [false, true]
+qdisc = "pfifo"
+queue-length = 32
+cores = "unpinned"
+"#;
+
+#[test]
+fn a_tap_that_a_guest_is_behind_drops_or_stops() {
+    let Some(_machine) = able() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("tap.toml"), folder.path().join("study"));
+    std::fs::write(&file, GUEST_TAP).unwrap();
+    let output = bytepath(&["run", file.to_str().unwrap(), "--study", out.to_str().unwrap()]);
+    let text = shown(&output);
+    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
+    let knows_flag = tap::known_flags().unwrap() & tap::BACKPRESSURE != 0;
+    let has_vhost = Path::new("/dev/vhost-net").exists();
+    let mut measured = 0;
+    for trial in &study.trials {
+        let cell = study.header.cells.iter().find(|cell| cell.id == trial.cell).unwrap();
+        let TapSettings { vhost, backpressure, .. } = cell.link.tap.unwrap();
+        let id = &trial.cell;
+        if let TrialStatus::Unavailable { reason, .. } = &trial.status {
+            let of_vhost = vhost && !has_vhost && reason.contains("vhost-net is not available");
+            let of_flag = backpressure && !knows_flag && reason.contains("IFF_BACKPRESSURE");
+            assert!(of_vhost || of_flag, "{id}: {reason}");
+            continue;
+        }
+        measured += 1;
+        assert_eq!(trial.status, TrialStatus::Measured, "{id}: {text}");
+        let hops = trial.hops.unwrap();
+        assert_eq!((hops.unaccounted(), hops.sent()), (0, 5000), "{id}: {hops:?}");
+        assert!(hops.received > 0, "{id}: {hops:?}");
+        if backpressure {
+            assert_eq!(hops.device_dropped, 0, "{id}: {hops:?}");
+        } else if !vhost {
+            assert!(hops.device_dropped > 0, "{id}: {hops:?}");
+        }
+    }
+    assert!(measured >= 2, "{text}");
     assert_eq!(leftovers(), []);
 }
 

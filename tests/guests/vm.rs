@@ -46,6 +46,21 @@ fn a_guest_runs_a_verified_stream() {
     assert_eq!(leftovers(), [], "no guest outlives its study");
 }
 
+/// Trials without such a meter would fail one by one.
+#[test]
+fn a_meter_that_guests_cannot_have_is_refused_before_the_first_trial() {
+    let Some(_machine) = able() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let words = ["run", "--testbed", "vm:accel=tcg", "--path", "socket", "--meters", "locks"];
+    let output = bytepath(&[&words[..], &["-n", "1", "--study", out.to_str().unwrap()]].concat());
+    let text = shown(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("meter locks cannot run here") && text.contains("QEMU TCG"), "{text}");
+    assert!(!out.join("trials.jsonl").exists(), "a trial was begun: {text}");
+    assert_eq!(leftovers(), []);
+}
+
 #[test]
 fn two_command_lines_are_two_kernels() {
     let Some(_machine) = able() else { return };

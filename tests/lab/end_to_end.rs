@@ -222,6 +222,62 @@ fn without_root_optional_settings_are_made_where_they_can_be_and_named_elsewhere
     }
 }
 
+/// Softirqs may be placed by the host's administrator alone: cells that name a CPU for them are
+/// refused, each for its own reason, and the others run. In place of all placements of a file
+/// there may be one that anyone has.
+#[test]
+fn without_root_cells_that_place_softirqs_are_refused_one_by_one() {
+    let _shared = shared();
+    if !rustix::process::geteuid().is_root() {
+        skip!("already unprivileged");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    std::os::unix::fs::chown(home, Some(65534), Some(65534)).unwrap();
+    let program = home.join("bytepath");
+    std::fs::copy(env!("CARGO_BIN_EXE_bytepath"), &program).unwrap();
+    let run = |text: &str, more: &[&str]| {
+        std::fs::write(home.join("x.toml"), text).unwrap();
+        let mut command = Command::new(&program);
+        let out = home.join(format!("study{}", more.len()));
+        command.args(["run", "x.toml"]).args(SHORT).args(more).arg("--study").arg(&out);
+        command.uid(65534).gid(65534).current_dir(home).env("HOME", home);
+        let output = run_copied(&mut command).unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned(), load(&out))
+    };
+    let refused = |trial: &Trial| match &trial.status {
+        TrialStatus::Unavailable { reason, remedy } => Some(format!("{reason} {remedy}")),
+        _ => None,
+    };
+    let free = "baseline = { cores = 'two' }\n\
+                [factors]\npath = 'socket'\ncores = ['two', 'together', 'one']\n";
+    let (code, stderr, study) = run(free, &[]);
+    // A busy machine (8) is not the matter here.
+    assert!(matches!(code, Some(0 | 8)), "{stderr}");
+    for trial in &study.unwrap().trials {
+        let placed = trial.cell.0.contains("together");
+        let words = refused(trial);
+        assert_eq!(words.is_some(), placed, "{}: {words:?}", trial.cell);
+        let named = |words: String| words.contains("NAPI") && words.contains("--cores two");
+        assert!(words.is_none_or(named), "{}: {:?}", trial.cell, trial.status);
+    }
+    let placed = "baseline = { path = 'socket', cores = 'together' }\n\
+                  [factors]\npath = ['socket', 'zcrx']\ncores = ['together', 'apart']\n";
+    let (code, stderr, study) = run(placed, &["--seed", "1"]);
+    assert!(code == Some(4) && study.is_err(), "{code:?}: {stderr}");
+    let baseline = "path socket cores=together cannot run here: sender: byte0: pinning the NAPI";
+    let text = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(baseline), "{stderr}");
+    let (code, stderr, study) = run(placed, &["--cores", "two", "--seed", "1"]);
+    assert!(matches!(code, Some(0 | 8)), "{stderr}");
+    for trial in &study.unwrap().trials {
+        let why = refused(trial);
+        assert_eq!(why.is_some(), trial.cell.0.contains("zcrx"), "{}: {why:?}", trial.cell);
+        assert!(why.is_none_or(|why| !why.contains("NAPI")), "zcrx has its own reason");
+    }
+}
+
 /// `-o` is the report of `run`, as of every command.
 #[test]
 fn a_study_leaves_its_report_in_a_file() {

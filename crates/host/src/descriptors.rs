@@ -101,13 +101,21 @@ fn take_messages(settings: &TapSettings, queues: &[OwnedFd]) -> Result<(), Fault
 
 /// The flags of a tap on a kernel that knows these.
 fn flags(settings: &TapSettings, known: u32) -> Result<u32, Fault> {
-    if settings.backpressure && known & tap::BACKPRESSURE == 0 {
-        let text = "this kernel's taps have no back-pressure (IFF_BACKPRESSURE)";
-        return Err(Fault::unsupported(text).remedy("use Linux 7.3 or later, or backpressure=off"));
+    if settings.backpressure {
+        has_backpressure(known)?;
     }
     let requested =
         [(settings.backpressure, tap::BACKPRESSURE), (settings.vnet_header, tap::VNET_HDR)];
     Ok(requested.iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag))
+}
+
+/// Refuses a kernel that knows only these flags, if its taps have no back-pressure.
+pub(crate) fn has_backpressure(known: u32) -> Result<(), Fault> {
+    if known & tap::BACKPRESSURE != 0 {
+        return Ok(());
+    }
+    let text = "this kernel's taps have no back-pressure (IFF_BACKPRESSURE)";
+    Err(Fault::unsupported(text).remedy("use Linux 7.3 or later, or backpressure=off"))
 }
 
 fn cannot_make(what: &str, error: &io::Error) -> Fault {

@@ -389,7 +389,7 @@ fn set_attribute(
         let fault = refused(format!("{what} (/sys/{path})"), &e);
         match e.kind() {
             io::ErrorKind::PermissionDenied => fault
-                .remedy("run as root: the kernel permits this only to the host's administrator"),
+                .remedy("run as root: the kernel permits this only to the host's administrator; --cores two does without"),
             io::ErrorKind::NotFound => fault.remedy("use a kernel that has this attribute"),
             _ => fault,
         }
@@ -442,7 +442,7 @@ fn pin_napi(
         let fail = |e: io::Error| {
             refused(format!("{what} ({name})"), &e).remedy(match e.kind() {
                 io::ErrorKind::InvalidInput => "choose a CPU that is online",
-                _ => "run as root with CAP_SYS_NICE, or leave out the softirq CPU",
+                _ => "run as root with CAP_SYS_NICE, or leave softirqs where they are: --cores two",
             })
         };
         if cpu as usize >= CpuSet::MAX_CPU {

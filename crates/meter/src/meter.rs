@@ -19,6 +19,8 @@ pub struct Meter {
     /// Whether it runs in separate trials only, because it costs the stream
     /// more than other meters do.
     pub apart: bool,
+    /// Whether its trials fail on a host where it does not work. Others go on without its readings.
+    pub needed: bool,
     /// Tries on a host whether it works there, if facts alone do not show that.
     pub attempt: fn(&Roots) -> Option<Attempt>,
     /// Whether it works on a host with these facts.
@@ -40,6 +42,7 @@ impl Meter {
         options: &[],
         usual: true,
         apart: false,
+        needed: false,
         attempt: |_| None,
         probe: |_| Support::Yes,
         prepare: |_| Ok(None),

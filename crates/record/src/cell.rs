@@ -50,7 +50,7 @@ impl Cell {
 
     /// Flows at a role's host: those of the contract, and at the end of a tap its queues.
     pub fn flows(&self, role: Role) -> u32 {
-        match (role, &self.link.tap) {
+        match (role, self.link.descriptors()) {
             (Role::Receiver, Some(tap)) => tap.queues,
             _ => self.stream.flows,
         }
@@ -280,7 +280,7 @@ pub struct LinkSettings {
     /// What the link does to packets on their way, each way, in place of `qdisc`. None is nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netem: Option<Netem>,
-    /// What the tap is like that the frames go into. None is a link with two devices.
+    /// What the tap is like that the frames go into. None is a link between two devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tap: Option<TapSettings>,
     /// Whether the receiving device polls in a kernel thread of its own, on the
@@ -299,6 +299,11 @@ impl LinkSettings {
     /// Whether one of the settings is in force because it was requested.
     pub fn is_asked(&self, name: &str) -> bool {
         self.asked.as_ref().is_none_or(|asked| asked.contains_key(name))
+    }
+
+    /// The tap or macvtap whose descriptors are the receiver's end; `None` if that is a device.
+    pub fn descriptors(&self) -> Option<TapSettings> {
+        self.tap.filter(|tap| !tap.guest)
     }
 }
 
@@ -320,7 +325,7 @@ pub struct Netem {
 }
 
 /// A link that ends in descriptors of the receiver's: those of a tap, which is the sender's
-/// device, or of a macvtap.
+/// device, or of a macvtap; or a tap that a guest's network device is behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TapSettings {
     /// Queues, each with a descriptor and a ring of its own.
@@ -336,6 +341,12 @@ pub struct TapSettings {
     /// Whether the descriptors are those of a macvtap on the receiver's end of a veth pair.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub macvtap: bool,
+    /// Whether a guest has the descriptors, and the receiver its network device.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub guest: bool,
+    /// Whether the kernel moves the frames to that guest (vhost-net), and not its qemu.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub vhost: bool,
 }
 
 /// The wire-like link, `spec::PRESETS`' first.

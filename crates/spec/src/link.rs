@@ -2,7 +2,7 @@
 
 use super::options::{TypedOption, find, resolve, split, usage};
 use bytepath_record::OptionKind::{AutoSize, Choice, Count, Flag, WordCount};
-use bytepath_record::{Fault, LinkSettings, Netem, OptionSpec, Options, TapSettings};
+use bytepath_record::{Fault, LinkSettings, Netem, OptionSpec, Options, TapSettings, joined};
 
 /// What can be set of the link.
 pub const LINK_OPTIONS: &[OptionSpec] = &[
@@ -38,6 +38,8 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
         .help("tap: number of queues, each with a ring and a sink thread"),
     OptionSpec::new("backpressure", Flag, "off")
         .help("tap: a full ring stops the queue instead of dropping (Linux 7.3)"),
+    OptionSpec::new("vhost", Flag, "off")
+        .help("guest-tap: this host's kernel moves frames to the guest (vhost-net), not its qemu"),
     OptionSpec::new("vnet-header", Flag, "off").help("tap: a virtio_net_hdr before each frame"),
     OptionSpec::new("uso", Flag, "off")
         .help("tap: UDP messages arrive unsegmented (Linux 6.2), as the virtio_net_hdr states"),
@@ -67,8 +69,17 @@ const TAP: &str = "tap";
 /// The preset of a veth pair that ends in descriptors.
 const MACVTAP: &str = "macvtap";
 
-/// Options of taps alone.
-const TAP_OPTIONS: [&str; 4] = ["queues", "backpressure", "vnet-header", "uso"];
+/// The preset of a link whose receiver is a guest with a tap of the sender's host.
+const GUEST_TAP: &str = "guest-tap";
+
+/// Options of taps alone, and which of them each kind has.
+const TAP_OPTIONS: [(&str, &[&str]); 5] = [
+    ("queues", &[TAP, MACVTAP]),
+    ("backpressure", &[TAP, MACVTAP, GUEST_TAP]),
+    ("vhost", &[GUEST_TAP]),
+    ("vnet-header", &[TAP, MACVTAP]),
+    ("uso", &[TAP, MACVTAP]),
+];
 
 /// The presets; the first is the default.
 pub const PRESETS: &[Preset] = &[
@@ -121,6 +132,17 @@ pub const PRESETS: &[Preset] = &[
         summary: "a veth pair with a macvtap on its other end, read through descriptors; for packets only",
         values: &[("mtu", "1500"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
     },
+    Preset {
+        name: GUEST_TAP,
+        summary: "a tap of the sender's host, and the device of a guest behind it (testbed vm:host=sender)",
+        values: &[
+            ("mtu", "1500"),
+            ("tso", "on"),
+            ("threaded-napi", "off"),
+            ("qdisc", "none"),
+            ("wmem", "auto"),
+        ],
+    },
 ];
 
 /// Reads `PRESET[:key=value,...]`; also returns the part of the cell's id that
@@ -136,12 +158,12 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
     let options = resolve(&format!("link {name}"), LINK_OPTIONS, &all)?;
     let asked = (preset.name == GIVEN).then(|| typed_options.iter().cloned().collect());
     let settings = LinkSettings { asked, ..settings(preset.name, &options) };
-    let no_tap = settings.tap.is_none();
-    if let Some((key, _)) =
-        typed_options.iter().find(|(key, _)| no_tap && TAP_OPTIONS.contains(&key.as_str()))
-    {
-        return Err(usage(format!("only tap links have {key}, and {name} is not one"))
-            .remedy(format!("choose --link {TAP}:{key}=...")));
+    let lacks = |(key, _): &&TypedOption| {
+        let kinds = TAP_OPTIONS.iter().find(|(option, _)| option == key);
+        kinds.is_some_and(|(_, kinds)| !kinds.contains(&preset.name))
+    };
+    if let Some((key, _)) = typed_options.iter().find(lacks) {
+        return Err(no_such_option(key, preset.name));
     }
     if let Some(netem) = settings.netem {
         check_netem(netem, preset, &settings, &typed_options)?;
@@ -164,6 +186,14 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
             .remedy("add threaded-napi=off"));
     }
     Ok((settings, difference(preset, &of_preset, &typed_options)))
+}
+
+/// An option of taps that a preset does not have.
+fn no_such_option(key: &str, preset: &str) -> Fault {
+    let kinds = TAP_OPTIONS.iter().find(|(option, _)| *option == key).map_or(&[][..], |one| one.1);
+    let usual = kinds.first().copied().unwrap_or(TAP);
+    usage(format!("only {} links have {key}, and {preset} is not one", joined(kinds, " and ")))
+        .remedy(format!("choose --link {usual}:{key}=..."))
 }
 
 /// Refuses what netem does not do, and links that are not made here.
@@ -206,6 +236,8 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
         vnet_header: options.flag("vnet-header"),
         uso: options.flag("uso"),
         macvtap: preset == MACVTAP,
+        guest: preset == GUEST_TAP,
+        vhost: options.flag("vhost"),
     };
     LinkSettings {
         preset: preset.to_owned(),
@@ -221,7 +253,7 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
         qdisc: options.word("qdisc").to_owned(),
         queue_length: number("queue-length"),
         netem: (netem != Netem::default()).then_some(netem),
-        tap: [TAP, MACVTAP].contains(&preset).then_some(tap),
+        tap: [TAP, MACVTAP, GUEST_TAP].contains(&preset).then_some(tap),
         gso_max: number("gso-max"),
         gro_max: number("gro-max"),
         wmem: number("wmem"),
@@ -301,13 +333,28 @@ mod tests {
         let macvtap = parse_link("macvtap:queues=2,vnet-header=on,uso=on").unwrap().0.tap.unwrap();
         assert!(macvtap.macvtap && macvtap.uso && macvtap.queues == 2 && !tap.macvtap);
         for (link, words) in [
-            ("offload:backpressure=on", "have backpressure"),
+            (
+                "offload:backpressure=on",
+                "only tap and macvtap and guest-tap links have backpressure",
+            ),
+            ("tap:vhost=on", "only guest-tap links have vhost"),
+            ("guest-tap:vnet-header=on", "have vnet-header"),
             ("macvtap:backpressure=on", "a macvtap has no back-pressure"),
             ("tap:uso=on", "uso requires vnet-header"),
         ] {
             let fault = parse_link(link).unwrap_err();
             assert!(fault.message.contains(words) && fault.remedy.is_some(), "{fault}");
         }
+    }
+
+    #[test]
+    fn a_tap_of_a_guest_ends_in_a_device() {
+        let (settings, difference) =
+            parse_link("guest-tap:vhost=on,backpressure=on,qdisc=fq_codel").unwrap();
+        let tap = settings.tap.unwrap();
+        assert!(tap.guest && tap.vhost && tap.backpressure && settings.descriptors().is_none());
+        assert_eq!(difference, "link=guest-tap,backpressure=on,qdisc=fq_codel,vhost=on");
+        assert!(parse_link("tap").unwrap().0.descriptors().is_some());
     }
 
     #[test]

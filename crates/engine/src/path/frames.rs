@@ -203,7 +203,7 @@ impl ReceivedFrames {
 /// For a sink that takes frames off the descriptors of a tap.
 pub(super) fn on_a_tap(job: &HalfConfig) -> Support {
     super::refuse_if(
-        job.frames.as_ref().is_some_and(|frames| frames.tap.is_none()),
+        job.frames.as_ref().is_some_and(|frames| frames.descriptors().is_none()),
         "the link is not a tap",
         "choose --link tap, or another sink",
     )
@@ -221,7 +221,7 @@ pub(super) fn cut(job: &HalfConfig, name: &str) -> Support {
 /// For a sink that takes frames off a device of its own.
 pub(super) fn on_a_device(job: &HalfConfig) -> Support {
     super::refuse_if(
-        job.frames.as_ref().is_some_and(|frames| frames.tap.is_some()),
+        job.frames.as_ref().is_some_and(|frames| frames.descriptors().is_some()),
         "the sink's end of a tap is not a device",
         "choose a link with a device at each end, such as --link offload, or a sink of taps",
     )

@@ -20,7 +20,7 @@ pub struct FramePlan {
     pub sizes: Vec<u32>,
     /// Most frames that are handed to the kernel at once.
     pub burst: u32,
-    /// Settings of the tap that is the link, or `None` if the link ends in a device.
+    /// Settings of the tap that the frames go into, or `None` if there is none.
     pub tap: Option<TapSettings>,
     /// Whether the generator's device has a queueing discipline.
     pub queued: bool,
@@ -95,6 +95,11 @@ impl FramePlan {
             return Err(Fault::usage(text).remedy(remedy));
         }
         Ok(plan)
+    }
+
+    /// The tap whose descriptors the sink has, or `None` if the link ends in a device.
+    pub fn descriptors(&self) -> Option<TapSettings> {
+        self.tap.filter(|tap| !tap.guest)
     }
 
     /// The largest of its frames, bytes.

@@ -5,7 +5,7 @@ use super::frame::{Frame, Layout, Message, Ready};
 use super::qemu::{self, Limits, Network, Start};
 use crate::{Tail, ending, spawn_thread};
 use bytepath_record::{Fault, FaultKind};
-use bytepath_sys::process;
+use bytepath_sys::{process, thread, vhost};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::HashMap;
 use std::io;
@@ -39,6 +39,7 @@ pub struct Machine {
     console: Arc<Tail>,
     words: Arc<Tail>,
     process: OwnedFd,
+    pid: u32,
     keeper: Option<JoinHandle<()>>,
     /// How long it is waited for.
     pub limits: Limits,
@@ -77,8 +78,14 @@ pub struct Session {
 /// What an agent writes.
 pub(super) type Written = Receiver<Vec<u8>>;
 
-/// A process that runs a guest, its console and its own words.
-type Process = (OwnedFd, Arc<Tail>, Arc<Tail>);
+/// A process that runs a guest.
+struct Process {
+    process: OwnedFd,
+    pid: u32,
+    console: Arc<Tail>,
+    /// What it says itself.
+    words: Arc<Tail>,
+}
 
 /// Why a guest did not boot.
 pub struct NotBooted {
@@ -132,7 +139,7 @@ impl Machine {
         let timed = ours.set_write_timeout(Some(limits.silence));
         let reader = timed.and_then(|()| ours.try_clone());
         let reader = reader.map_err(|e| Fault::system("starting a guest", &e))?;
-        let (keeper, (process, console, words)) = keep(start, shared.clone())?;
+        let (keeper, Process { process, pid, console, words }) = keep(start, shared.clone())?;
         let state = shared.clone();
         let mut machine = Machine {
             port: Mutex::new(ours),
@@ -140,6 +147,7 @@ impl Machine {
             console,
             words,
             process,
+            pid,
             keeper: Some(keeper),
             limits,
             kernel,
@@ -159,6 +167,27 @@ impl Machine {
     /// Whether it still answers.
     pub fn is_alive(&self) -> bool {
         !self.shared.lock().gone
+    }
+
+    /// Has the vhost threads of its network device run on a CPU, or where the scheduler puts them.
+    pub fn place_vhost(&self, cpu: Option<u32>) -> Result<(), Fault> {
+        let workers = vhost::workers_of(self.pid);
+        if workers.is_empty() && cpu.is_some() {
+            let text = "the vhost threads of the guest are not visible";
+            let remedy = "leave vhost out of the placement, or run where /proc shows the kernel's \
+                          threads";
+            return Err(Fault::unsupported(text).remedy(remedy));
+        }
+        workers.into_iter().try_for_each(|worker| {
+            let placed = match cpu {
+                Some(cpu) => thread::pin_other(worker, cpu),
+                None => thread::free_other(worker),
+            };
+            placed.map_err(|e| {
+                Fault::system("choosing the CPU of the guest's vhost thread", &e)
+                    .remedy("run as root with CAP_SYS_NICE, or leave vhost out of the placement")
+            })
+        })
     }
 
     /// Raises a session; gives what its agents write.
@@ -418,7 +447,8 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<(JoinHandle<()>, Process), 
 fn held(child: &mut Child) -> io::Result<Process> {
     let console = Tail::of(child.stdout.take(), CONSOLE).map_err(io::Error::other)?;
     let words = Tail::of(child.stderr.take(), WORDS).map_err(io::Error::other)?;
-    Ok((pidfd_open(Pid::from_child(child), PidfdFlags::empty())?, console, words))
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    Ok(Process { process, pid: child.id(), console, words })
 }
 
 /// Lines of the console that a fault quotes.

@@ -11,9 +11,10 @@
 //! of this host, and carries packets one at a time, without offloads.
 
 use super::ends;
+use crate::descriptors::has_backpressure;
 use crate::guest::{Line, Network, TAP_MTU};
 use crate::remedy;
-use bytepath_record::{Fault, FaultKind, Finding, Role, Severity};
+use bytepath_record::{Fault, FaultKind, Finding, Role, Severity, TapSettings};
 use bytepath_sys::Roots;
 use bytepath_sys::bridge::{bridge_message, port_message};
 use bytepath_sys::namespace::{self, Kept, Made, Part, Refused, Step};
@@ -39,6 +40,8 @@ pub(super) struct CableSpec {
     pub queues: u32,
     /// One of [`VHOST`].
     pub vhost: &'static str,
+    /// Whether a full ring stops the queue of a tap on this host.
+    pub backpressure: bool,
 }
 
 /// A cable that is available.
@@ -50,6 +53,8 @@ pub(super) enum Cable {
         queues: u32,
         /// Whether the kernel moves their packets; the error says why it does not.
         vhost: Result<(), String>,
+        /// Whether a full ring stops the queue of the one on this host.
+        backpressure: bool,
     },
 }
 
@@ -63,7 +68,25 @@ pub(super) struct Laid {
 
 impl CableSpec {
     /// What a user who requests nothing gets.
-    pub(super) const DEFAULT: CableSpec = CableSpec { kind: "auto", queues: 1, vhost: "auto" };
+    pub(super) const DEFAULT: CableSpec =
+        CableSpec { kind: "auto", queues: 1, vhost: "auto", backpressure: false };
+
+    /// The same with what a cell requests of the tap.
+    pub(super) fn with(&self, tap: TapSettings) -> Result<CableSpec, Fault> {
+        let vhost = if tap.vhost { "on" } else { "off" };
+        if ![vhost, "auto"].contains(&self.vhost) {
+            let text = format!(
+                "testbed vm: vhost={} contradicts the link, whose vhost is {vhost}",
+                self.vhost
+            );
+            return Err(Fault::usage(text).remedy("leave it out of the testbed's options"));
+        }
+        if tap.backpressure {
+            let known = tap::known_flags();
+            has_backpressure(known.map_err(|e| Fault::system("opening /dev/net/tun", &e))?)?;
+        }
+        Ok(CableSpec { vhost, backpressure: tap.backpressure, ..self.clone() })
+    }
 
     /// The cable it comes to here, between guests or to a role `on_host`. Tries it for
     /// real, and leaves nothing behind.
@@ -81,8 +104,9 @@ impl CableSpec {
         // Sockets can do nothing else than be there.
         let needed =
             self.kind == "tap" || on_host.is_some() || self.queues > 1 || self.vhost == "on";
-        match make(&plan(self.queues, on_host)?) {
-            Ok(_) => Ok(Cable::Taps { queues: self.queues, vhost }),
+        let CableSpec { queues, backpressure, .. } = *self;
+        match make(&plan(queues, on_host, backpressure)?) {
+            Ok(_) => Ok(Cable::Taps { queues, vhost, backpressure }),
             Err(refused) if needed => Err(fault(&refused, &Roots::real())),
             Err(refused) => Ok(Cable::Sockets(format!("no taps: {refused}"))),
         }
@@ -93,13 +117,14 @@ impl Cable {
     /// Lays it between two guests, or from one to the role that stays `on_host`.
     pub(super) fn lay(&self, on_host: Option<Role>) -> Result<Laid, Fault> {
         let guests = Role::ALL.into_iter().filter(|role| Some(*role) != on_host);
-        let Cable::Taps { queues, vhost: with_vhost } = self else {
+        let Cable::Taps { queues, vhost: with_vhost, backpressure } = self else {
             return Ok(Laid {
                 networks: Network::joined(Network::VIRTIO, false)?.into(),
                 host: None,
             });
         };
-        let made = make(&plan(*queues, on_host)?).map_err(|r| fault(&r, &Roots::real()))?;
+        let plan = plan(*queues, on_host, *backpressure)?;
+        let made = make(&plan).map_err(|r| fault(&r, &Roots::real()))?;
         let mut all = made.queues.into_iter();
         let mut line = || -> Result<Line, Fault> {
             let queues: Vec<OwnedFd> = all.by_ref().take(*queues as usize).collect();
@@ -118,7 +143,7 @@ impl Cable {
     pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
         match self {
             Cable::Sockets(why) => vec![("link.wire", format!("sockets ({why})"))],
-            Cable::Taps { queues, vhost } => {
+            Cable::Taps { queues, vhost, .. } => {
                 let vhost = match vhost {
                     Ok(()) => "on".to_owned(),
                     Err(why) => format!("off ({why})"),
@@ -135,7 +160,7 @@ impl Cable {
 
 /// What a cable of guests cannot have on this host.
 pub(super) fn findings() -> Vec<Finding> {
-    let tried = plan(1, None).map(|plan| make(&plan));
+    let tried = plan(1, None, false).map(|plan| make(&plan));
     let Ok(Err(refused)) = tried else { return Vec::new() };
     let fault = fault(&refused, &Roots::real());
     vec![Finding {
@@ -187,13 +212,14 @@ const SETTINGS: &[(&CStr, &[u8])] = &[
 const FIRST: u32 = 2;
 
 /// The namespace of a cable.
-fn plan(queues: u32, on_host: Option<Role>) -> Result<Vec<Part>, Fault> {
+fn plan(queues: u32, on_host: Option<Role>, backpressure: bool) -> Result<Vec<Part>, Fault> {
     let fail = |e| Fault::system("describing a cable", &e);
     let mut parts: Vec<Part> =
         SETTINGS.iter().map(|(file, text)| Part::Setting(file, text)).collect();
     if let Some(role) = on_host {
         // NAPI is what GRO works in, and what can be a thread.
-        let flags = tap::VNET_HDR | tap::NAPI;
+        let stops = if backpressure { tap::BACKPRESSURE } else { 0 };
+        let flags = tap::VNET_HDR | tap::NAPI | stops;
         let device = Tap::new(ends::device(role), FIRST, queues, flags).map_err(fail)?;
         parts.push(Part::Tap(device));
         return Ok(parts);
@@ -275,7 +301,7 @@ mod tests {
 
     #[test]
     fn taps_have_the_queues_that_were_requested() {
-        let wish = CableSpec { kind: "tap", queues: 3, vhost: "off" };
+        let wish = CableSpec { kind: "tap", queues: 3, vhost: "off", backpressure: false };
         let cable = match wish.settle(None) {
             Ok(cable) => cable,
             Err(fault) => {

@@ -17,7 +17,7 @@ pub use ends::beside;
 use crate::{Host, LocalSteward};
 use bytepath_record::{
     DeviceName, Fault, Finding, Implied, Kernel, OptionSpec, Options, Ports, Role, Support,
-    WantedSetting,
+    TapSettings, WantedSetting,
 };
 use std::fmt;
 use std::net::IpAddr;
@@ -154,6 +154,8 @@ pub struct Properties {
     pub nics_are_new: bool,
     /// Both hosts are namespaces of one kernel, so that their link may be a tap.
     pub holds_taps: bool,
+    /// The sender's device may be a tap whose reader is the receiver's guest.
+    pub has_guest_tap: bool,
     /// The link that it is for: one of `spec::PRESETS`.
     pub usual_link: &'static str,
     /// How long a host or a carrier that was lost is waited for before the study ends.
@@ -171,6 +173,7 @@ impl Default for Properties {
             link_is_given: false,
             nics_are_new: false,
             holds_taps: false,
+            has_guest_tap: false,
             usual_link: "wire",
             timeout: Duration::ZERO,
         }
@@ -235,6 +238,10 @@ pub struct Site<'a> {
     pub program: &'a Path,
     /// The kernel that the cell names; none leaves it to the testbed.
     pub kernel: Option<&'a Kernel>,
+    /// The tap between the sender's host and the receiver's guest, if the cell's link is one.
+    pub guest_tap: Option<TapSettings>,
+    /// The CPU of the vhost threads of that tap; none leaves them to the scheduler.
+    pub vhost: Option<u32>,
     /// Set when the user wants to stop: whatever takes long gives up.
     pub stop: &'a AtomicBool,
 }
@@ -243,7 +250,7 @@ impl<'a> Site<'a> {
     /// With the testbed's own kernel, and nothing to stop it.
     pub fn of(program: &'a Path) -> Site<'a> {
         static NEVER: AtomicBool = AtomicBool::new(false);
-        Site { program, kernel: None, stop: &NEVER }
+        Site { program, kernel: None, guest_tap: None, vhost: None, stop: &NEVER }
     }
 
     /// Refuses a kernel, for a testbed that boots none.

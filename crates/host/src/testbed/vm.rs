@@ -12,7 +12,9 @@ use crate::guest::{
 };
 use crate::{Adapter, AgentProcess, Attachment, Host, HwGro, LocalAgent, ProcessHost};
 use bytepath_record::wire::LinkEnd;
-use bytepath_record::{Fault, Finding, Implied, Kernel, OptionSpec, Options, Role, Support};
+use bytepath_record::{
+    Fault, Finding, Implied, Kernel, OptionSpec, Options, Role, Support, TapSettings,
+};
 use bytepath_sys::namespace::{self, Kept};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -25,8 +27,8 @@ pub(super) struct Vm {
     guests: Mutex<Vec<(BootedKernel, Booted)>>,
 }
 
-/// What is booted, and its command line.
-type BootedKernel = (String, String);
+/// What is booted, its command line, and the tap that its device is behind if the cell has one.
+type BootedKernel = (String, String, Option<TapSettings>);
 
 /// Guests that stay up from trial to trial, because booting takes seconds.
 /// What a trial leaves behind is what a session does: agents and namespaces,
@@ -51,13 +53,18 @@ pub(super) static DEFAULT: Vm =
     Vm { settings: Settings::DEFAULT, cable: OnceLock::new(), guests: Mutex::new(Vec::new()) };
 
 impl Vm {
-    /// The cable between the roles, where they are not in one guest; found out once.
-    fn cable(&self) -> Result<Option<&Cable>, Fault> {
+    /// The cable between the roles, where they are not in one guest; found out once, but for a tap
+    /// that the cell describes.
+    fn cable(&self, tap: Option<TapSettings>) -> Result<Option<Cable>, Fault> {
+        let Settings { cable, on_host, .. } = &self.settings;
         if self.settings.is_whole() {
             return Ok(None);
         }
-        let settle = || self.settings.cable.settle(self.settings.on_host);
-        self.cable.get_or_init(settle).as_ref().map(Some).map_err(Clone::clone)
+        match tap {
+            Some(tap) => cable.with(tap)?.settle(*on_host),
+            None => self.cable.get_or_init(|| cable.settle(*on_host)).clone(),
+        }
+        .map(Some)
     }
 
     /// The guests of a session: some that are up and free, or new ones. Kernels that differ
@@ -67,7 +74,7 @@ impl Vm {
             Some(_) => nic_parameters(&kernel.cmdline).1,
             None => kernel.cmdline.clone(),
         };
-        let kernel = (kernel.source.clone(), own);
+        let kernel = (kernel.source.clone(), own, site.guest_tap);
         if let Some(booted) = self.free_guest(&kernel) {
             return Ok(booted);
         }
@@ -111,7 +118,7 @@ impl Vm {
     /// Boots one guest, with or without a cable to this host, or two with a cable
     /// between them, at the same time.
     fn boot(&self, site: &Site, kernel: &BootedKernel) -> Result<Booted, NotBooted> {
-        let (source, cmdline) = kernel;
+        let (source, cmdline, tap) = kernel;
         let program = self.program()?;
         let accelerator = self.accelerator()?;
         let (image, archive) =
@@ -137,7 +144,7 @@ impl Vm {
             };
             Ok((start, ours))
         };
-        let Some(cable) = self.cable()? else {
+        let Some(cable) = self.cable(*tap)? else {
             let pair = self.device().map(|device| Network::joined(device, true)).transpose()?;
             let (start, ours) = start(pair.map_or_else(Vec::new, Vec::from))?;
             let machine = Arc::new(Machine::boot(start, ours, site.stop)?);
@@ -185,7 +192,7 @@ impl Testbed for Vm {
 
     fn probe(&self) -> Support {
         let able = self.program().and_then(|_| bootable(OWN_KERNEL, self.settings.nics));
-        let able = able.and_then(|()| self.accelerator()).and_then(|_| self.cable());
+        let able = able.and_then(|()| self.accelerator()).and_then(|_| self.cable(None));
         able.map_or_else(Support::from, |_| Support::Yes)
     }
 
@@ -203,6 +210,7 @@ impl Testbed for Vm {
             has_cable: apart || nics,
             nics_are_new: nics,
             holds_taps: !apart && !nics,
+            has_guest_tap: self.settings.on_host == Some(Role::Sender),
             ..Properties::default()
         }
     }
@@ -237,7 +245,7 @@ impl Testbed for Vm {
     fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
         let kernel = site.kernel.cloned().unwrap_or_else(|| Kernel::named("newest", OWN_KERNEL));
         let Booted { machines, host } = self.guest(site, &kernel)?;
-        let Some(cable) = self.cable()? else {
+        let Some(cable) = self.cable(site.guest_tap)? else {
             let [machine] = machines.as_slice() else { return Err(too_few()) };
             let Some(nics) = self.settings.nics else {
                 let hosts = in_one_guest(machine, None, site.stop, ends::beside)?;
@@ -256,6 +264,9 @@ impl Testbed for Vm {
             deployment.link_facts.push(("link.wire", wire));
             return Ok(deployment);
         };
+        if site.guest_tap.is_some_and(|tap| tap.vhost) {
+            machines.iter().try_for_each(|machine| machine.place_vhost(site.vhost))?;
+        }
         let hw_gro = match cable {
             Cable::Sockets(_) => HwGro::AsAsked,
             Cable::Taps { .. } => HwGro::WithTso,

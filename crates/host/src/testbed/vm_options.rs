@@ -113,6 +113,7 @@ impl Settings {
                 kind: word("wire", cable::KINDS),
                 queues: count("queues"),
                 vhost: word("vhost", cable::VHOST),
+                backpressure: false,
             },
             nics: NicPair::named(options.word("nic")),
         };

@@ -27,6 +27,7 @@ pub(crate) static METER: Meter = Meter {
     summary: "wake-ups, interrupts, frees across CPUs, by function; in profile trials, on request (BPF)",
     usual: false,
     apart: true,
+    needed: true,
     attempt: |roots| {
         let loaded = Handoffs::load(roots);
         attempted(ATTEMPT, loaded.map(|handoffs| handoffs.absent.unwrap_or_default()))

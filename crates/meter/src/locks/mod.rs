@@ -26,6 +26,7 @@ pub(crate) static METER: Meter = Meter {
     name: "locks",
     summary: "waits for the kernel's locks, by function; on request (BPF at contention)",
     usual: false,
+    needed: true,
     attempt: |roots| attempted(ATTEMPT, Waits::load(roots).map(|_| String::new())),
     probe: |facts| facts.require(ATTEMPT, REMEDY),
     // A fault is reported at the start.

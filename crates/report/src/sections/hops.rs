@@ -6,7 +6,9 @@ use crate::render::plain::MAIL_WIDTH;
 use crate::wording::ascii::{plain, wrap};
 use crate::wording::figures::{NONE, number, percent, plural};
 use crate::wording::setup;
-use bytepath_record::{self as record, CellId, LinkSettings, Study, distinct, grouped};
+use bytepath_record::{
+    self as record, CellId, LinkSettings, Placement, Study, TapSettings, distinct, grouped,
+};
 use bytepath_stats::{Analysis, HopsRow, Row, Summary};
 use std::collections::HashSet;
 
@@ -190,7 +192,11 @@ fn sink(cell: &record::Cell, generators: usize) -> String {
         ("tap", "" | "read") => tap.to_owned(),
         ("tap", by) => format!("{tap} {by}"),
         ("vhost", _) => format!("{tap} + vhost-net"),
-        (other, _) => other.to_owned(),
+        (other, _) => match cell.link.tap.filter(|tap| tap.guest) {
+            Some(TapSettings { vhost: true, .. }) => format!("{tap} + vhost-net, guest {other}"),
+            Some(_) => format!("{tap}, guest {other}"),
+            None => other.to_owned(),
+        },
     };
     if generators < 2 {
         return sink;
@@ -305,9 +311,10 @@ fn pinned(cells: &[&record::Cell]) -> String {
         _ => "pinned in some",
     };
     let generator = word(|cell| cell.placement.sender.is_some());
-    let sink = word(|cell| match cell.rx.path.as_str() {
-        "vhost" => cell.placement.vhost.is_some(),
-        _ => cell.placement.receiver.is_some(),
+    let sink = word(|cell| {
+        let is_worker = cell.rx.path == "vhost" || cell.link.tap.is_some_and(|tap| tap.vhost);
+        let Placement { receiver, vhost, .. } = cell.placement;
+        if is_worker { vhost.is_some() } else { receiver.is_some() }
     });
     if generator == sink && generator != "pinned in some" {
         return generator.to_owned();

@@ -185,17 +185,17 @@ fn link(l: &LinkSettings) -> String {
             false => format!("the link as found, but for {}", pairs(requested)),
         };
     }
-    let cut = if l.tso || l.tap.is_some() { "" } else { " (no packet larger than the MTU)" };
+    let cut =
+        if l.tso || l.descriptors().is_some() { "" } else { " (no packet larger than the MTU)" };
     let mut text =
         format!("link {}: MTU {}, TSO {}{cut}, GRO {}", l.preset, l.mtu, flag(l.tso), flag(l.gro));
     let qdisc = if l.qdisc == "none" { "noqueue" } else { &l.qdisc };
     let parts = [
         l.gso_max.map(|size| format!(", largest GSO packet {size}")),
         l.gro_max.map(|size| format!(", largest GRO packet {size}")),
-        l.tap.map(|tap| {
-            let queues = plural(tap.queues.into(), "queue");
-            format!(", {queues}, back-pressure {}", flag(tap.backpressure))
-        }),
+        l.descriptors().map(|tap| format!(", {}", plural(tap.queues.into(), "queue"))),
+        l.tap.map(|tap| format!(", back-pressure {}", flag(tap.backpressure))),
+        l.tap.filter(|tap| tap.guest).map(|tap| format!(", vhost-net {}", flag(tap.vhost))),
         l.tap.filter(|tap| tap.vnet_header).map(|_| ", virtio-net header".into()),
         l.tap.filter(|tap| tap.uso).map(|_| ", messages uncut".into()),
         l.netem.map(on_its_way),

@@ -298,7 +298,7 @@ pub const PUBLISHED_FACTORS: [(&str, LevelOf); 13] = [
         Some(path) => Some(path.clone()),
         None => cell.id.0.split(' ').next().map(str::to_owned),
     }),
-    ("rx", |cell, _| Some(cell.rx.path.clone())),
+    ("rx", |cell, _| Some(tap_reader(cell).unwrap_or(&cell.rx.path).to_owned())),
     ("cores", |cell, apart| cores(cell, apart).map(str::to_owned)),
     ("hw-gro", |cell, _| Some(cell.link.hw_gro.to_string())),
     ("gso-max", |cell, _| Some(or_auto(cell.link.gso_max))),
@@ -311,6 +311,12 @@ pub const PUBLISHED_FACTORS: [(&str, LevelOf); 13] = [
     ("copy", |cell, _| Some(cell.tx.copy_engine()?.split(':').next()?.to_owned())),
     ("load", |cell, _| Some(cell.workload.options.word("load").to_owned())),
 ];
+
+/// What reads a tap for a guest, whatever the guest does with the frames.
+fn tap_reader(cell: &Cell) -> Option<&'static str> {
+    let tap = cell.link.tap.filter(|tap| tap.guest)?;
+    Some(if tap.vhost { "vhost" } else { "tap" })
+}
 
 fn level_of(cell: &Cell, factor: &str, apart: bool) -> Option<String> {
     let (_, level) = PUBLISHED_FACTORS.iter().find(|(name, _)| *name == factor)?;

@@ -52,10 +52,10 @@ fn stream_properties(a: &Cell, b: &Cell) -> [Property; 11] {
     ]
 }
 
-fn link_properties(a: &LinkSettings, b: &LinkSettings) -> [Property; 17] {
+fn link_properties(a: &LinkSettings, b: &LinkSettings) -> [Property; 18] {
     const LINK: &[&str] = &["link"];
     let [tap_a, tap_b] = [a, b].map(|link| link.tap.unwrap_or_default());
-    let [kind_a, kind_b] = [a, b].map(|link| link.tap.map(|tap| tap.macvtap));
+    let [kind_a, kind_b] = [a, b].map(|link| link.tap.map(|tap| (tap.macvtap, tap.guest)));
     [
         ("mtu", LINK, differing(&a.mtu, &b.mtu)),
         ("tso", LINK, differing(&a.tso, &b.tso)),
@@ -70,6 +70,7 @@ fn link_properties(a: &LinkSettings, b: &LinkSettings) -> [Property; 17] {
         ("link", &[], differing(&kind_a, &kind_b)),
         ("queues", LINK, differing(&tap_a.queues, &tap_b.queues)),
         ("backpressure", LINK, differing(&tap_a.backpressure, &tap_b.backpressure)),
+        ("vhost", LINK, differing(&tap_a.vhost, &tap_b.vhost)),
         ("vnet-header", LINK, differing(&tap_a.vnet_header, &tap_b.vnet_header)),
         ("uso", LINK, differing(&tap_a.uso, &tap_b.uso)),
         ("threaded-napi", LINK, differing(&a.threaded_napi, &b.threaded_napi)),

@@ -231,7 +231,7 @@ pub(super) fn halves(
     (workload.check)(cell)?;
     let cell = &path::of_end(paths, cell, role);
     let protocol = (workload.protocol)(cell);
-    if cell.link.tap.is_some() && protocol != Protocol::Frames {
+    if cell.link.descriptors().is_some() && protocol != Protocol::Frames {
         let text = format!("a tap does not carry {protocol}: its other end is descriptors");
         let remedy = "choose another --link, or --workload packets";
         return Err(Fault::usage(text).remedy(remedy));

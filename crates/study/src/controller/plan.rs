@@ -6,8 +6,8 @@ use bytepath_host::testbed::{self, Site, Testbed};
 use bytepath_meter::Meter;
 use bytepath_record::wire::MeterRequest;
 use bytepath_record::{
-    Cell, CellId, Judgement, Kernel, Profiling, RestorationRow, Schedule, SettingRecord, Source,
-    Study, StudyHeader, Trial, WantedSetting,
+    Cell, CellId, Judgement, Profiling, RestorationRow, Schedule, SettingRecord, Source, Study,
+    StudyHeader, Trial, WantedSetting,
 };
 use bytepath_spec::{
     PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration, WorkloadDeclaration,
@@ -132,9 +132,15 @@ pub struct Laboratory<'a> {
 }
 
 impl Laboratory<'_> {
-    /// What its testbed is raised with; the kernel is the testbed's own if `None`.
-    pub(super) fn site<'s>(&'s self, kernel: Option<&'s Kernel>) -> Site<'s> {
-        Site { program: &self.program, kernel, stop: self.stop }
+    /// What its testbed is raised with for a cell; if `None`, with nothing but its own.
+    pub(super) fn site<'s>(&'s self, cell: Option<&'s Cell>) -> Site<'s> {
+        Site {
+            program: &self.program,
+            kernel: cell.and_then(|cell| cell.kernel.as_ref()),
+            guest_tap: cell.and_then(|cell| cell.link.tap).filter(|tap| tap.guest),
+            vhost: cell.and_then(|cell| cell.placement.vhost),
+            stop: self.stop,
+        }
     }
 }
 

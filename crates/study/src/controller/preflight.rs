@@ -15,7 +15,7 @@ use bytepath_engine::workload::{self, HalfConfig};
 use bytepath_record::wire::{MeasureCeiling, Survey};
 use bytepath_record::{
     Cell, CellId, CopyCeiling, Facts, Fault, FaultKind, FlowRule, Kernel, KernelHosts,
-    LinkSettings, Placement, Protocol, Role, SSH_CONNECTION, Setting, Stream, Support,
+    LinkSettings, Placement, Protocol, Role, SSH_CONNECTION, Setting, SoftirqCpu, Stream, Support,
     WantedSetting, distinct, joined,
 };
 use bytepath_spec::usage;
@@ -48,7 +48,7 @@ fn survey_host_pair(
     meters: bool,
     measure: bool,
 ) -> Result<HostSurvey, Fault> {
-    let (mut remotes, _) = deploy(laboratory, None, cell)?;
+    let (mut remotes, _) = deploy(laboratory, None, &without_softirqs(cell))?;
     let route = reach::examine(&mut remotes)?;
     let mut remarks = route.remarks;
     remarks.extend(clocks::read(&mut remotes)?.iter().flat_map(clocks::remarks));
@@ -75,6 +75,13 @@ fn survey_host_pair(
         ceiling => ceiling?,
     };
     Ok(HostSurvey { facts: all, nics, ceiling, remarks })
+}
+
+/// A cell whose softirqs are wherever the kernel has them: who may not place them can still find
+/// out what the hosts are.
+fn without_softirqs(cell: &Cell) -> Cell {
+    let (sender_softirq, softirq) = (SoftirqCpu::Link, SoftirqCpu::Link);
+    Cell { placement: Placement { sender_softirq, softirq, ..cell.placement }, ..cell.clone() }
 }
 
 /// Why a cell cannot run here.
@@ -120,7 +127,7 @@ pub(super) fn obstacles(
             let kernels = distinct(cells.iter().map(|cell| cell.kernel.clone())).into_iter();
             kernels.map(|kernel| Surveyed { kernel, hosts: Ok(hosts.clone()) }).collect()
         }
-        None => survey_hosts(laboratory, cells, &baseline, false)?.0,
+        None => survey_hosts(laboratory, cells, &baseline, false, false)?.0,
     };
     let mut guard = Guard::idle(laboratory)?;
     let mut feasibility = Feasibility::of(laboratory, surveyed, &baseline, force);
@@ -178,14 +185,16 @@ pub(super) struct Surveyed {
 
 /// Surveys the hosts under every kernel that cells name, the baseline's first.
 /// A kernel that does not come up is an obstacle of its cells, unless it is the
-/// baseline's, without which there is nothing to compare.
+/// baseline's, without which there is nothing to compare. With `meters` also what those need is
+/// tried under the baseline's.
 pub(super) fn survey_hosts(
     laboratory: &Laboratory,
     cells: &[Cell],
     baseline: &Cell,
+    meters: bool,
     measure: bool,
 ) -> Result<(Vec<Surveyed>, Option<CopyCeiling>), Fault> {
-    let hosts = survey_host_pair(laboratory, baseline, false, measure)?;
+    let hosts = survey_host_pair(laboratory, baseline, meters, measure)?;
     let ceiling = hosts.ceiling;
     let mut all = vec![Surveyed { kernel: baseline.kernel.clone(), hosts: Ok(hosts) }];
     for Cell { kernel, .. } in cells {
@@ -415,7 +424,7 @@ fn with_sysctls(facts: &[Facts], guard: &Guard, cell: &Cell, given: bool) -> Vec
 /// and sockets of XDP, or not.
 fn opens_in_driver(laboratory: &Laboratory, cell: &Cell) -> Result<bool, Fault> {
     let frames = (workload::of(cell)?.protocol)(cell) == Protocol::Frames;
-    Ok(frames && laboratory.testbed.properties().has_cable && cell.link.tap.is_none())
+    Ok(frames && laboratory.testbed.properties().has_cable && cell.link.descriptors().is_none())
 }
 
 /// Sets up the link of a cell and prepares its NICs, and connects over it if requested.
@@ -431,11 +440,16 @@ fn attempt(laboratory: &Laboratory, guard: &mut Guard, cell: &Cell, connects: bo
 /// A link that already exists is not created from a preset, and no other link can be left as it is.
 fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
     let (testbed, preset) = (laboratory.testbed, &cell.link.preset);
-    if cell.link.tap.is_some() && !testbed.properties().holds_taps {
+    let properties = testbed.properties();
+    if cell.link.descriptors().is_some() && !properties.holds_taps {
         let fault = usage(format!("testbed {} has no tap between its hosts", testbed.name()));
         return Some(fault.remedy("choose --testbed netns, or vm with one guest and no NICs"));
     }
-    let given = testbed.properties().link_is_given;
+    if cell.link.tap.is_some_and(|tap| tap.guest) && !properties.has_guest_tap {
+        let text = format!("testbed {} has no guest behind a tap of the sender's", testbed.name());
+        return Some(usage(text).remedy("choose --testbed vm:host=sender, or --link tap"));
+    }
+    let given = properties.link_is_given;
     let (verb, usual) = if given { ("takes", "given") } else { ("makes", "wire") };
     (given != cell.link.asked.is_some()).then(|| {
         usage(format!("testbed {} {verb} its link, which is not '{preset}'", testbed.name()))
@@ -445,10 +459,12 @@ fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
 
 /// A vhost worker is placed only where the path has one.
 fn no_worker(cell: &Cell) -> Option<Obstacle> {
-    let vhost = cell.placement.vhost.filter(|_| !path::has_vhost_worker(&cell.rx.path))?;
+    let of_guest = cell.link.tap.is_some_and(|tap| tap.vhost);
+    let has_worker = of_guest || path::has_vhost_worker(&cell.rx.path);
+    let vhost = cell.placement.vhost.filter(|_| !has_worker)?;
     let text = format!("vhost={vhost}: no path of this cell has a vhost thread to place");
     let remedy =
-        "leave out vhost, or receive by the path vhost; vhost threads of guests are not pinned";
+        "leave out vhost, or receive by the path vhost, or behind --link guest-tap:vhost=on";
     Some(Fault::unsupported(text).remedy(remedy))
 }
 

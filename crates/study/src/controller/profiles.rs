@@ -229,7 +229,7 @@ fn price(
     cell: Option<&Cell>,
     event: Option<String>,
 ) -> Result<SamplePrice, Fault> {
-    let mut remotes = Remotes::raise(laboratory, cell.and_then(|cell| cell.kernel.as_ref()))?;
+    let mut remotes = Remotes::raise(laboratory, cell)?;
     let apart = remotes.properties.hosts_apart;
     let mut at = |role, event| {
         let cpu = cell.and_then(|cell| cell.placement.cpu(role));

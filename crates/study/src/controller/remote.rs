@@ -8,9 +8,7 @@ use bytepath_record::wire::{
     AwaitCarrier, CountFrames, FindDevice, FindNic, HostAddress, LinkEnd, ListAddresses, Nic, Pass,
     PrepareSettings, Secret, SetUpLink, Token,
 };
-use bytepath_record::{
-    Cell, Fault, Hops, Kernel, Ports, Role, SettingRecord, WantedSetting, joined,
-};
+use bytepath_record::{Cell, Fault, Hops, Ports, Role, SettingRecord, WantedSetting, joined};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 use std::net::IpAddr;
@@ -40,14 +38,11 @@ pub(super) struct Remotes<'a> {
 }
 
 impl<'a> Remotes<'a> {
-    /// Raises a deployment with this kernel (the testbed's own if `None`) and
+    /// Raises a deployment for a cell (the testbed's own kernel if `None`) and
     /// greets both agents.
-    pub(super) fn raise(
-        laboratory: &Laboratory<'a>,
-        kernel: Option<&Kernel>,
-    ) -> Result<Self, Fault> {
+    pub(super) fn raise(laboratory: &Laboratory<'a>, cell: Option<&Cell>) -> Result<Self, Fault> {
         let Laboratory { testbed, program, stop, .. } = laboratory;
-        let deployment = testbed.raise(&laboratory.site(kernel))?;
+        let deployment = testbed.raise(&laboratory.site(cell))?;
         let emulation = testbed.emulation();
         let mut agents = Agents::open(deployment, &Role::ALL, false, stop)?;
         agents.slowness = emulation.as_ref().map_or(1.0, |emulation| emulation.slowness);
@@ -86,9 +81,9 @@ impl<'a> Remotes<'a> {
     /// a veth pair, the receiver a tap. Returns what was optional and not available.
     pub(super) fn set_up_link(&mut self, cell: &Cell) -> Result<Vec<String>, Fault> {
         let mut all = Vec::new();
-        let is_tap = cell.link.tap.is_some_and(|tap| !tap.macvtap);
+        let is_tap = cell.link.descriptors().is_some_and(|tap| !tap.macvtap);
         let order = if is_tap { [Role::Receiver, Role::Sender] } else { Role::ALL };
-        self.ends_in_descriptors = cell.link.tap.is_some();
+        self.ends_in_descriptors = cell.link.descriptors().is_some();
         for role in order {
             let host = self.agents.hosts.host(role);
             let Some(end) = host.attachment().end(&cell.link, cell.softirq_cpu(role)) else {

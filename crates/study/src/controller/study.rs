@@ -13,8 +13,10 @@ use super::{metering, power, profiles};
 use crate::store::StudyWriter;
 use bytepath_engine::workload;
 use bytepath_host::{CpuTimes, VERSION, differences};
+use bytepath_meter::Meter;
 use bytepath_record::{
-    Cell, Fault, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting, Work, joined,
+    Cell, Facts, Fault, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting, Work,
+    joined,
 };
 use bytepath_stats as stats;
 use bytepath_sys::Roots;
@@ -203,8 +205,11 @@ fn header(
     let emulation = laboratory.testbed.emulation();
     let copies = emulation.is_none() && !plan.meters.is_empty();
     let copies = copies && workload::of(baseline)?.work == Work::Bytes;
-    let (surveyed, ceiling) = survey_hosts(laboratory, &plan.cells, baseline, copies)?;
+    let needed = needed_meters(laboratory, plan);
+    let tried = !needed.is_empty();
+    let (surveyed, ceiling) = survey_hosts(laboratory, &plan.cells, baseline, tried, copies)?;
     let (facts, kernels) = facts_for_header(&surveyed);
+    needed.into_iter().try_for_each(|meter| refuse_without(meter, &facts))?;
     let (meters, power) = metering::meters_for_header(&plan.meters)?;
     let apart = laboratory.testbed.properties().hosts_apart;
     let (power, idle) = power::settle(&power, &facts, apart, laboratory.stop)?;
@@ -235,6 +240,21 @@ fn header(
     Ok((surveyed, header, remarks))
 }
 
+/// The meters of a study without which its trials fail.
+fn needed_meters(laboratory: &Laboratory, plan: &Plan) -> Vec<&'static Meter> {
+    let is_requested = |meter: &&Meter| plan.meters.iter().any(|one| one.name == meter.name);
+    let meters = laboratory.meters.iter().copied();
+    meters.filter(|meter| meter.needed).filter(is_requested).collect()
+}
+
+/// Refuses hosts on which a meter does not work.
+fn refuse_without(meter: &Meter, facts: &[Facts]) -> Result<(), Fault> {
+    let mut refusals = facts.iter().filter_map(|host| (meter.probe)(host).refusal());
+    refusals.next().map_or(Ok(()), |refusal| {
+        Err(refusal.context(format!("meter {} cannot run here", meter.name)))
+    })
+}
+
 /// Checks that a study lacks trials, and that the hosts are the same.
 fn reopen<'r, 'a>(
     laboratory: &'r Laboratory<'a>,
@@ -250,7 +270,7 @@ fn reopen<'r, 'a>(
     let settings = settings_to_reapply(&header.settings);
     let (mut guard, left_behind) = Guard::begin(laboratory, &settings, &header.cells)?;
     observer.settings(&guard.records, &left_behind);
-    let (surveyed, _) = survey_hosts(laboratory, &header.cells, baseline, false)?;
+    let (surveyed, _) = survey_hosts(laboratory, &header.cells, baseline, false, false)?;
     if let Some(difference) = difference(header, &surveyed) {
         let text = format!("cannot resume the study {} here: {difference}", folder.display());
         return Err(

@@ -96,7 +96,7 @@ pub(super) fn deploy<'a>(
     guard: Option<&Guard>,
     cell: &Cell,
 ) -> Result<(Remotes<'a>, Vec<String>), Fault> {
-    let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
+    let mut remotes = Remotes::raise(laboratory, Some(cell))?;
     let mut notes = set_sysctls(&mut remotes, guard, cell)?;
     notes.extend(remotes.set_up_link(cell)?);
     Ok((remotes, notes))

@@ -303,19 +303,30 @@ fn start_worker(device: &File) -> io::Result<Option<u32>> {
     // numbers it; in another namespace only that it is new shows which it is.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let before = workers();
+    let before = own_workers();
     // SAFETY: the request takes no argument.
     unsafe { ioctl(device, SET_OWNER, std::ptr::null_mut::<u8>()) }?;
-    Ok(workers().into_iter().find(|tid| !before.contains(tid)))
+    Ok(own_workers().into_iter().find(|tid| !before.contains(tid)))
 }
 
 /// Threads that are vhost workers: our own, and those that the kernel made for this thread.
-fn workers() -> Vec<u32> {
+fn own_workers() -> Vec<u32> {
+    workers(Path::new("/proc/self/task"), super::thread::id())
+}
+
+/// Threads that are the vhost workers of another process, whose first thread requested them.
+pub fn workers_of(process: u32) -> Vec<u32> {
+    workers(&Path::new("/proc").join(format!("{process}/task")), process)
+}
+
+/// Vhost workers among the threads of a process, as since Linux 6.4, and among the kernel's, where
+/// they are named after the thread that requested them.
+fn workers(own: &Path, requester: u32) -> Vec<u32> {
     let named = |folder: &Path, tid: u32, wanted: &dyn Fn(&str) -> bool| {
         procfs::name(&folder.join(tid.to_string())).is_some_and(|name| wanted(&name))
     };
-    let (own, all) = (Path::new("/proc/self/task"), Path::new("/proc"));
-    let exact = format!("vhost-{}", super::thread::id());
+    let all = Path::new("/proc");
+    let exact = format!("vhost-{requester}");
     let ours = procfs::numbered(own).unwrap_or_default();
     let ours = ours.into_iter().filter(|tid| named(own, *tid, &|name| name.starts_with("vhost-")));
     let kernels = procfs::kernel_threads(all);
