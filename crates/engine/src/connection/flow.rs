@@ -305,14 +305,14 @@ mod tests {
     fn own_end_before_that_of_the_peer_is_no_cut() {
         let (tx, rx) = flows();
         tx.close();
-        (&rx.socket).write_all(&[1; 10]).unwrap();
+        (&*rx.socket).write_all(&[1; 10]).unwrap();
         rx.close();
-        assert_eq!((&tx.socket).read_to_end(&mut Vec::new()).unwrap(), 10);
+        assert_eq!((&*tx.socket).read_to_end(&mut Vec::new()).unwrap(), 10);
         tx.confirm_end().unwrap();
         let (tx, _rx) = flows();
         tx.close();
         tx.cut();
-        assert_eq!((&tx.socket).read(&mut [0; 8]).unwrap(), 0);
+        assert_eq!((&*tx.socket).read(&mut [0; 8]).unwrap(), 0);
         assert_eq!(tx.confirm_end().unwrap_err().kind, FaultKind::PeerLost);
     }
 
