@@ -51,8 +51,10 @@ impl Peer {
             let text = text.replace("ADDRESS", &address);
             words.iter().fold(text, |text, (word, value)| text.replace(word, value))
         };
+        // Neper writes logs to where it was started.
+        let folder = tempfile::tempdir()?;
         let mut server = inside(stand, cell, Role::Receiver);
-        server.args(filled(self.server).split_whitespace());
+        server.current_dir(folder.path()).args(filled(self.server).split_whitespace());
         server.stdout(Stdio::null()).stderr(Stdio::null());
         let _server =
             Server(server.spawn().with_context(|| format!("cannot start {}", self.name))?);
@@ -61,6 +63,7 @@ impl Peer {
         // Until the server listens.
         loop {
             let mut client = inside(stand, cell, Role::Sender);
+            client.current_dir(folder.path());
             let output = client.args(arguments.split_whitespace()).output()?;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             if output.status.success()
