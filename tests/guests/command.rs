@@ -14,7 +14,7 @@ use bytepath::record::{Fault, FaultKind};
 use bytepath_testing::skip;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::RecvTimeoutError;
@@ -90,36 +90,19 @@ impl CommandRunner {
         modules: &[&str],
         nics: Option<&NicPair>,
     ) -> Result<CommandRunner, Fault> {
-        CommandRunner::boot_with(kernel, modules, nics, &[])
-    }
-
-    /// The same with more files of this machine, each at the path that is first in its pair, and
-    /// memory for them.
-    pub(crate) fn boot_with(
-        kernel: &str,
-        modules: &[&str],
-        nics: Option<&NicPair>,
-        files: &[(String, PathBuf)],
-    ) -> Result<CommandRunner, Fault> {
         let accelerator = qemu::accelerator("auto")?;
         let never = AtomicBool::new(false);
         let (bytepath, double) = (env!("CARGO_BIN_EXE_bytepath"), bytepath_testing::double());
         let others = PROGRAMS.iter().map(|program| (*program, Path::new(*program)));
         let others = others.filter(|(_, path)| path.exists());
-        let files = files.iter().map(|(place, path)| (place.as_str(), path.as_path()));
-        let has_files = files.len() > 0;
-        let programs: Vec<_> = others.chain([(DOUBLE, double.as_path())]).chain(files).collect();
+        let programs: Vec<_> = others.chain([(DOUBLE, double.as_path())]).collect();
         let (image, archive) =
             prepare(kernel, Path::new(bytepath), &programs, modules, nics, &never)?;
         let fail = |e: io::Error| Fault::system("preparing a guest", &e);
         let emulated = accelerator != Accelerator::Kvm;
         let device = nics.and_then(NicPair::emulated_device);
         let cpus = if device.is_some() { 4 } else { Shape::DEFAULT.cpus };
-        let memory = match device.is_some() {
-            _ if has_files => 6 << 30,
-            true => 2 << 30,
-            false => Shape::DEFAULT.memory,
-        };
+        let memory = if device.is_some() { 2 << 30 } else { Shape::DEFAULT.memory };
         let shape = Shape { cpus, memory, ..Shape::DEFAULT };
         let boot = || -> Result<(Machine, UnixStream), NotBooted> {
             let (ours, theirs) = UnixStream::pair().map_err(fail)?;
@@ -184,19 +167,10 @@ impl CommandRunner {
     /// Runs a program to its end. One that takes longer than five minutes is a
     /// fault that quotes the guest's console.
     pub(crate) fn run(&self, command: GuestCommand) -> Result<Outcome, Fault> {
-        self.run_within(command, TIMEOUT)
-    }
-
-    /// The same for one that may take as long as this.
-    pub(crate) fn run_within(
-        &self,
-        command: GuestCommand,
-        timeout: Duration,
-    ) -> Result<Outcome, Fault> {
         let name = command.words.first().cloned().unwrap_or_default();
         let never = AtomicBool::new(false);
         let (session, printed) = self.machine.raise(Layout::Command(command), &never)?;
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now() + TIMEOUT;
         let [mut output, mut errors] = [Vec::new(), Vec::new()];
         for (pipe, bytes) in printed.iter().zip([&mut output, &mut errors]) {
             loop {
@@ -206,7 +180,7 @@ impl CommandRunner {
                     Err(RecvTimeoutError::Timeout) => {
                         let text = format!(
                             "{name} did not end within {} s in the guest, whose console shows: {}",
-                            timeout.as_secs(),
+                            TIMEOUT.as_secs(),
                             self.machine.console()
                         );
                         return Err(Fault::new(FaultKind::PeerLost, text));

@@ -9,7 +9,6 @@ mod frames;
 mod instructions;
 mod lasting;
 mod links;
-mod nested;
 mod nic;
 mod observe;
 mod packets;

@@ -9,7 +9,6 @@ use bytepath_record::Fault;
 use bytepath_sys::boot::MODULES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -33,8 +32,8 @@ const LIBRARY_FOLDERS: &[&str] = &[
     "/usr/lib",
 ];
 
-/// Builds the archive that the kernel unpacks. Other programs, and files that are none, are at the
-/// path that is first in each pair.
+/// Builds the archive that the kernel unpacks. Other programs are at the path that is first
+/// in each pair.
 pub(super) fn build(
     program: &Path,
     others: &[(&str, &Path)],
@@ -49,11 +48,6 @@ pub(super) fn build(
     let folders = library_folders(Path::new("/"));
     let mut all = Libraries::new();
     for (place, program) in [(PROGRAM, program)].iter().chain(others) {
-        let is_program = fs::metadata(program).is_ok_and(|file| file.permissions().mode() & 1 != 0);
-        if !is_program {
-            tree.file(place, 0o644, &read(program)?);
-            continue;
-        }
         let (bytes, libraries) = with_libraries(program, &folders)?;
         // Every byte of it costs the guest twice, to unpack and to hold.
         let lean = elf::without_debug(&bytes);
@@ -255,7 +249,7 @@ const GUEST_MODULES: &[(&str, bool)] = &[
     ("gcm", false),
 ];
 
-/// The image of a kernel and the file system of its guests: this program, others and files at the path
+/// The image of a kernel and the file system of its guests: this program, others at the path
 /// that is first in each pair, modules, `more` of them, and with `nics` the one that drives them.
 pub fn prepare(
     kernel: &str,
