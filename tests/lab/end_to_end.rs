@@ -252,10 +252,9 @@ fn without_root_cells_that_place_softirqs_are_refused_one_by_one() {
     };
     let free = "baseline = { cores = 'two' }\n\
                 [factors]\npath = 'socket'\ncores = ['two', 'together', 'one']\n";
-    let (code, stderr, study) = run(free, &[]);
-    // A busy machine (8) is not the matter here.
-    assert!(matches!(code, Some(0 | 8)), "{stderr}");
-    for trial in &study.unwrap().trials {
+    // What a busy machine makes of trials is not the matter here.
+    let (_, stderr, study) = run(free, &[]);
+    for trial in &study.expect(&stderr).trials {
         let placed = trial.cell.0.contains("together");
         let words = refused(trial);
         assert_eq!(words.is_some(), placed, "{}: {words:?}", trial.cell);
@@ -269,9 +268,8 @@ fn without_root_cells_that_place_softirqs_are_refused_one_by_one() {
     let baseline = "path socket cores=together cannot run here: sender: byte0: pinning the NAPI";
     let text = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains(baseline), "{stderr}");
-    let (code, stderr, study) = run(placed, &["--cores", "two", "--seed", "1"]);
-    assert!(matches!(code, Some(0 | 8)), "{stderr}");
-    for trial in &study.unwrap().trials {
+    let (_, stderr, study) = run(placed, &["--cores", "two", "--seed", "1"]);
+    for trial in &study.expect(&stderr).trials {
         let why = refused(trial);
         assert_eq!(why.is_some(), trial.cell.0.contains("zcrx"), "{}: {why:?}", trial.cell);
         assert!(why.is_none_or(|why| !why.contains("NAPI")), "zcrx has its own reason");
