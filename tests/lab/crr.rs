@@ -45,6 +45,7 @@ fn connections_come_and_go_by_every_loop_and_by_threads() {
         "poll+epoll:threads=3,trigger=oneshot",
         "epoll+socket",
         "socket+epoll",
+        "socket+epoll:threads=2",
     ];
     if crate::uring::path_for("uring-loop", Role::Receiver, &[]).is_some() {
         paths.extend(["uring-loop+uring-loop", "uring-loop:threads=2+uring-loop:threads=2"]);
