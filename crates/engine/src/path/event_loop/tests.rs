@@ -96,7 +96,9 @@ impl Served {
             let served = serve(&mut *open(&cell, &connections)?, connections.len());
             // Without it what is under way would be reset.
             if served.is_ok() {
-                connections.iter().for_each(|connection| drop(connection.end_stream()));
+                connections.iter().for_each(|connection| connection.close());
+                let arrived = |one: &Arc<dyn Connection>| drop(one.wait_acknowledged(HANG));
+                connections.iter().for_each(arrived);
             }
             served
         });
