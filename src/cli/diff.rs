@@ -97,8 +97,8 @@ pub(super) struct DiffArgs {
     width: Option<usize>,
     /// Explain the difference by subsystem: text, netdev, html or json
     ///
-    /// In steps from one cost per GiB to the other, or per packet or run with --per; per run where a
-    /// side does not record its bytes.
+    /// In steps from one cost per GiB to the other, or per packet or run with --per. Without bytes cells
+    /// of a study are explained per packet, and other profiles per run.
     #[arg(long, hide_possible_values = true, value_name = "NAME", conflicts_with_all = ["format", "json", "by", "total", "svg", "svg_before"])]
     explain: Option<ExplainName>,
     /// Write a differential flame graph, too, with the widths of AFTER
@@ -418,6 +418,8 @@ fn explain(
     let unit = match arguments.per {
         None if frames.is_some() => WorkUnit::Packet,
         None if sides.iter().all(|side| side.counts_bytes()) => WorkUnit::Gib,
+        // Trials of a study are of equal length, and not of the same work.
+        None if sides.iter().any(|side| matches!(side, Side::Cell(_))) => WorkUnit::Packet,
         None | Some(Per::Run) => WorkUnit::Run,
         Some(Per::Gib) => WorkUnit::Gib,
         Some(Per::Packet) => WorkUnit::Packet,
@@ -506,7 +508,7 @@ impl Side {
     }
 
     fn counts_bytes(&self) -> bool {
-        self.profiles().iter().all(|profile| profile.header.work.bytes.is_some())
+        self.profiles().iter().all(|profile| profile.header.work.bytes.is_some_and(|n| n > 0.0))
     }
 
     fn functional(&self) -> bool {

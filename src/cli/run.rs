@@ -89,7 +89,7 @@ pub(super) struct RunArgs {
     /// two, one: a CPU for each end, or one for both (also two-cores, one-core). together,
     /// apart: softirqs on the CPU of an end's threads, or on another. Parts by
     /// name: sender=0,receiver=1,softirq=1,io-wq=0. With a file, it takes the place of the
-    /// file's placements, as for users who may not place softirqs.
+    /// file's placements: users without root cannot place softirqs.
     #[arg(long, value_name = "CORES")]
     cores: Option<String>,
     /// Meters to run: default, all, none, or names as in default,locks [default: the file's, or default]

@@ -64,6 +64,11 @@ impl Cell {
         of_loop.map_or(flows, |threads| flows.min(u32::try_from(threads).unwrap_or(u32::MAX)))
     }
 
+    /// Whether both ends send a stream at once.
+    pub fn goes_both_ways(&self) -> bool {
+        self.workload.options.word("direction") == "both"
+    }
+
     /// Bytes of the buffers of all threads, both ends together: a message at the sender and what
     /// reads fill at the receiver.
     pub fn buffers(&self) -> u64 {

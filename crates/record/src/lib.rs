@@ -78,7 +78,7 @@ pub use study::{
     Budget, CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader,
 };
 pub use trial::{
-    CallRow, HOST_CHANGE, ProvenWitness, RX_PACKETS, Role, RoleRecord, SizeDistribution,
+    CallRow, HOST_CHANGE, ProvenWitness, REVERSE, RX_PACKETS, Role, RoleRecord, SizeDistribution,
     ThreadTime, Trial, TrialStatus,
 };
 pub use visible::{one_line, steers, visible, visible_json};

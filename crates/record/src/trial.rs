@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// Metric of the packets that a role's network device took in within the window.
 pub const RX_PACKETS: &str = "link.rx_packets";
 
+/// What arrives at the sender of a stream that goes both ways, bytes per second.
+pub const REVERSE: &str = "throughput.reverse";
+
 /// One cell, run once. A line of `trials.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trial {
@@ -267,9 +270,15 @@ impl Trial {
 
     /// Packets that the receiver's device took in within the window, as that device
     /// counts them: where segmentation is offloaded and nothing cuts them on the way,
-    /// one of up to 64 KiB (with BIG TCP: 512 KiB) is one. `None` if no meter counted.
+    /// one of up to 64 KiB (with BIG TCP: 512 KiB) is one; of streams that go both ways those that
+    /// the sender's took in, too. `None` if no meter counted.
     pub fn packets(&self) -> Option<f64> {
-        let count = self.value(RX_PACKETS, |at| matches!(at, Scope::Link(Role::Receiver, _)))?;
+        let of =
+            |role| self.value(RX_PACKETS, |at| matches!(at, Scope::Link(at, _) if *at == role));
+        let mut count = of(Role::Receiver)?;
+        if self.readings.iter().any(|reading| reading.metric == REVERSE) {
+            count += of(Role::Sender)?;
+        }
         (count.is_finite() && count > 0.0).then_some(count)
     }
 

@@ -32,11 +32,11 @@ pub(super) static PATH: DataPath = DataPath {
 const OPTIONS: &[OptionSpec] = &[
     THREADS,
     OptionSpec::new("buffers", OptionKind::Count(0, 32768), "0").help(
-        "buffers that a thread's connections share; 0: one for each, 64 to 4096 and at most 64M, of \
-         streams as many as fill the memory of reads or more",
+        "buffers that a thread's connections share; 0: one for each, 64 to 4096 and at most 64M, or for \
+         streams as many as fill read-memory",
     ),
     OptionSpec::new("buffer-size", OptionKind::AutoSize(64, 64 << 20), "auto")
-        .help("bytes of a buffer; auto: a message, 4K to 1M; of a stream a read, 4K to 64K"),
+        .help("bytes of a buffer; auto: a message, 4K to 1M, or of a stream read-size, 4K to 64K"),
     OptionSpec::new("bundle", OptionKind::Flag, "off")
         .help("one completion may fill several buffers (Linux 6.10)"),
     OptionSpec::new("incremental", OptionKind::Flag, "off")

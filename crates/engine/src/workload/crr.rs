@@ -393,9 +393,7 @@ impl Server {
     fn run(mut self, thread: &mut Thread) -> Result<Ended, Fault> {
         while self.clients.load(Ordering::Acquire) > 0 || self.open > 0 {
             thread.phase(&mut self.exchanges);
-            // No event tells of the clients of others.
-            let limit = (self.left == 0).then_some(LOOK);
-            thread.turn(&mut self, limit)?;
+            thread.turn(&mut self, Some(LOOK))?;
         }
         let memory = self.most * size_of::<u64>();
         let counts = vec![("exchanges", self.exchanges.total()), ("cut", self.cut)];

@@ -194,7 +194,7 @@ fn serve(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
     let mut server = Server { left: ends.all.len(), ends };
     while server.left > 0 {
         thread.phase(&mut server.ends.exchanges);
-        thread.turn(&mut server, None)?;
+        thread.turn(&mut server, Some(NAP))?;
     }
     Ok(server.ends)
 }
@@ -402,7 +402,10 @@ mod tests {
         });
         let passed = (clock::monotonic() - begun) as f64 / 1e6;
         let exchanges = ended.exchanges.total() as f64;
-        assert!(exchanges > 20.0 && exchanges <= passed + 1.0, "{exchanges} in {passed} ms");
+        assert!(
+            exchanges > 0.4 * passed && exchanges <= passed + 1.0,
+            "{exchanges} in {passed} ms"
+        );
         let latency = ended.exchanges.finish().latency.unwrap();
         // What is answered after the window is not timed.
         assert!((exchanges - 20.0..=exchanges).contains(&(latency.count() as f64)), "{latency:?}");

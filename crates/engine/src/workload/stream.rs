@@ -5,7 +5,8 @@ use super::actor::{one_way, same_bytes};
 use super::load::{self, Load};
 use super::{Account, Actor, FlowEnd, HalfConfig, Recorder, Shares, Workload};
 use bytepath_record::{
-    Cell, Fault, FaultKind, Hops, OptionKind, OptionSpec, Protocol, Reading, RoleRecord, Work,
+    Cell, Fault, FaultKind, Hops, OptionKind, OptionSpec, Protocol, REVERSE, Reading, RoleRecord,
+    Work,
 };
 
 pub(super) static WORKLOAD: Workload = Workload {
@@ -26,11 +27,12 @@ pub(super) static WORKLOAD: Workload = Workload {
     settle,
 };
 
-/// Connections of all cells of a block that may be open at once: each takes memory of the kernel.
+/// Connections of a cell of which slices keep those of all cells open at once: each takes memory of
+/// the kernel.
 const MOST_SLICED: u32 = 256;
 
 fn no_slices(cell: &Cell) -> Option<&'static str> {
-    if goes_both_ways(cell) {
+    if cell.goes_both_ways() {
         return Some(
             "slices hold the sender while other cells have their turn, and both ends send",
         );
@@ -48,13 +50,8 @@ const OPTIONS: &[OptionSpec] = &[
     ),
 ];
 
-/// Whether both ends send.
-pub(super) fn goes_both_ways(cell: &Cell) -> bool {
-    cell.workload.options.word("direction") == "both"
-}
-
 /// What arrived of each way in a window, per second: at the receiver, and at the sender.
-pub(super) const WAYS: [&str; 2] = ["throughput.forward", "throughput.reverse"];
+pub(super) const WAYS: [&str; 2] = ["throughput.forward", REVERSE];
 
 /// Bytes per second that arrived at both ends, where both send.
 pub fn both_ways(readings: &[Reading]) -> Option<f64> {
@@ -69,7 +66,7 @@ fn check(cell: &Cell) -> Result<(), Fault> {
             .remedy("choose protocol=tcp, or a workload of messages: --workload rr"));
     }
     for half in [&cell.tx, &cell.rx] {
-        if goes_both_ways(cell) && half.options.number("threads").is_none() {
+        if cell.goes_both_ways() && half.options.number("threads").is_none() {
             let text = format!("a thread of path '{}' moves bytes one way", half.path);
             let remedy =
                 "choose event loops for both ends, such as epoll+epoll, or direction=forward";

@@ -7,17 +7,18 @@
 use super::event_loop::{Crew, ENDLESS, Service, Shares};
 use super::rr::NAP;
 use super::rr_loop::{Thread, end_streams};
-use super::stream::{WAYS, goes_both_ways};
+use super::stream::WAYS;
 use super::{Account, FlowEnd, Phase, Recorder};
 use crate::connection::Connection;
 use bytepath_record::{Fault, Reading, Role, Scope, Unit};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
     let Crew { role, cell, connections, event_loop, recorder, .. } = crew;
     let mut thread = Thread { event_loop, moved: recorder.companion() };
     thread.event_loop.begin()?;
-    let ends = Ends::new(role, goes_both_ways(&cell), connections, recorder);
+    let ends = Ends::new(role, cell.goes_both_ways(), connections, recorder);
     let ends = match role {
         Role::Sender => send(&mut thread, ends)?,
         Role::Receiver => receive(&mut thread, ends)?,
@@ -43,6 +44,10 @@ fn arrival(role: Role, rate: f64) -> Reading {
     Reading::sum(name, Unit::BytesPerSecond, rate, Scope::Role(role))
 }
 
+/// How long a receiver that is held waits for bytes: many of them share a CPU with the cell that has
+/// its turn.
+const HELD: Duration = Duration::from_millis(100);
+
 /// Keeps all connections full until the gate is at stop.
 fn send(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
     for connection in 0..ends.all.len() {
@@ -67,8 +72,9 @@ fn send(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
 /// Reads until all peers have ended their streams.
 fn receive(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
     while ends.left > 0 {
-        thread.phase(&mut ends.bytes);
-        thread.turn(&mut ends, Some(NAP))?;
+        // While other cells have their turn, bytes are what ends the wait.
+        let limit = if thread.phase(&mut ends.bytes) == Phase::Hold { HELD } else { NAP };
+        thread.turn(&mut ends, Some(limit))?;
     }
     Ok(ends)
 }

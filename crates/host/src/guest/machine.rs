@@ -83,7 +83,7 @@ struct Process {
     process: OwnedFd,
     pid: u32,
     console: Arc<Tail>,
-    /// What it says itself.
+    /// Its standard error.
     words: Arc<Tail>,
 }
 

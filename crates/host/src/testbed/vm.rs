@@ -18,14 +18,17 @@ use bytepath_record::{
 use bytepath_sys::namespace::{self, Kept};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(super) struct Vm {
     settings: Settings,
-    /// The cable that was found to work, so that all trials of a study have the same.
-    cable: OnceLock<Result<Cable, Fault>>,
+    /// The cables that were found to work, by the tap that a cell describes if it does, so that all
+    /// trials of a study have the same.
+    cables: Mutex<Vec<(Option<TapSettings>, FoundCable)>>,
     guests: Mutex<Vec<(BootedKernel, Booted)>>,
 }
+
+type FoundCable = Result<Cable, Fault>;
 
 /// What is booted, its command line, and the tap that its device is behind if the cell has one.
 type BootedKernel = (String, String, Option<TapSettings>);
@@ -49,22 +52,29 @@ const SLOWNESS: f64 = 4.0;
 const OWN_KERNEL: &str = "debian:newest";
 
 /// With every option at its default.
-pub(super) static DEFAULT: Vm =
-    Vm { settings: Settings::DEFAULT, cable: OnceLock::new(), guests: Mutex::new(Vec::new()) };
+pub(super) static DEFAULT: Vm = Vm {
+    settings: Settings::DEFAULT,
+    cables: Mutex::new(Vec::new()),
+    guests: Mutex::new(Vec::new()),
+};
 
 impl Vm {
-    /// The cable between the roles, where they are not in one guest; found out once, but for a tap
-    /// that the cell describes.
+    /// The cable between the roles, where they are not in one guest; found out once for each tap.
     fn cable(&self, tap: Option<TapSettings>) -> Result<Option<Cable>, Fault> {
         let Settings { cable, on_host, .. } = &self.settings;
         if self.settings.is_whole() {
             return Ok(None);
         }
-        match tap {
-            Some(tap) => cable.with(tap)?.settle(*on_host),
-            None => self.cable.get_or_init(|| cable.settle(*on_host)).clone(),
+        let mut known = self.cables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, found)) = known.iter().find(|(of, _)| *of == tap) {
+            return found.clone().map(Some);
         }
-        .map(Some)
+        let found = match tap {
+            Some(tap) => cable.with(tap).and_then(|cable| cable.settle(*on_host)),
+            None => cable.settle(*on_host),
+        };
+        known.push((tap, found.clone()));
+        found.map(Some)
     }
 
     /// The guests of a session: some that are up and free, or new ones. Kernels that differ
@@ -186,7 +196,7 @@ impl Testbed for Vm {
 
     fn configured(&self, options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
         let settings = Settings::of(options)?;
-        let vm = Vm { settings, cable: OnceLock::new(), guests: Mutex::new(Vec::new()) };
+        let vm = Vm { settings, cables: Mutex::new(Vec::new()), guests: Mutex::new(Vec::new()) };
         Ok(Some(Box::new(vm)))
     }
 

@@ -180,7 +180,13 @@ pub(super) fn choice(
         let index_of = |value: &Entry| level_index(&factors[index], value, catalogues);
         let levels = match matches!(factors[index].kind, Kind::Cores) && catalogues.cores.is_some()
         {
-            true => values.iter().filter_map(|value| index_of(value).ok()).collect(),
+            // Of those that are placements at all.
+            true => {
+                let is_one =
+                    |value: &Entry| level(factors[index].kind, value, catalogues).map(drop);
+                values.iter().try_for_each(is_one)?;
+                values.iter().filter_map(|value| index_of(value).ok()).collect()
+            }
             false => values.iter().map(index_of).collect::<Result<Vec<_>, _>>()?,
         };
         choice.factors.push((index, levels));

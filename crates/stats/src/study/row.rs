@@ -170,8 +170,7 @@ fn cpu_cost(role: Role, costs: &[Costs]) -> Option<CpuCost> {
 
 fn retransmits(measured: &[&Trial]) -> Option<f64> {
     let sent = measured.iter().flat_map(|t| &t.readings).filter(|r| {
-        r.metric == "tcp.retransmits"
-            && matches!(r.scope, Scope::Flow(Role::Sender, _) | Scope::Role(Role::Sender))
+        r.metric == "tcp.retransmits" && matches!(r.scope, Scope::Flow(..) | Scope::Role(_))
     });
     let values: Vec<f64> = sent.map(|r| r.value).filter(|v| v.is_finite()).collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>()).filter(|sum| sum.is_finite())
@@ -208,4 +207,33 @@ pub fn receiver_steps(trial: &Trial) -> Option<(f64, Vec<f64>)> {
     let steps: Vec<f64> = (0..steps).map(sum).collect();
     let sound = step.is_finite() && step > 0.0 && steps.iter().all(|s| s.is_finite());
     (sound && !steps.is_empty()).then_some((step, steps))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{read, trial};
+    use bytepath_record::{REVERSE, RX_PACKETS};
+
+    /// Who sends depends on the workload, and of many connections there is one reading of an end.
+    #[test]
+    fn segments_are_sent_again_by_either_end() {
+        let mut first = trial("a", 0, 1.0, 1);
+        assert_eq!(retransmits(&[&first]), None);
+        read(&mut first, "tcp.retransmits", Scope::Flow(Role::Sender, 0), 2.0);
+        read(&mut first, "tcp.retransmits", Scope::Flow(Role::Receiver, 0), 3.0);
+        let mut second = trial("a", 1, 1.0, 1);
+        read(&mut second, "tcp.retransmits", Scope::Role(Role::Receiver), 5.0);
+        assert_eq!(retransmits(&[&first, &second]), Some(10.0));
+    }
+
+    #[test]
+    fn packets_of_both_ways_are_those_that_either_end_took_in() {
+        let mut trial = trial("a", 0, 1.0, 1);
+        read(&mut trial, RX_PACKETS, Scope::Link(Role::Receiver, "b".into()), 100.0);
+        read(&mut trial, RX_PACKETS, Scope::Link(Role::Sender, "a".into()), 7.0);
+        assert_eq!(trial.packets(), Some(100.0), "acknowledgements");
+        read(&mut trial, REVERSE, Scope::Role(Role::Sender), 1.0);
+        assert_eq!(trial.packets(), Some(107.0));
+    }
 }

@@ -255,7 +255,8 @@ impl Comparer<'_> {
             of_link.then_some(r.value)
         });
         let mtu = f64::from(side.cell.link.mtu);
-        let carried = rate.map(|r| r * (mtu - HEADERS) / (mtu + FRAMING));
+        let ways = if side.cell.goes_both_ways() { 2.0 } else { 1.0 };
+        let carried = rate.map(|r| ways * r * (mtu - HEADERS) / (mtu + FRAMING));
         let copied = self.ceiling.map(|c| c.workload).filter(|_| side.copies());
         let reached = |ceiling: f64| mean > 0.0 && mean >= ceiling * (1.0 - margin);
         let link = carried.filter(|c| *c > 0.0 && reached(*c)).map(|_| Ceiling::Link);
@@ -285,7 +286,7 @@ impl Draft {
 mod tests {
     use super::*;
     use crate::tests::{cell, trial};
-    use bytepath_record::{Latency, Ledger, Percentile, Reading, Role, Unit};
+    use bytepath_record::{Latency, Ledger, OptionValue, Percentile, Reading, Role, Unit};
     use std::time::Duration;
 
     const GBIT: f64 = 1e9 / 8.0;
@@ -372,13 +373,23 @@ mod tests {
             }
             trials
         };
-        for (rates, expected) in
-            [([9.78, 9.77, 9.78], "SATURATED"), ([9.5, 9.5, 9.51], "EQUIVALENT")]
-        {
+        let both = |name: &str| {
+            let mut cell = cell(name);
+            let direction = ("direction".to_owned(), OptionValue::Word("both".into()));
+            cell.workload.options.0.extend([direction]);
+            cell
+        };
+        for (cell, rates, expected) in [
+            (cell as fn(&str) -> Cell, [9.78, 9.77, 9.78], "SATURATED"),
+            (cell, [9.5, 9.5, 9.51], "EQUIVALENT"),
+            // A link carries as much either way.
+            (both, [9.78, 9.77, 9.78], "EQUIVALENT"),
+            (both, [19.56, 19.55, 19.56], "SATURATED"),
+        ] {
             let (a, b) = (with_rate("a", &rates), with_rate("b", &rates));
             let c = compared((&cell("a"), &a), (&cell("b"), &b), Metric::Rate, None);
             let verdict = c.unwrap().verdict;
-            assert_eq!(verdict.word(), expected, "{verdict:?}");
+            assert_eq!(verdict.word(), expected, "{rates:?}: {verdict:?}");
         }
     }
 
