@@ -435,7 +435,8 @@ fn folded_stacks_keep_their_unit() {
     assert!((again.total() / known.total() - 1.0).abs() < 1e-9);
     assert_eq!(again.count(), known.count());
     let (_, printed, _) = said(bytepath().arg("diff").arg(&folded).arg(&folded));
-    assert!(printed.starts_with("CPU-s by function"), "{printed}");
+    assert!(printed.contains(" CPU-s after the change, "), "{printed}");
+    assert!(printed.contains("\nCPU-s by function"), "{printed}");
 }
 
 #[test]
