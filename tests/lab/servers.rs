@@ -1,6 +1,6 @@
 //! Servers with many connections on the real testbed: ten thousand, by each event loop.
 
-use bytepath::record::{Role, Scope, ThreadTime, Trial, TrialStatus};
+use bytepath::record::{Role, Scope, Study, ThreadTime, Trial, TrialStatus};
 use bytepath::study::load;
 use bytepath_testing::{shared, skip};
 use std::process::Command;
@@ -10,6 +10,8 @@ const CONNECTIONS: u32 = 10_000;
 
 /// Longest time for both loops, with their set-up.
 const HANG: Duration = Duration::from_secs(180);
+
+const LOOPS: [&str; 4] = ["--path", "epoll+epoll", "--path", "uring-loop+uring-loop"];
 
 /// A server of which little is asked, and what polls for it.
 const IDLE: &str = "epoll+uring-loop";
@@ -56,10 +58,6 @@ fn thread_that_polls_for_submissions_is_its_ends_cost() {
 #[test]
 fn streams_over_one_and_many_connections_are_accounted_for() {
     let _shared = shared();
-    if crate::uring::path_for("uring-loop", Role::Receiver, &[]).is_none() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
     for (flows, design, workload) in [
         (1, "slices", "stream"),
         (256, "slices", "stream"),
@@ -68,42 +66,27 @@ fn streams_over_one_and_many_connections_are_accounted_for() {
         (256, "trials", "stream:direction=both"),
         (2_000, "trials", "stream:direction=both"),
     ] {
-        let out = folder.path().join(format!("{flows}{workload}"));
-        let output = Command::new(env!("CARGO_BIN_EXE_bytepath"))
-            .args(["run", "--path", "epoll+epoll:threads=2", "--path", "uring-loop+uring-loop"])
-            .args(["--path", "poll:threads=2+epoll:trigger=edge", "--design", design])
-            .args(["--workload", workload, "--stream", &format!("flows={flows}")])
-            .args(["--blocks", "1", "--warm-up", "200ms", "--window", "600ms", "--profile", "none"])
-            .args(["--cores", "none", "--study"])
-            .arg(&out)
-            .output()
-            .unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        if stderr.contains("files open") {
-            skip!("{stderr}");
-            return;
-        }
-        let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {stderr}"));
-        assert_eq!(study.trials.len(), 4, "{stderr}");
+        let paths = ["epoll+epoll:threads=2", "uring-loop+uring-loop"];
+        let mut arguments = vec!["--path", paths[0], "--path", paths[1], "--path"];
+        arguments.extend(["poll:threads=2+epoll:trigger=edge", "--design", design]);
+        arguments.extend(["--workload", workload, "--warm-up", "200ms", "--window", "600ms"]);
+        let Some((study, printed)) = study(&arguments, flows) else { return };
+        assert_eq!(study.trials.len(), 4);
         for trial in &study.trials {
-            let ran = matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. });
-            assert!(ran, "{}: {:?}", trial.cell, trial.status);
             assert_eq!(trial.label, "copied", "{}", trial.cell);
-            let [sender, receiver] = trial.roles.as_slice() else { panic!("two roles") };
-            assert_eq!(sender.total_bytes, receiver.total_bytes, "{}", trial.cell);
-            assert!(trial.count > 0 && trial.count < receiver.total_bytes, "{}", trial.cell);
+            let received = trial.roles[1].total_bytes;
+            assert!(trial.count > 0 && trial.count < received, "{}", trial.cell);
             for role in Role::ALL {
                 let of = |metric: &str| trial.reading(metric, &Scope::Role(role));
                 assert_eq!(of("loop.connections"), Some(f64::from(flows)), "{}", trial.cell);
                 assert_eq!(of("connections.fairness").is_some(), flows > 1, "{}", trial.cell);
             }
         }
-        let stdout = String::from_utf8_lossy(&output.stdout);
         // Of a machine that is too busy there is no report.
         if study.trials.iter().all(|trial| trial.status == TrialStatus::Measured) {
-            assert!(stdout.contains("bytes each"), "memory is in the report: {stdout}");
-            let ways = stdout.contains("Throughput of each way");
-            assert_eq!(ways, workload.ends_with("both"), "{stdout}");
+            assert!(printed.contains("bytes each"), "memory is in the report: {printed}");
+            let ways = printed.contains("Throughput of each way");
+            assert_eq!(ways, workload.ends_with("both"), "{printed}");
         }
     }
 }
@@ -111,41 +94,22 @@ fn streams_over_one_and_many_connections_are_accounted_for() {
 #[test]
 fn incast_over_one_and_many_connections_is_timed_by_rounds() {
     let _shared = shared();
-    if crate::uring::path_for("uring-loop", Role::Receiver, &[]).is_none() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
     for flows in [1_u32, 256, 2_000] {
-        let out = folder.path().join(flows.to_string());
-        let output = Command::new(env!("CARGO_BIN_EXE_bytepath"))
-            .args(["run", "--path", "epoll+epoll", "--path", "uring-loop+uring-loop"])
-            .args(["--workload", "rr:incast=on,response=4K", "--stream", &format!("flows={flows}")])
-            .args(["--blocks", "1", "--warm-up", "200ms", "--window", "600ms", "--profile", "none"])
-            .args(["--cores", "none", "--study"])
-            .arg(&out)
-            .output()
-            .unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        if stderr.contains("files open") {
-            skip!("{stderr}");
-            return;
-        }
-        let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {stderr}"));
-        assert_eq!(study.trials.len(), 3, "{stderr}");
+        let mut arguments = LOOPS.to_vec();
+        arguments.extend(["--workload", "rr:incast=on,response=4K"]);
+        arguments.extend(["--warm-up", "200ms", "--window", "600ms"]);
+        let Some((study, printed)) = study(&arguments, flows) else { return };
+        assert_eq!(study.trials.len(), 3);
         for trial in &study.trials {
-            let ran = matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. });
-            assert!(ran, "{}: {:?}", trial.cell, trial.status);
-            let [client, server] = trial.roles.as_slice() else { panic!("two roles") };
-            assert_eq!(client.total_bytes, server.total_bytes, "{}", trial.cell);
             let round = u64::from(flows) * (64 + 4096);
-            assert_eq!(client.total_bytes % round, 0, "{}: a round was cut", trial.cell);
+            let sent = trial.roles[0].total_bytes;
+            assert_eq!(sent % round, 0, "{}: a round was cut", trial.cell);
             let rounds = trial.latency.as_ref().map_or(0, |latency| latency.count());
             let apart = trial.count.abs_diff(rounds * u64::from(flows));
             assert!(rounds > 0 && apart <= 2 * u64::from(flows), "{}: {rounds}", trial.cell);
         }
-        let stdout = String::from_utf8_lossy(&output.stdout);
         if study.trials.iter().all(|trial| trial.status == TrialStatus::Measured) {
-            assert!(stdout.contains("With incast latency is of a round"), "{stdout}");
+            assert!(printed.contains("With incast latency is of a round"), "{printed}");
         }
     }
 }
@@ -154,34 +118,13 @@ fn incast_over_one_and_many_connections_is_timed_by_rounds() {
 #[test]
 fn ten_thousand_connections_exchange_by_each_loop() {
     let _shared = shared();
-    if crate::uring::path_for("uring-loop", Role::Receiver, &[]).is_none() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("study");
     let begin = Instant::now();
-    let output = Command::new(env!("CARGO_BIN_EXE_bytepath"))
-        .args(["run", "--path", "epoll+epoll", "--path", "uring-loop+uring-loop"])
-        .args(["--workload", "rr", "--stream", &format!("flows={CONNECTIONS}")])
-        .args(["--blocks", "1", "--warm-up", "300ms", "--window", "1s", "--profile", "none"])
-        .args(["--cores", "none", "--study"])
-        .arg(&out)
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    if stderr.contains("files open") {
-        skip!("{stderr}");
-        return;
-    }
+    let mut arguments = LOOPS.to_vec();
+    arguments.extend(["--workload", "rr", "--warm-up", "300ms", "--window", "1s"]);
+    let Some((study, printed)) = study(&arguments, CONNECTIONS) else { return };
     assert!(begin.elapsed() < HANG, "{:?}", begin.elapsed());
-    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {stderr}"));
-    assert_eq!(study.trials.len(), 3, "{stderr}");
+    assert_eq!(study.trials.len(), 3);
     for trial in &study.trials {
-        // A busy machine spoils what it measured.
-        let ran = matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. });
-        assert!(ran, "{}: {:?}", trial.cell, trial.status);
-        let [client, server] = trial.roles.as_slice() else { panic!("two roles") };
-        assert_eq!(client.total_bytes, server.total_bytes, "{}", trial.cell);
         for role in Role::ALL {
             let of = |metric: &str| trial.reading(metric, &Scope::Role(role)).expect(metric);
             assert_eq!(of("loop.connections"), f64::from(CONNECTIONS));
@@ -190,6 +133,35 @@ fn ten_thousand_connections_exchange_by_each_loop() {
             assert!((32.0..8192.0).contains(&each), "{} {role}: {each}", trial.cell);
         }
     }
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    assert!(stdout.contains("bytes each"), "memory is in the report: {stdout}");
+    assert!(printed.contains("bytes each"), "memory is in the report: {printed}");
+}
+
+/// A study of one block over so many connections, each of whose trials has figures (a busy machine
+/// spoils what it measured), and what was printed; `None`, and a skip, where io_uring or so many
+/// open files are not to be had.
+fn study(arguments: &[&str], flows: u32) -> Option<(Study, String)> {
+    crate::uring::path_for("uring-loop", Role::Receiver, &[])?;
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let output = Command::new(env!("CARGO_BIN_EXE_bytepath"))
+        .arg("run")
+        .args(arguments)
+        .args(["--stream", &format!("flows={flows}"), "--blocks", "1", "--profile", "none"])
+        .args(["--cores", "none", "--study"])
+        .arg(&out)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("files open") {
+        skip!("{stderr}");
+        return None;
+    }
+    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {stderr}"));
+    for trial in &study.trials {
+        let ran = matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. });
+        assert!(ran, "{}: {:?}", trial.cell, trial.status);
+        let [sender, receiver] = trial.roles.as_slice() else { panic!("two roles") };
+        assert_eq!(sender.total_bytes, receiver.total_bytes, "{}", trial.cell);
+    }
+    Some((study, String::from_utf8_lossy(&output.stdout).into_owned()))
 }

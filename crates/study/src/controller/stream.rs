@@ -20,6 +20,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// How long a stream may take to drain after its sender was told to stop.
 const DRAIN: Duration = Duration::from_secs(10);
 
+/// What each connection adds to that: thousands have full buffers at both ends.
+const DRAIN_OF_FLOW: Duration = Duration::from_millis(20);
+
 /// How long a workload that ends by itself may take, as long as something moves.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
@@ -200,7 +203,8 @@ impl Stream {
         trial: &mut Trial,
     ) -> Result<Option<ProvenWitness>, Fault> {
         // What drains slowly because its hosts are slow is not stuck.
-        let timeout = remotes.agents.timeout(DRAIN).as_secs_f64();
+        let limit = DRAIN + DRAIN_OF_FLOW * cell.stream.flows;
+        let timeout = remotes.agents.timeout(limit).as_secs_f64();
         remotes.agents.send(Role::Sender, Finish { timeout })?;
         if self.frames.is_none() {
             remotes.agents.send(Role::Receiver, Finish { timeout })?;
@@ -213,7 +217,7 @@ impl Stream {
                 remotes.agents.call(role, Stop {})?;
                 remotes.agents.send(role, Finish { timeout })?;
             }
-            let end = remotes.agents.receive::<Finish>(role, DRAIN + PROMPT)?;
+            let end = remotes.agents.receive::<Finish>(role, limit + PROMPT)?;
             trial.readings.extend(end.readings);
             trial.roles.push(*end.record);
             witness = witness.or(end.witness);
