@@ -237,7 +237,7 @@ fn refuses_impossible_requests_by_name() {
         (&["--workload=packets:frame=59", "--path=packet+tap", "--link=tap"], "frames of 59"),
         (&[packets, "--path=packet+tap", "--link=tap:queue-length=0"], "outside 1 to 65536"),
         (&[packets, "--path=packet+packet-ring", ports], "--unshared-link"),
-        (&[packets, "--path=packet+tap", "--link=macvtap:backpressure=on"], "no back-pressure"),
+        (&[packets, "--path=packet+tap", "--link=macvtap:backpressure=on"], "not of macvtap"),
     ] {
         let said = refused(arguments);
         assert!(said.contains(words), "{arguments:?}: {said}");

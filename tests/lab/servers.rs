@@ -64,7 +64,6 @@ fn streams_over_one_and_many_connections_are_accounted_for() {
         (2_000, "trials", "stream"),
         (1, "trials", "stream:direction=both"),
         (256, "trials", "stream:direction=both"),
-        (2_000, "trials", "stream:direction=both"),
     ] {
         let paths = ["epoll+epoll:threads=2", "uring-loop+uring-loop"];
         let mut arguments = vec!["--path", paths[0], "--path", paths[1], "--path"];
