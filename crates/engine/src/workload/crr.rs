@@ -123,7 +123,7 @@ fn play(crew: Crew) -> Result<FlowEnd, Fault> {
         }
     };
     thread.event_loop.submit()?;
-    end_streams(role, &connections)?;
+    end_streams(role, &connections, rr::LAST_ANSWER)?;
     let mut account = thread.event_loop.account()?;
     account.count(METRICS, &Scope::Role(role), Unit::Count, counts);
     account.count("loop", &Scope::Role(role), Unit::Bytes, [("memory", memory as u64)]);

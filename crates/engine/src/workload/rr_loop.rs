@@ -46,7 +46,7 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
         (Role::Sender, None, None) if plan.incast => rounds(&mut thread, ends)?,
         (Role::Sender, None, None) => closed_loop(&mut thread, ends)?,
     };
-    end_streams(role, &connections)?;
+    end_streams(role, &connections, LAST_ANSWER)?;
     let mut account = thread.event_loop.account()?;
     account.add(ends.memory(role));
     let bytes = thread.moved.total();
@@ -57,12 +57,17 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
 }
 
 /// Ends the streams of a thread. Both ends wait until the other has their end: a packet that is sent
-/// again to a socket that is gone would be answered by a reset.
-pub(super) fn end_streams(role: Role, connections: &[Arc<dyn Connection>]) -> Result<(), Fault> {
+/// again to a socket that is gone would be answered by a reset. `limit`: how long what the receiver has
+/// sent may take to arrive.
+pub(super) fn end_streams(
+    role: Role,
+    connections: &[Arc<dyn Connection>],
+    limit: Duration,
+) -> Result<(), Fault> {
     connections.iter().for_each(|connection| connection.close());
     connections.iter().try_for_each(|connection| match role {
         Role::Sender => connection.await_end(),
-        Role::Receiver => connection.wait_acknowledged(LAST_ANSWER),
+        Role::Receiver => connection.wait_acknowledged(limit),
     })
 }
 

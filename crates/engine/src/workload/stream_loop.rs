@@ -23,7 +23,7 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
         Role::Sender => send(&mut thread, ends)?,
         Role::Receiver => receive(&mut thread, ends)?,
     };
-    end_streams(role, &ends.connections)?;
+    end_streams(role, &ends.connections, LAST_BYTES)?;
     let mut account = thread.event_loop.account()?;
     account.add(ends.memory());
     let shares = Shares::of(ends.all.iter().map(|end| end.bytes));
@@ -43,6 +43,9 @@ fn arrival(role: Role, rate: f64) -> Reading {
     let rate = if rate.is_finite() { rate } else { 0.0 };
     Reading::sum(name, Unit::BytesPerSecond, rate, Scope::Role(role))
 }
+
+/// How long the full buffers of a connection may take to arrive.
+const LAST_BYTES: Duration = Duration::from_secs(60);
 
 /// How long a receiver that is held waits for bytes: many of them share a CPU with the cell that has
 /// its turn.
