@@ -8,8 +8,9 @@ use bytepath::stats::{Metric, Rules, Verdict, analyse};
 use bytepath::study::load;
 use bytepath_testing::{run_copied, shared, skip};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use tempfile::TempDir;
 
 /// Short trials: what is tested here is truth, not speed.
 const SHORT: &[&str] = &[
@@ -183,20 +184,26 @@ fn without_root_the_same_paths_run() {
     }
 }
 
+/// A folder of the user nobody, with a copy of the program: others may not reach the one that was built.
+fn home_of_a_plain_user() -> Option<(TempDir, PathBuf)> {
+    if !rustix::process::geteuid().is_root() {
+        skip!("already unprivileged");
+        return None;
+    }
+    let home = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(home.path(), Some(65534), Some(65534)).unwrap();
+    let program = home.path().join("bytepath");
+    std::fs::copy(env!("CARGO_BIN_EXE_bytepath"), &program).unwrap();
+    Some((home, program))
+}
+
 /// As a plain user and as root of a user namespace, both in which nothing of the host can be set: the
 /// study runs with what holds in its own namespaces, and names the rest.
 #[test]
 fn without_root_optional_settings_are_made_where_they_can_be_and_named_elsewhere() {
     let _shared = shared();
-    if !rustix::process::geteuid().is_root() {
-        skip!("already unprivileged");
-        return;
-    }
-    let home = tempfile::tempdir().unwrap();
+    let Some((home, program)) = home_of_a_plain_user() else { return };
     let home = home.path();
-    std::os::unix::fs::chown(home, Some(65534), Some(65534)).unwrap();
-    let program = home.join("bytepath");
-    std::fs::copy(env!("CARGO_BIN_EXE_bytepath"), &program).unwrap();
     // In a network namespace of its own, too, its root has the parameters of that.
     for (before, has_own) in [(&[][..], false), (&["unshare", "-rn"], true)] {
         let out = home.join(format!("study{}", before.len()));
@@ -228,15 +235,8 @@ fn without_root_optional_settings_are_made_where_they_can_be_and_named_elsewhere
 #[test]
 fn without_root_cells_that_place_softirqs_are_refused_one_by_one() {
     let _shared = shared();
-    if !rustix::process::geteuid().is_root() {
-        skip!("already unprivileged");
-        return;
-    }
-    let home = tempfile::tempdir().unwrap();
+    let Some((home, program)) = home_of_a_plain_user() else { return };
     let home = home.path();
-    std::os::unix::fs::chown(home, Some(65534), Some(65534)).unwrap();
-    let program = home.join("bytepath");
-    std::fs::copy(env!("CARGO_BIN_EXE_bytepath"), &program).unwrap();
     let run = |text: &str, more: &[&str]| {
         std::fs::write(home.join("x.toml"), text).unwrap();
         let mut command = Command::new(&program);
