@@ -16,13 +16,13 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Default)]
 pub struct Run {
     pub rate: f64,
-    /// Microseconds round trip; none where the program does not report it.
+    /// Microseconds round trip; `None` if the program does not report it.
     pub p50: Option<f64>,
     pub p99: Option<f64>,
 }
 
 /// The programs and arguments of its server and its client, and how the client's text is read. ADDRESS
-/// stands for the server's, and the caller says what else stands for what.
+/// is replaced by the server's, and other words as the caller requests.
 pub struct Peer {
     pub name: &'static str,
     pub server: &'static str,

@@ -279,14 +279,11 @@ fn incast_goes_in_rounds_and_times_these() {
     }
     let idle = run_paths(["epoll", "epoll"], "rr:incast=on,idle=4", "flows=6", 0.2).unwrap();
     assert_eq!(idle.roles[0].total_bytes % (2 * 128), 0);
-    for (client, workload, what) in [
+    refused(&[
         ("socket", "rr:incast=on", "choose an event loop for the client"),
         ("epoll", "rr:incast=on,rate=1000", "leave rate out"),
         ("epoll", "rr:incast=on,outstanding=2", "leave outstanding at 1"),
-    ] {
-        let fault = run_paths([client, "epoll"], workload, "flows=6", 0.1).unwrap_err();
-        assert!(fault.to_string().contains(what), "{client} {workload}: {fault}");
-    }
+    ]);
 }
 
 #[test]
@@ -300,12 +297,17 @@ fn users_think_between_a_response_and_a_request() {
         let rate = trial.rate().unwrap();
         assert!(rate > 1000.0 && rate < 1.2 * 5000.0, "{arrivals}: {rate}");
     }
-    for (client, workload, what) in [
+    refused(&[
         ("socket", "rr:think=20ms", "choose an event loop for the client"),
         ("epoll", "rr:think=20ms,rate=1000", "leave think at 0ms"),
         ("epoll", "rr:think=20ms,incast=on", "leave think at 0ms"),
-    ] {
-        let fault = run_paths([client, "epoll"], workload, "flows=6", 0.1).unwrap_err();
+    ]);
+}
+
+/// Each of these clients and workloads is refused, with these words.
+fn refused(all: &[(&str, &str, &str)]) {
+    for (client, workload, what) in all {
+        let fault = run_paths([*client, "epoll"], workload, "flows=6", 0.1).unwrap_err();
         assert!(fault.to_string().contains(what), "{client} {workload}: {fault}");
     }
 }

@@ -81,7 +81,7 @@ fn streams_over_one_and_many_connections_are_accounted_for() {
                 assert_eq!(of("connections.fairness").is_some(), flows > 1, "{}", trial.cell);
             }
         }
-        // Of a machine that is too busy there is no report.
+        // A machine that is too busy has no report.
         if study.trials.iter().all(|trial| trial.status == TrialStatus::Measured) {
             assert!(printed.contains("bytes each"), "memory is in the report: {printed}");
             let ways = printed.contains("Throughput of each way");

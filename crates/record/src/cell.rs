@@ -114,6 +114,11 @@ impl Half {
         Half { path: path.into(), options: Options::default() }
     }
 
+    /// Whether threads of an end share its connections, each with a loop; others have a thread for each.
+    pub fn is_event_loop(&self) -> bool {
+        self.options.number("threads").is_some()
+    }
+
     /// The engine that copies for it, as typed, where its path leaves a choice.
     pub fn copy_engine(&self) -> Option<&str> {
         Some(self.options.word("copy")).filter(|engine| !matches!(*engine, "" | "none"))

@@ -72,7 +72,7 @@ const MACVTAP: &str = "macvtap";
 /// The preset of a link whose receiver is a guest with a tap of the sender's host.
 const GUEST_TAP: &str = "guest-tap";
 
-/// Options of taps alone, and which of them each kind has.
+/// Options of taps alone, and the presets that have each, the usual one first.
 const TAP_OPTIONS: [(&str, &[&str]); 5] = [
     ("queues", &[TAP, MACVTAP]),
     ("backpressure", &[TAP, GUEST_TAP]),
@@ -158,12 +158,16 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
     let options = resolve(&format!("link {name}"), LINK_OPTIONS, &all)?;
     let asked = (preset.name == GIVEN).then(|| typed_options.iter().cloned().collect());
     let settings = LinkSettings { asked, ..settings(preset.name, &options) };
-    let lacks = |(key, _): &&TypedOption| {
-        let kinds = TAP_OPTIONS.iter().find(|(option, _)| option == key);
-        kinds.is_some_and(|(_, kinds)| !kinds.contains(&preset.name))
-    };
-    if let Some((key, _)) = typed_options.iter().find(lacks) {
-        return Err(no_such_option(key, preset.name));
+    let is_typed = |key: &str| typed_options.iter().any(|(typed, _)| typed == key);
+    for (key, kinds) in TAP_OPTIONS {
+        if is_typed(key) && !kinds.contains(&preset.name) {
+            let text = format!(
+                "{key} is an option of other links ({}), not of {}",
+                joined(kinds, ", "),
+                preset.name
+            );
+            return Err(usage(text).remedy(format!("choose --link {}:{key}=...", kinds[0])));
+        }
     }
     if let Some(netem) = settings.netem {
         check_netem(netem, preset, &settings, &typed_options)?;
@@ -182,15 +186,6 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
             .remedy("add threaded-napi=off"));
     }
     Ok((settings, difference(preset, &of_preset, &typed_options)))
-}
-
-/// An option of taps that a preset does not have.
-fn no_such_option(key: &str, preset: &str) -> Fault {
-    let kinds = TAP_OPTIONS.iter().find(|(option, _)| *option == key).map_or(&[][..], |one| one.1);
-    let usual = kinds.first().copied().unwrap_or(TAP);
-    let kinds = joined(kinds, ", ");
-    usage(format!("{key} is an option of other links ({kinds}), not of {preset}"))
-        .remedy(format!("choose --link {usual}:{key}=..."))
 }
 
 /// Refuses what netem does not do, and links that are not made here.

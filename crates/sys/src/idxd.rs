@@ -254,7 +254,8 @@ impl WorkQueue {
         }
     }
 
-    /// Submits a copy with the record of `slot`; false if the queue is full. Profiles name it.
+    /// Submits a copy with the record of `slot`; false if the queue is full. A function of its own,
+    /// so that profiles have its time.
     #[inline(never)]
     pub fn post(&mut self, slot: usize, copy: &Copy) -> io::Result<bool> {
         let descriptor = self.descriptor(slot, copy);

@@ -130,8 +130,7 @@ impl Passing {
         Passing {
             flows: cell.stream.flows,
             threads: cell.threads(Role::Sender),
-            // As [`Cell::threads`] knows an event loop.
-            one_each: cell.rx.options.number("threads").is_none(),
+            one_each: !cell.rx.is_event_loop(),
             fast_open: cell.workload.options.flag(FAST_OPEN),
             options: flow_options(&cell.stream),
         }

@@ -158,10 +158,7 @@ fn leaves_work(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
         return Ok(());
     }
     let idle = cell.stream.flows.saturating_sub(plan.active);
-    if cell.tx.options.number("threads").is_none() {
-        let text = format!("path '{}' has a thread for each of {idle} idle flows", cell.tx.path);
-        return Err(Fault::usage(text).remedy("choose an event loop for the client, such as epoll"));
-    }
+    needs_loop(cell, &format!("of {idle} idle flows"))?;
     let threads = cell.threads(Role::Sender);
     if plan.active < threads {
         let text =
@@ -177,13 +174,7 @@ fn suits_rounds(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     if !plan.incast {
         return Ok(());
     }
-    if cell.tx.options.number("threads").is_none() {
-        let text = format!(
-            "path '{}' has a thread for each connection, and incast is of many",
-            cell.tx.path
-        );
-        return refuse(text, "choose an event loop for the client, such as epoll");
-    }
+    needs_loop(cell, "connection, and incast is of many")?;
     if plan.gap.is_some() {
         let text = "with incast requests are due when all responses are there, and not at a rate";
         return refuse(text.into(), "leave rate out, or incast at off");
@@ -200,19 +191,24 @@ fn suits_rounds(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
 
 /// A pause follows a response, and a thread that pauses has other connections.
 fn suits_pauses(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
-    let refuse = |text: String, remedy| Err(Fault::usage(text).remedy(remedy));
     if plan.think.is_none() {
         return Ok(());
     }
-    if cell.tx.options.number("threads").is_none() {
-        let text = format!("path '{}' has a thread for each connection, which think", cell.tx.path);
-        return refuse(text, "choose an event loop for the client, such as epoll");
-    }
+    needs_loop(cell, "connection, and think is of many")?;
     if plan.gap.is_some() || plan.incast {
         let text = "with a rate or incast requests are due whether or not a connection has paused";
-        return refuse(text.into(), "leave think at 0ms, or rate and incast out");
+        return Err(Fault::usage(text).remedy("leave think at 0ms, or rate and incast out"));
     }
     Ok(())
+}
+
+/// Refuses a client with a thread for each of what.
+fn needs_loop(cell: &Cell, what: &str) -> Result<(), Fault> {
+    if cell.tx.is_event_loop() {
+        return Ok(());
+    }
+    let text = format!("path '{}' has a thread for each {what}", cell.tx.path);
+    Err(Fault::usage(text).remedy("choose an event loop for the client, such as epoll"))
 }
 
 /// What UDP cannot do is refused.

@@ -66,14 +66,14 @@ fn check(cell: &Cell) -> Result<(), Fault> {
             .remedy("choose protocol=tcp, or a workload of messages: --workload rr"));
     }
     for half in [&cell.tx, &cell.rx] {
-        if cell.goes_both_ways() && half.options.number("threads").is_none() {
+        if cell.goes_both_ways() && !half.is_event_loop() {
             let text = format!("a thread of path '{}' moves bytes one way", half.path);
             let remedy =
                 "choose event loops for both ends, such as epoll+epoll, or direction=forward";
             return Err(Fault::usage(text).remedy(remedy));
         }
     }
-    if load::gap(cell).is_some() && cell.rx.options.number("threads").is_some() {
+    if load::gap(cell).is_some() && cell.rx.is_event_loop() {
         let text =
             format!("the load comes from a thread for each flow, which '{}' has not", cell.rx.path);
         return Err(Fault::usage(text).remedy(

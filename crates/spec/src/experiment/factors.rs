@@ -177,31 +177,28 @@ pub(super) fn choice(
         if values.is_empty() {
             return Err(entry.wrong(format!("no level of '{}' is given", entry.key)));
         }
-        let index_of = |value: &Entry| level_index(&factors[index], value, catalogues);
-        let levels = match matches!(factors[index].kind, Kind::Cores) && catalogues.cores.is_some()
-        {
-            // Of those that are placements at all.
-            true => {
-                let is_one =
-                    |value: &Entry| level(factors[index].kind, value, catalogues).map(drop);
-                values.iter().try_for_each(is_one)?;
-                values.iter().filter_map(|value| index_of(value).ok()).collect()
-            }
-            false => values.iter().map(index_of).collect::<Result<Vec<_>, _>>()?,
-        };
+        let level = |value| level_index(&factors[index], value, catalogues).transpose();
+        let levels = values.iter().filter_map(level).collect::<Result<Vec<_>, _>>()?;
         choice.factors.push((index, levels));
     }
     Ok(choice)
 }
 
-fn level_index(factor: &Factor, value: &Entry, catalogues: &Catalogues) -> Result<usize, Fault> {
+/// Which level of its factor a value is; `None` for a placement that the command line has replaced.
+fn level_index(
+    factor: &Factor,
+    value: &Entry,
+    catalogues: &Catalogues,
+) -> Result<Option<usize>, Fault> {
     let requested = level(factor.kind, value, catalogues)?;
-    let same = |level: &Level| level.canonical == requested.canonical;
-    factor.levels.iter().position(same).ok_or_else(|| {
-        let known = factor.levels.iter().map(|level| level.text.as_str());
-        let text = format!("'{}' is not a level of '{}' in [factors]", requested.text, factor.name);
-        suggest(value.wrong(text), &requested.text, known)
-    })
+    let found = factor.levels.iter().position(|level| level.canonical == requested.canonical);
+    let is_replaced = matches!(factor.kind, Kind::Cores) && catalogues.cores.is_some();
+    if found.is_some() || is_replaced {
+        return Ok(found);
+    }
+    let known = factor.levels.iter().map(|level| level.text.as_str());
+    let text = format!("'{}' is not a level of '{}' in [factors]", requested.text, factor.name);
+    Err(suggest(value.wrong(text), &requested.text, known))
 }
 
 fn kind(entry: &Entry) -> Result<Kind, Fault> {
