@@ -32,24 +32,28 @@ const CLOSED: &[Peer] = &[
         server: "sockperf server --tcp -i ADDRESS -p PORT",
         client: "sockperf ping-pong --tcp -i ADDRESS -p PORT -m 64 --full-rtt -t SECONDS",
         read: sockperf,
+        ..Peer::PLAIN
     },
     Peer {
         name: "qperf tcp_lat",
         server: "qperf -lp PORT",
         client: "qperf -lp PORT ADDRESS -t SECONDS -m 64 -uu -e 8 tcp_lat",
         read: qperf,
+        ..Peer::PLAIN
     },
     Peer {
         name: "neper tcp_rr",
         server: "tcp_rr -C PORT -Q 64 -R 64 -l SECONDS",
         client: "tcp_rr -C PORT -c -H ADDRESS -l SECONDS -Q 64 -R 64",
         read: neper,
+        ..Peer::PLAIN
     },
     Peer {
         name: "netperf TCP_RR",
         server: "netserver -D -p PORT",
         client: "netperf -H ADDRESS -p PORT -t TCP_RR -l SECONDS -P 0 -- -r 64,64",
         read: netperf,
+        ..Peer::PLAIN
     },
 ];
 
@@ -59,6 +63,7 @@ const OPEN: &[Peer] = &[Peer {
     client: "sockperf under-load --tcp -i ADDRESS -p PORT -m 64 --full-rtt --reply-every 1 --mps RATE \
              -t SECONDS",
     read: sockperf,
+    ..Peer::PLAIN
 }];
 
 fn main() -> Result<()> {

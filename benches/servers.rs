@@ -1,13 +1,14 @@
 //! Servers with many connections: the event loops of bytepath at both ends against small programs
 //! that make the same calls (`plain/epoll.rs`, `plain/uring_loop.rs`), in the same namespaces, on the
 //! same link, CPUs and congestion control, in an order that rotates; and, where they are on the PATH, against
-//! neper (`tcp_rr`, `tcp_crr`), whose threads have loops by epoll, and over one connection against
-//! netperf. Prints medians, and the ratio of each loop of ours to each program with its interval.
+//! neper (`tcp_rr`, `tcp_crr`, `tcp_stream`), whose threads have loops by epoll, over one connection against
+//! netperf, and against wrk with nginx, whose messages are larger by HTTP's headers. Prints medians, and the ratio of each loop of ours to each program with its interval.
 //!
 //! `cargo bench --bench servers [-- CONNECTIONS ...]`; needs nsenter, taskset and root. Rounds and
 //! window by BENCH_PAIRS and BENCH_WINDOW (seconds; theirs are whole ones), bytes of a request and of a response by
 //! BENCH_SIZE, paths by BENCH_PATH (with commas between). BENCH_WORKLOAD=crr makes a connection for each
-//! request (`plain/crr.rs`, by epoll, whichever the path; neper with its client's connections in TIME-WAIT, as ours).
+//! request (`plain/crr.rs`, by epoll, whichever the path; neper with its client's connections in TIME-WAIT, as ours),
+//! BENCH_WORKLOAD=stream keeps all connections full (no small program; bytes of a message by BENCH_SIZE, 1 MiB).
 
 mod common;
 #[path = "common/end.rs"]
@@ -24,10 +25,12 @@ use bytepath::record::{Cell, Role, Schedule};
 use bytepath::stats::Effect;
 use bytepath::study::OpenTestbed;
 use end::End;
-use peer::{Peer, neper, netperf};
+use peer::{Peer, neper, neper_stream, netperf, wrk};
 use std::sync::atomic::AtomicBool;
 
 const PATHS: &str = "epoll,uring-loop";
+
+const STREAM: &str = "stream";
 
 const CONGESTION: &str = "cubic";
 
@@ -45,9 +48,12 @@ fn main() -> Result<()> {
     };
     let rounds = common::number("BENCH_PAIRS", 8.0)? as usize;
     let window = common::number("BENCH_WINDOW", 1.0)?;
-    let size = common::number("BENCH_SIZE", 64.0)? as usize;
+    let streams = workload() == STREAM;
+    let usual = if streams { f64::from(1 << 20) } else { 64.0 };
+    let size = common::number("BENCH_SIZE", usual)? as usize;
     let paths = std::env::var("BENCH_PATH").unwrap_or_else(|_| PATHS.into());
-    println!("{size} B each way, closed loop, {rounds} rounds, {window} s windows");
+    let load = if streams { "B a message, bytes" } else { "B each way, transactions" };
+    println!("{size} {load} a second, {rounds} rounds, {window} s windows");
     println!(
         "{:>11}  {:<12} {:>12}  {:<10} {:>12}  ratio, 95 % interval",
         "connections", "loop", "bytepath/s", "against", "theirs/s"
@@ -72,8 +78,12 @@ fn compare(
     let names: Vec<String> = paths.iter().map(|path| format!("{path}+{path}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let kind = workload();
-    let workload = format!("{kind}:request={size},response={size}");
-    let stream = format!("congestion={CONGESTION},flows={connections}");
+    let streams = kind == STREAM;
+    let (workload, sizes) = match streams {
+        true => (kind.clone(), format!(",message-size={size},read-size={size}")),
+        false => (format!("{kind}:request={size},response={size}"), String::new()),
+    };
+    let stream = format!("congestion={CONGESTION},flows={connections}{sizes}");
     let (cells, _) = common::cells_of(&names, &workload, &stream, "wire")?;
     let cells: Vec<&Cell> = cells.iter().filter(|cell| !cell.null).collect();
     let schedule = Schedule::trials(1, WARM_UP, window);
@@ -82,8 +92,10 @@ fn compare(
         rival.workload == kind && connections <= rival.most && rival.peer.is_there()
     };
     let peers = RIVALS.iter().filter(suits).map(|rival| Turn::Peer(&rival.peer));
-    let mut turns: Vec<Turn> =
-        (0..cells.len()).flat_map(|at| [Turn::Ours(at), Turn::Program(at)]).collect();
+    let mut turns: Vec<Turn> = (0..cells.len()).map(Turn::Ours).collect();
+    if !streams {
+        turns.extend((0..cells.len()).map(Turn::Program));
+    }
     turns.extend(peers);
     let mut rates = vec![Vec::new(); turns.len()];
     for round in 0..rounds {
@@ -105,6 +117,7 @@ fn compare(
                         ("SECONDS", window.ceil().to_string()),
                         ("FLOWS", connections.to_string()),
                         ("SIZE", size.to_string()),
+                        ("BODY", "x".repeat(size)),
                     ];
                     peer.run(&stand, cells[0], &words)?.rate
                 }
@@ -152,7 +165,7 @@ struct Rival {
     peer: Peer,
 }
 
-static RIVALS: [Rival; 4] = [
+static RIVALS: [Rival; 7] = [
     Rival {
         workload: "rr",
         most: u32::MAX,
@@ -161,6 +174,7 @@ static RIVALS: [Rival; 4] = [
             server: "tcp_rr -C PORT -T 1 -Q SIZE -R SIZE -l SECONDS",
             client: "tcp_rr -C PORT -c -H ADDRESS -F FLOWS -T 1 -Q SIZE -R SIZE -l SECONDS",
             read: neper,
+            ..Peer::PLAIN
         },
     },
     Rival {
@@ -171,6 +185,7 @@ static RIVALS: [Rival; 4] = [
             server: "tcp_crr -C PORT -T 1 -Q SIZE -R SIZE -l SECONDS --time-wait",
             client: "tcp_crr -C PORT -c -H ADDRESS -F FLOWS -T 1 -Q SIZE -R SIZE -l SECONDS --time-wait",
             read: neper,
+            ..Peer::PLAIN
         },
     },
     Rival {
@@ -181,6 +196,40 @@ static RIVALS: [Rival; 4] = [
             server: "netserver -D -p PORT",
             client: "netperf -H ADDRESS -p PORT -t TCP_RR -l SECONDS -P 0 -- -r SIZE,SIZE",
             read: netperf,
+            ..Peer::PLAIN
+        },
+    },
+    Rival {
+        workload: "stream",
+        most: u32::MAX,
+        peer: Peer {
+            name: "neper",
+            server: "tcp_stream -C PORT -T 1 -B SIZE -l SECONDS",
+            client: "tcp_stream -C PORT -c -H ADDRESS -F FLOWS -T 1 -B SIZE -l SECONDS",
+            read: neper_stream,
+            ..Peer::PLAIN
+        },
+    },
+    Rival {
+        workload: "rr",
+        most: u32::MAX,
+        peer: Peer {
+            name: "nginx, wrk",
+            server: NGINX,
+            client: "wrk -t1 -cFLOWS -dSECONDSs http://ADDRESS:PORT/",
+            read: wrk,
+            config: NGINX_CONFIG,
+        },
+    },
+    Rival {
+        workload: "crr",
+        most: u32::MAX,
+        peer: Peer {
+            name: "nginx, wrk",
+            server: NGINX,
+            client: "wrk -t1 -cFLOWS -dSECONDSs -HConnection:close http://ADDRESS:PORT/",
+            read: wrk,
+            config: NGINX_CONFIG,
         },
     },
     Rival {
@@ -191,11 +240,33 @@ static RIVALS: [Rival; 4] = [
             server: "netserver -D -p PORT",
             client: "netperf -H ADDRESS -p PORT -t TCP_CRR -l SECONDS -P 0 -- -r SIZE,SIZE",
             read: netperf,
+            ..Peer::PLAIN
         },
     },
 ];
 
-/// `rr`, or `crr`.
+const NGINX: &str = "nginx -p ./ -c config -e stderr";
+
+/// A server with one process, which logs nothing and has its responses in memory.
+const NGINX_CONFIG: &str = r#"
+daemon off;
+master_process off;
+pid pid;
+error_log stderr crit;
+worker_rlimit_nofile 70000;
+events { worker_connections 65536; use epoll; multi_accept on; }
+http {
+    access_log off;
+    keepalive_requests 2000000000;
+    server {
+        listen PORT backlog=16384;
+        default_type text/plain;
+        location / { return 200 "BODY"; }
+    }
+}
+"#;
+
+/// `rr`, `crr` or `stream`.
 fn workload() -> String {
     std::env::var("BENCH_WORKLOAD").unwrap_or_else(|_| "rr".into())
 }

@@ -28,9 +28,14 @@ pub struct Peer {
     pub server: &'static str,
     pub client: &'static str,
     pub read: fn(&str) -> Option<Run>,
+    /// The file `config` of the folder that both start in, with the same words.
+    pub config: &'static str,
 }
 
 impl Peer {
+    /// One without a file.
+    pub const PLAIN: Peer = Peer { name: "", server: "", client: "", read: |_| None, config: "" };
+
     pub fn is_there(&self) -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let programs = [self.server, self.client].map(|text| text.split(' ').next());
@@ -53,6 +58,7 @@ impl Peer {
         };
         // Neper writes logs to where it was started.
         let folder = tempfile::tempdir()?;
+        std::fs::write(folder.path().join("config"), filled(self.config))?;
         let mut server = inside(stand, cell, Role::Receiver);
         server.current_dir(folder.path()).args(filled(self.server).split_whitespace());
         server.stdout(Stdio::null()).stderr(Stdio::null());
@@ -103,6 +109,21 @@ pub fn neper(text: &str) -> Option<Run> {
 pub fn netperf(text: &str) -> Option<Run> {
     let rate = text.split_whitespace().nth(5)?.parse().ok()?;
     Some(Run { rate, ..Run::default() })
+}
+
+/// Bytes a second that came in at the server, by a client of neper that streams.
+#[allow(dead_code, reason = "not every bench streams")]
+pub fn neper_stream(text: &str) -> Option<Run> {
+    Some(Run { rate: number(text, "remote_throughput=")? / 8.0, ..Run::default() })
+}
+
+/// What wrk prints, if every response was a good one.
+#[allow(dead_code, reason = "not every bench has it")]
+pub fn wrk(text: &str) -> Option<Run> {
+    if text.contains("Non-2xx") || text.contains("Socket errors") {
+        return None;
+    }
+    Some(Run { rate: number(text, "Requests/sec:")?, ..Run::default() })
 }
 
 /// The number after these words.

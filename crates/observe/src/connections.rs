@@ -174,14 +174,14 @@ impl Connections {
         }
         let is_missing = |socket: &&&ObservedSocket| {
             let moved = socket.sent + socket.received > 0;
-            let known = socket.kind == "tcp" && socket.inode.is_some();
-            known && moved && !is_matched(socket, &connections)
+            socket.inode.is_some() && moved && !is_matched(socket, &connections)
         };
         let missing = sockets.iter().filter(is_missing).count();
         if missing > 0 && self.absent.is_none() && self.lost == 0 {
             warnings.push(format!(
                 "{missing} TCP connections have no figures of TCP: they were closed before the \
-                 kernel was first asked about their namespace, as on a busy machine"
+                 kernel was first asked about their namespace, or about what MPTCP has accepted, as \
+                 on a busy machine"
             ));
         }
         if self.spaces.is_empty() {
@@ -337,17 +337,18 @@ mod tests {
     #[test]
     fn connections_without_figures_are_reported() {
         let watched = Connections::watch(std::process::id(), &Roots::real());
-        let gone = ObservedSocket {
-            inode: Some(u64::MAX),
-            kind: "tcp".into(),
+        let gone = |kind: &str, inode| ObservedSocket {
+            inode: Some(inode),
+            kind: kind.into(),
             local: Some("192.0.2.1:1".into()),
             remote: Some("192.0.2.2:2".into()),
             sent: 1,
             ..ObservedSocket::default()
         };
-        let (_, absent, warnings) = watched.finish(&[gone]);
+        let all = [gone("tcp", u64::MAX), gone("mptcp", u64::MAX - 1)];
+        let (_, absent, warnings) = watched.finish(&all);
         let told =
-            warnings.iter().any(|text| text.starts_with("1 TCP connections have no figures"));
+            warnings.iter().any(|text| text.starts_with("2 TCP connections have no figures"));
         // Without the privilege to read sockets that is reported instead.
         assert!(told || absent.is_some(), "{warnings:?}");
     }
