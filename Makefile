@@ -14,7 +14,7 @@ TEST_PROGRAMS := chromium ip iperf3 jq python3 qemu-system-x86_64 runc strace
 # skips the tests that start them.
 FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd
 
-.PHONY: run test test-drivers test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-benches deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic vm-qemu
+.PHONY: run test test-drivers test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-servers bench-packets lint lint-benches deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic vm-qemu
 
 ## run: build in release and compare every path on this machine (at most 90 seconds after the build)
 run: build
@@ -104,6 +104,11 @@ tools-build:
 ## bench-rr: the workload rr against sockperf and qperf, interleaved, as ratios
 bench-rr: build tools-bench
 	cargo bench --locked --bench rr
+
+## bench-servers: event loops against neper, netperf, and wrk with nginx, interleaved, as ratios
+bench-servers: build tools-bench
+	@tools/need nginx wrk
+	cargo bench --locked --bench servers
 
 ## bench-packets: the workload packets against DPDK's testpmd and plain loops, interleaved, as ratios
 bench-packets: build tools-bench

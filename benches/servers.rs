@@ -2,13 +2,14 @@
 //! that make the same calls (`plain/epoll.rs`, `plain/uring_loop.rs`), in the same namespaces, on the
 //! same link, CPUs and congestion control, in an order that rotates; and, where they are on the PATH, against
 //! neper (`tcp_rr`, `tcp_crr`, `tcp_stream`), whose threads have loops by epoll, over one connection against
-//! netperf, and against wrk with nginx, whose messages are larger by HTTP's headers. Prints medians, and the ratio of each loop of ours to each program with its interval.
+//! netperf, and for scale against wrk with nginx, whose messages are larger by HTTP's headers and whose
+//! server closes first. Prints medians, and the ratio of each loop of ours to each program with its interval.
 //!
 //! `cargo bench --bench servers [-- CONNECTIONS ...]`; needs nsenter, taskset and root. Rounds and
 //! window by BENCH_PAIRS and BENCH_WINDOW (seconds; theirs are whole ones), bytes of a request and of a response by
 //! BENCH_SIZE, paths by BENCH_PATH (with commas between). BENCH_WORKLOAD=crr makes a connection for each
-//! request (`plain/crr.rs`, by epoll, whichever the path; neper with its client's connections in TIME-WAIT, as ours),
-//! BENCH_WORKLOAD=stream keeps all connections full (no small program; bytes of a message by BENCH_SIZE, 1 MiB).
+//! request (`plain/crr.rs`, by epoll, whichever the path; neper with its client's connections in TIME-WAIT, as ours);
+//! BENCH_WORKLOAD=stream keeps all connections full, without a small program (bytes of a message by BENCH_SIZE, 1 MiB).
 
 mod common;
 #[path = "common/end.rs"]
@@ -118,6 +119,7 @@ fn compare(
                         ("FLOWS", connections.to_string()),
                         ("SIZE", size.to_string()),
                         ("BODY", "x".repeat(size)),
+                        ("IDLE", if kind == "crr" { "0" } else { "75s" }.into()),
                     ];
                     peer.run(&stand, cells[0], &words)?.rate
                 }
@@ -227,7 +229,7 @@ static RIVALS: [Rival; 7] = [
         peer: Peer {
             name: "nginx, wrk",
             server: NGINX,
-            client: "wrk -t1 -cFLOWS -dSECONDSs -HConnection:close http://ADDRESS:PORT/",
+            client: "wrk -t1 -cFLOWS -dSECONDSs http://ADDRESS:PORT/",
             read: wrk,
             config: NGINX_CONFIG,
         },
@@ -258,6 +260,7 @@ events { worker_connections 65536; use epoll; multi_accept on; }
 http {
     access_log off;
     keepalive_requests 2000000000;
+    keepalive_timeout IDLE;
     server {
         listen PORT backlog=16384;
         default_type text/plain;
