@@ -151,7 +151,7 @@ fn study(arguments: &[&str], flows: u32) -> Option<(Study, String)> {
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    if stderr.contains("files open") {
+    if stderr.contains(" files, and this process may have ") {
         skip!("{stderr}");
         return None;
     }

@@ -89,7 +89,7 @@ fn open_files(flows: u32, facts: &Facts) -> Support {
         return Support::Yes;
     }
     Support::no(
-        format!("{flows} connections, and this process may have {most} files open"),
+        format!("{flows} connections take {files} files, and this process may have {most} open"),
         "raise 'ulimit -Hn' (RLIMIT_NOFILE; of a service, LimitNOFILE), run as root, or choose \
          fewer flows",
     )
@@ -139,7 +139,8 @@ mod tests {
             assert_eq!(refusal(30_000, role, &[]), "", "nothing is known");
             assert_eq!(refusal(200, role, &[(MOST_FILES, "1024")]), "", "as ever");
             let refused = refusal(30_000, role, &[files, ports]);
-            assert!(refused.contains("30000 connections, and this process may have 20000"));
+            assert!(refused.contains("30000 connections take "), "{refused}");
+            assert!(refused.contains(" files, and this process may have 20000 open"), "{refused}");
             assert!(refused.contains("LimitNOFILE"), "{refused}");
         }
         let refused = refusal(30_000, Role::Sender, &[ports]);
