@@ -36,6 +36,18 @@ fn text_at_usual_widths() {
     }
 }
 
+/// Many cells may have the same note: it is one warning.
+#[test]
+fn the_same_note_of_many_ends_is_one_warning() {
+    let mut study = study();
+    for record in study.trials.iter_mut().flat_map(|trial| &mut trial.roles) {
+        record.notes = vec!["TCP_INFO is of 256 of the 4096 connections".into()];
+    }
+    let text = words(&text(&study, 100));
+    assert_eq!(text.matches("TCP_INFO is of 256").count(), 1, "{text}");
+    assert!(text.contains("socket sender and ") && text.contains(" more: TCP_INFO is"), "{text}");
+}
+
 /// What made-up meters say of functions is reported per GiB by every format.
 #[test]
 fn functions_that_waited_or_handed_work_over_are_ranked_per_unit() {

@@ -5,7 +5,7 @@ use super::figures::{
     self, NONE, amount, bytes, figure, number, percent, plural, ratio, ratio_text, unit,
 };
 use super::verdicts::superlative;
-use bytepath_record::{Evidence, Manner, Percentile, Role, joined};
+use bytepath_record::{Evidence, Manner, Percentile, Role, grouped, joined};
 use bytepath_stats::{
     Analysis, Comparison, CountedText, CpuRule, End, Failure, Metric, ReceiveWork, Row, Verdict,
     rejections,
@@ -371,14 +371,28 @@ pub(crate) fn warnings(analysis: &Analysis) -> Vec<String> {
     }));
     lines.extend(strayed(analysis));
     lines.extend(analysis.warnings.iter().map(counted));
-    for row in &analysis.rows {
-        for end in Role::ALL.map(|role| row.end(role)) {
-            for note in &end.notes {
-                lines.push(format!("{} {}: {}", row.cell, row.work.actor(end.role), counted(note)));
-            }
-        }
-    }
+    lines.extend(notes(analysis));
     lines
+}
+
+/// Notes of the engines, each once, after the first cell and end that have it.
+fn notes(analysis: &Analysis) -> Vec<String> {
+    let ends = analysis.rows.iter().flat_map(|row| Role::ALL.map(|role| (row, row.end(role))));
+    let notes = ends.flat_map(|(row, end)| {
+        let name = format!("{} {}", row.cell, row.work.actor(end.role));
+        end.notes.iter().map(move |note| (&note.text, (name.clone(), note.count.max(1))))
+    });
+    let line = |(text, all): (&String, Vec<(String, u32)>)| {
+        let (names, counts): (Vec<String>, Vec<u32>) = all.into_iter().unzip();
+        let more = match names.len() {
+            1 => String::new(),
+            n => format!(" and {} more", n - 1),
+        };
+        let count = counts.iter().sum::<u32>().saturating_sub(names.len() as u32 - 1);
+        let counted = counted(&CountedText { text: text.clone(), count });
+        format!("{}{more}: {counted}", names[0])
+    };
+    grouped(notes).into_iter().map(line).collect()
 }
 
 /// A sentence and how often it occurs.
