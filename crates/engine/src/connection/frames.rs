@@ -17,9 +17,12 @@ pub const FRAMES: &Transport = &Transport {
     protocol: Protocol::Frames,
     check: |_| Ok(()),
     listen,
-    connect: |_, terms, _, index| {
+    connect: |_, terms, _, flows| {
         let device = terms.device.map(Device::find).transpose()?;
-        Ok(Arc::new(Attached { device, ..Attached::new(index) }))
+        let flow = |index| -> Arc<dyn Connection> {
+            Arc::new(Attached { device: device.clone(), ..Attached::new(index) })
+        };
+        Ok((0..flows).map(flow).collect())
     },
 };
 

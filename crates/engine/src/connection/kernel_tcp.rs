@@ -18,7 +18,9 @@ pub const KERNEL_TCP: &Transport = &Transport {
     protocol: Protocol::Tcp,
     check: |_| Ok(()),
     listen,
-    connect,
+    connect: |peer, terms, token, flows| {
+        (0..flows).map(|index| connect(peer, terms, token, index)).collect()
+    },
 };
 
 /// Any connection that does not show the token in time is closed and forgotten.

@@ -16,7 +16,9 @@ pub const KERNEL_UDP: &Transport = &Transport {
     protocol: Protocol::Udp,
     check: |_| Ok(()),
     listen,
-    connect,
+    connect: |peer, terms, token, flows| {
+        (0..flows).map(|index| connect(peer, terms, token, index)).collect()
+    },
 };
 
 fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {

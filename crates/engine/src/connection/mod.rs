@@ -29,6 +29,6 @@ pub use frames::{Attached, FRAMES};
 pub use kernel_tcp::KERNEL_TCP;
 pub(crate) use kernel_tcp::flow_options;
 pub use kernel_udp::KERNEL_UDP;
-pub use transport::{Connected, Connection, Listener, Terms, Transport};
+pub use transport::{AllConnected, Connected, Connection, Listener, Terms, Transport};
 pub use userspace::USERSPACE_TCP;
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};

@@ -20,12 +20,15 @@ pub struct Transport {
     pub check: fn(&Cell) -> Result<(), Fault>,
     /// Gets ready to meet the peer's flows at an address of this host.
     pub listen: fn(IpAddr, &Terms) -> Result<Listener, Fault>,
-    /// Connects one flow and shows the token and the flow's index.
-    pub connect: fn(SocketAddr, &Terms, &Token, u32) -> Connected,
+    /// Connects so many flows, each of which shows the token and its index: all, in their order.
+    pub connect: fn(SocketAddr, &Terms, &Token, u32) -> AllConnected,
 }
 
 /// A flow that is connected, or why not.
 pub type Connected = Result<Arc<dyn Connection>, Fault>;
+
+/// All flows, likewise.
+pub type AllConnected = Result<Vec<Arc<dyn Connection>>, Fault>;
 
 /// What both ends of a cell agree on, and where this end is.
 #[derive(Clone, Copy, Debug)]
@@ -54,19 +57,19 @@ pub struct Listener {
     accept: Box<Accept>,
 }
 
-type Accept = dyn Fn(&Token, u32) -> Result<Vec<Arc<dyn Connection>>, Fault> + Send;
+type Accept = dyn Fn(&Token, u32) -> AllConnected + Send;
 
 impl Listener {
     pub(super) fn new(
         address: SocketAddr,
-        accept: impl Fn(&Token, u32) -> Result<Vec<Arc<dyn Connection>>, Fault> + Send + 'static,
+        accept: impl Fn(&Token, u32) -> AllConnected + Send + 'static,
     ) -> Listener {
         Listener { address, accept: Box::new(accept) }
     }
 
     /// Takes the connections of all flows, in their order; none where the flows of this
     /// transport end in a device.
-    pub fn accept(&self, token: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
+    pub fn accept(&self, token: &Token, flows: u32) -> AllConnected {
         (self.accept)(token, flows)
     }
 }

@@ -3,7 +3,7 @@
 //! what is received takes the reverse path. Where a copy engine writes: [`offload`].
 
 mod offload;
-mod turns;
+pub(super) mod turns;
 
 pub use offload::offloaded;
 
@@ -12,7 +12,7 @@ use crate::connection::userspace::{Hold, OPTIONS, Received};
 use crate::connection::{Connection, USERSPACE_TCP};
 use crate::copy;
 use crate::workload::{Account, Group, HalfConfig, Pattern, Recorder, Rx, Toucher, Tx};
-use bytepath_record::{Fault, OptionKind, OptionSpec, Support};
+use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
 use std::time::{Duration, Instant};
 use turns::{account, hold, idle, rotation, turn, witness};
@@ -21,12 +21,22 @@ pub(super) static PATH: DataPath = DataPath {
     name: "userspace",
     summary: "a TCP stack in this process over a packet socket; its peer can be any TCP",
     attempt: offload::attempt,
-    tx: Some(HalfPath::tx(offload::check, open_tx).with_options(&SENDING).over(&[USERSPACE_TCP])),
+    tx: Some(HalfPath::tx(check_tx, open_tx).with_options(&SENDING).over(&[USERSPACE_TCP])),
     rx: Some(
-        HalfPath::rx(|_, _| Support::Yes, open_rx).with_options(OPTIONS).over(&[USERSPACE_TCP]),
+        HalfPath::rx(|job, _| has_one(job), open_rx).with_options(OPTIONS).over(&[USERSPACE_TCP]),
     ),
     ..DataPath::EMPTY
 };
+
+/// Refuses several connections: each mover would poll the stack of all.
+fn has_one(job: &HalfConfig) -> Support {
+    let reason = format!("the path userspace has one connection, not {}", job.flows);
+    super::refuse_if(job.flows > 1, &reason, "choose flows=1, or the path userspace-loop")
+}
+
+fn check_tx(job: &HalfConfig, facts: &Facts) -> Support {
+    has_one(job).and(offload::check(job, facts))
+}
 
 /// What the sending half has in addition to the options of the stack and of copies.
 const ROTATE: OptionSpec = OptionSpec::new("rotate", OptionKind::AutoSize(1, 1 << 30), "auto").help("bytes of messages to send in rotation, so that they exceed the caches; auto is one message");
@@ -92,7 +102,7 @@ impl Tx for Sender {
         let rest = &self.messages[self.place..][..self.size - self.place % self.size];
         let taken = {
             let mut stack = self.hold.stack();
-            let taken = stack.send(rest).ok_or_else(|| self.hold.cut_off())?;
+            let taken = stack.send(self.hold.place, rest).ok_or_else(|| self.hold.cut_off())?;
             turn(&self.hold, &mut stack, recorder)?;
             taken
         };
@@ -132,10 +142,10 @@ impl Rx for Receiver {
         let buffer = &mut self.buffer[self.place..self.place + self.read_size];
         let received = {
             let mut stack = self.hold.stack();
-            if !stack.can_receive() {
+            if !stack.can_receive(self.hold.place) {
                 turn(&self.hold, &mut stack, recorder)?;
             }
-            stack.receive(buffer)
+            stack.receive(self.hold.place, buffer)
         };
         match received {
             Received::Bytes(0) => idle(&self.hold, recorder)?,
@@ -170,7 +180,7 @@ impl Receiver {
             {
                 let mut stack = self.hold.stack();
                 stack.poll().map_err(|e| self.hold.fault(&e))?;
-                if stack.can_receive() {
+                if stack.can_receive(self.hold.place) {
                     return Ok(true);
                 }
             }

@@ -99,8 +99,7 @@ impl Session {
         let Connect { cell, peer, device, token, ports, secret } = call;
         let mut session = Session::new(paths, *cell, Role::Sender, device, secret)?;
         let (transport, terms) = (session.transport()?, Terms { ports, ..session.terms() });
-        let connect = |index| (transport.connect)(peer, &terms, &token, index);
-        let connections = (0..session.lasting).map(connect).collect::<Result<_, _>>()?;
+        let connections = (transport.connect)(peer, &terms, &token, session.lasting)?;
         session.open(connections, events)?;
         Ok(session)
     }

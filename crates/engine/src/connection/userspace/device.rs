@@ -13,15 +13,19 @@
 //!   after three duplicates.
 //! - If nothing is acknowledged for long, the same is done ([`super::probe`]).
 //! - A frame that the kernel has no room for waits, and nothing is sent before it.
+//!
+//! What these are done by is known of each connection apart ([`Trace`]), and a frame is taken into hand
+//! before smoltcp is called: whose it is decides which socket smoltcp is to look at.
 
 use super::frame::{ETHERNET, Tcp};
 use super::loss::{LossConfig, LossInjector};
-use super::probe::Probe;
+use super::trace::{DUPLICATES, Trace};
 use bytepath_sys::packet_vnet::{HEADER, Offload, Port, Segments, Sent};
 use smoltcp::phy::{
     Checksum, Device, DeviceCapabilities, Medium, RxToken, SegmentationCapabilities, TxToken,
 };
 use smoltcp::time::Instant;
+use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,9 +35,6 @@ const PACKET: usize = 65535;
 
 /// Room for a frame with its header; the length field of IPv6 leaves its own header out.
 const ROOM: usize = HEADER + ETHERNET + PACKET + 64;
-
-/// Copies of an acknowledgement that have a segment sent again (RFC 5681).
-const DUPLICATES: u32 = 3;
 
 /// What a stack has done so far, and what went through its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,15 +71,37 @@ pub(super) struct StackDevice {
     port: Port,
     input: Input,
     output: Output,
+    /// What is known of each connection, by its place.
+    traces: Box<[Trace]>,
+    /// The places by ports, ours first.
+    places: HashMap<[u16; 2], usize>,
     failed: Option<io::Error>,
 }
 
+/// Whose the frame in hand is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The connection of this place.
+    Place(usize),
+    /// It begins a connection that has no place yet.
+    Newcomer,
+    /// No connection of ours.
+    Nobody,
+}
+
 impl StackDevice {
-    /// Over a socket at a device with an MTU in bytes.
-    pub(super) fn new(port: Port, mtu: u32, loss: LossConfig) -> StackDevice {
+    /// Over a socket at a device with an MTU in bytes, for so many connections.
+    pub(super) fn new(port: Port, mtu: u32, connections: usize, loss: LossConfig) -> StackDevice {
         let payload = |headers: u32| mtu.min(PACKET as u32).saturating_sub(headers) as u16;
         let own = [payload(40), payload(60)];
-        StackDevice { port, input: Input::new(loss), output: Output::new(own, loss), failed: None }
+        StackDevice {
+            port,
+            input: Input::new(loss),
+            output: Output::new(own, loss),
+            traces: (0..connections).map(|_| Trace::default()).collect(),
+            places: HashMap::with_capacity(connections),
+            failed: None,
+        }
     }
 
     pub(super) fn counts(&mut self) -> io::Result<Counts> {
@@ -102,33 +125,112 @@ impl StackDevice {
         self.output.pending > 0
     }
 
-    /// Gets the next frame that smoltcp is to see into hand, if there is one.
-    fn fetch(&mut self, now: Instant) -> io::Result<bool> {
-        let StackDevice { port, input, output, .. } = self;
+    /// Bytes of its memory.
+    pub(super) fn memory(&self) -> usize {
+        2 * ROOM + size_of_val(&self.traces[..])
+    }
+
+    /// From here on frames between these ports, ours first, are those of a place.
+    pub(super) fn assign(&mut self, place: usize, ports: [u16; 2]) {
+        let trace = &mut self.traces[place];
+        if let Some(earlier) = trace.ports.filter(|ports| self.places.get(ports) == Some(&place)) {
+            self.places.remove(&earlier);
+        }
+        *trace = Trace::new(ports);
+        self.places.insert(ports, place);
+    }
+
+    /// The frame in hand, and those that follow it, are those of a place.
+    pub(super) fn adopt(&mut self, place: usize, now: Instant) {
+        let Some(tcp) = Tcp::of(self.input.frame()) else { return };
+        let [theirs, ours] = tcp.ports;
+        self.assign(place, [ours, theirs]);
+        self.traces[place].came(&tcp, self.input.frame(), now);
+    }
+
+    /// What smoltcp sends until the next call is the business of a place.
+    pub(super) fn attend(&mut self, place: Option<usize>) {
+        self.output.place = place;
+    }
+
+    /// Takes the next frame that smoltcp is to see into hand: whose it is. `None` if there is none.
+    pub(super) fn fetch(&mut self, now: Instant) -> Option<Owner> {
+        if self.failed.is_some() {
+            return None;
+        }
+        let flushed = self.output.hand_over(&self.port);
+        let flushed = flushed.and_then(|()| self.output.send_overtaken(true, &self.port));
+        // Whatever is received may have to be answered, so there has to be room for it.
+        match flushed.and_then(|()| if self.is_full() { Ok(None) } else { self.next(now) }) {
+            Ok(owner) => {
+                self.input.is_unseen = owner.is_some();
+                owner
+            }
+            Err(error) => {
+                self.failed = Some(error);
+                None
+            }
+        }
+    }
+
+    fn next(&mut self, now: Instant) -> io::Result<Option<Owner>> {
+        let StackDevice { port, input, output, traces, places, .. } = self;
         if input.repeats > 0 {
             input.repeats -= 1;
-            return Ok(true);
+            return Ok(Some(input.owner));
         }
         loop {
             if input.next_overtaken(false) {
-            } else if let Some(length) = port.receive(&mut input.frame)? {
+            } else if let Some(length) = port.receive(&mut input.memory)? {
                 input.length = length;
                 if let Some(injector) = &mut input.injector
-                    && !injector.passes(&input.frame[..length])
+                    && !injector.passes(&input.memory[..length])
                 {
                     continue;
                 }
             } else if !input.next_overtaken(true) {
-                let made = output.probe.make(output.next, &mut input.frame[HEADER..], now);
-                let Some(length) = made else { return Ok(false) };
-                (input.length, input.repeats) = (HEADER + length, DUPLICATES);
-                output.counts.probes += 1;
-                return Ok(true);
+                return Ok(None);
             }
-            if input.is_good(output, now) {
-                return Ok(true);
+            let Some(tcp) = input.intact(&mut output.counts) else { continue };
+            input.owner = tcp.map_or(Owner::Nobody, |tcp| {
+                let [theirs, ours] = tcp.ports;
+                match places.get(&[ours, theirs]) {
+                    Some(place) => Owner::Place(*place),
+                    None if tcp.begins() => Owner::Newcomer,
+                    None => Owner::Nobody,
+                }
+            });
+            if let (Owner::Place(place), Some(tcp)) = (input.owner, tcp) {
+                let trace = &mut traces[place];
+                let is_shown = trace.came(&tcp, input.frame(), now);
+                input.repeats = std::mem::take(&mut trace.repeats);
+                if !is_shown {
+                    continue;
+                }
             }
+            return Ok(Some(input.owner));
         }
+    }
+
+    /// Takes a duplicate of the last acknowledgement into hand, if it is time for one: something of
+    /// this place is taken for lost.
+    pub(super) fn probe(&mut self, place: usize, now: Instant) -> bool {
+        let StackDevice { input, output, traces, .. } = self;
+        if output.pending > 0 || input.repeats > 0 {
+            return false;
+        }
+        let made = traces[place].probe(&mut input.memory[HEADER..], now);
+        let Some(length) = made else { return false };
+        (input.length, input.repeats) = (HEADER + length, DUPLICATES);
+        (input.owner, input.is_unseen) = (Owner::Place(place), true);
+        output.counts.probes += 1;
+        true
+    }
+
+    /// When it will be time for that.
+    #[inline]
+    pub(super) fn probe_at(&self, place: usize) -> Option<Instant> {
+        self.traces[place].probe_at()
     }
 }
 
@@ -139,29 +241,33 @@ impl AsFd for StackDevice {
     }
 }
 
-#[derive(Default)]
 struct Input {
     /// The frame in hand, after its header.
-    frame: Box<[u8]>,
+    memory: Box<[u8]>,
     length: usize,
-    /// How often it is still to be shown.
+    owner: Owner,
+    /// Whether smoltcp is still to see it.
+    is_unseen: bool,
+    /// How often it is to be shown after that.
     repeats: u32,
-    /// What the last frame acknowledged, and how often it was acknowledged with a gap after it.
-    acknowledged: u32,
-    duplicates: u32,
-    /// What had been sent when a loss was noticed: until that is acknowledged, it is being
-    /// recovered from.
-    recovers_up_to: Option<u32>,
     injector: Option<LossInjector>,
 }
 
 impl Input {
     fn new(loss: LossConfig) -> Input {
         Input {
-            frame: vec![0; ROOM].into(),
+            memory: vec![0; ROOM].into(),
+            length: HEADER,
+            owner: Owner::Nobody,
+            is_unseen: false,
+            repeats: 0,
             injector: LossInjector::new(loss, 1),
-            ..Input::default()
         }
+    }
+
+    /// The frame in hand.
+    fn frame(&self) -> &[u8] {
+        &self.memory[HEADER..self.length.max(HEADER)]
     }
 
     /// Takes a frame into hand that was overtaken, if there is one.
@@ -170,68 +276,25 @@ impl Input {
             return false;
         };
         self.length = frame.len();
-        self.frame[..frame.len()].copy_from_slice(&frame);
+        self.memory[..frame.len()].copy_from_slice(&frame);
         true
     }
 
-    /// Whether smoltcp is to see the frame in hand; records what it acknowledges.
+    /// The TCP of the frame in hand, if it is that; `None` if it is damaged.
     #[inline]
-    fn is_good(&mut self, output: &mut Output, now: Instant) -> bool {
-        let Some((header, frame)) = self.frame[..self.length].split_first_chunk() else {
-            return false;
-        };
-        let Some(tcp) = Tcp::of(frame) else { return true };
+    fn intact(&self, counts: &mut Counts) -> Option<Option<Tcp>> {
+        let (header, frame) = self.memory[..self.length].split_first_chunk()?;
+        let Some(tcp) = Tcp::of(frame) else { return Some(None) };
         if !Offload::read(header).vouched {
-            output.counts.computed += 1;
+            counts.computed += 1;
             if !tcp.is_intact(frame) {
-                output.counts.damaged += 1;
-                return false;
+                counts.damaged += 1;
+                return None;
             }
         }
-        output.counts.frames_in += 1;
-        output.counts.bytes_in += tcp.length() as u64;
-        if let (true, Some(size)) = (tcp.opens(), tcp.segment_size(frame)) {
-            let family = usize::from(tcp.v6);
-            output.segment[family] = output.own[family].min(size);
-        }
-        let [theirs, ours] = tcp.ports;
-        if output.ports != Some([ours, theirs]) {
-            // A late segment of a connection that is over has other numbers.
-            return true;
-        }
-        output.probe.came(&tcp, frame, now);
-        if tcp.only_acknowledges() {
-            let gap = tcp.shows_a_gap(frame);
-            return self.acknowledge(tcp.acknowledged, gap, [output.next, output.ended]);
-        }
-        true
-    }
-
-    /// Notes an acknowledgement, and has it repeated where it is a partial one (RFC 6582).
-    /// Whether smoltcp is to see it. With the third duplicate for a FIN alone smoltcp (0.14) stops
-    /// its timer, and has no data to send again: the FIN would be lost for good.
-    fn acknowledge(
-        &mut self,
-        acknowledged: u32,
-        gap: bool,
-        [sent, ended]: [Option<u32>; 2],
-    ) -> bool {
-        if acknowledged == self.acknowledged {
-            if ended == Some(acknowledged) {
-                return false;
-            }
-            self.duplicates += u32::from(gap);
-            if self.duplicates == DUPLICATES && self.recovers_up_to.is_none() {
-                self.recovers_up_to = sent;
-            }
-            return true;
-        }
-        (self.acknowledged, self.duplicates) = (acknowledged, 0);
-        self.recovers_up_to = self.recovers_up_to.filter(|sent| is_before(acknowledged, *sent));
-        if self.recovers_up_to.is_some() {
-            self.repeats = DUPLICATES;
-        }
-        true
+        counts.frames_in += 1;
+        counts.bytes_in += tcp.length() as u64;
+        Some(Some(tcp))
     }
 }
 
@@ -240,17 +303,10 @@ struct Output {
     frame: Box<[u8]>,
     /// Its bytes, header included, if the kernel has not taken it yet.
     pending: usize,
-    /// Largest payload of a segment, bytes, with IPv4 and IPv6: what the device takes, and what
-    /// the peer takes, too.
+    /// Largest payload of a segment that the device takes, bytes, with IPv4 and IPv6.
     own: [u16; 2],
-    segment: [u16; 2],
-    /// The sequence number after the last byte that was ever sent.
-    next: Option<u32>,
-    /// Ports of the connection, ours first, once it was begun.
-    ports: Option<[u16; 2]>,
-    /// The sequence number of the FIN, once it was sent.
-    ended: Option<u32>,
-    probe: Probe,
+    /// Whose business smoltcp is at.
+    place: Option<usize>,
     /// What went through the device, either way.
     counts: Counts,
     injector: Option<LossInjector>,
@@ -262,11 +318,7 @@ impl Output {
             frame: vec![0; ROOM].into(),
             pending: 0,
             own,
-            segment: own,
-            next: None,
-            ports: None,
-            ended: None,
-            probe: Probe::new(),
+            place: None,
             counts: Counts::default(),
             injector: LossInjector::new(loss, 2),
         }
@@ -274,17 +326,17 @@ impl Output {
 
     /// Fills in what smoltcp leaves to the device, for a frame of this many bytes.
     #[inline]
-    fn complete(&mut self, length: usize, now: Instant) {
+    fn complete(&mut self, length: usize, trace: Option<&mut Trace>, now: Instant) {
         let Some((header, frame)) = self.frame.split_first_chunk_mut::<HEADER>() else { return };
         let frame = &mut frame[..length];
         let mut offload = Offload::default();
         if let Some(tcp) = Tcp::of(frame) {
-            let (family, payload) = (usize::from(tcp.v6), tcp.length());
+            let (own, payload) = (self.own[usize::from(tcp.v6)], tcp.length());
             if tcp.opens() {
-                tcp.set_segment_size(frame, self.own[family]);
+                tcp.set_segment_size(frame, own);
             }
             offload.checksum = Some(tcp.begin_checksum(frame));
-            let size = self.segment[family];
+            let size = trace.as_ref().map_or(own, |trace| own.min(trace.segment));
             offload.segments = (payload > usize::from(size)).then_some(Segments {
                 size,
                 headers: tcp.payload as u16,
@@ -292,21 +344,8 @@ impl Output {
             });
             self.counts.frames_out += 1;
             self.counts.bytes_out += payload as u64;
-            if tcp.opens() {
-                (self.ports, self.next, self.ended) = (Some(tcp.ports), None, None);
-            }
-            // The answer to a late segment of another connection has that one's numbers.
-            if self.ports == Some(tcp.ports) && !tcp.resets() {
-                let end = tcp.sequence.wrapping_add(payload as u32);
-                let known = self.next.unwrap_or(tcp.sequence);
-                let again = is_before(tcp.sequence, known);
-                if payload > 0 {
-                    self.counts.frames_again += u64::from(again);
-                    self.probe.sent(end, again, now);
-                }
-                self.next = Some(if is_before(known, end) { end } else { known });
-                self.ended = self.ended.or(tcp.ends().then_some(end));
-            }
+            let again = trace.is_some_and(|trace| trace.sent(&tcp, now));
+            self.counts.frames_again += u64::from(again);
         }
         offload.write(header);
         self.pending = HEADER + length;
@@ -334,38 +373,28 @@ impl Output {
     }
 }
 
-/// Whether a sequence number comes before another.
-fn is_before(one: u32, other: u32) -> bool {
-    (one.wrapping_sub(other) as i32) < 0
-}
-
 impl Device for StackDevice {
     type RxToken<'a> = Received<'a>;
     type TxToken<'a> = ToSend<'a>;
 
+    /// The frame in hand, once.
     fn receive(&mut self, now: Instant) -> Option<(Received<'_>, ToSend<'_>)> {
-        if self.failed.is_some() {
+        if !std::mem::take(&mut self.input.is_unseen) {
             return None;
         }
-        let flushed = self.output.hand_over(&self.port);
-        let flushed = flushed.and_then(|()| self.output.send_overtaken(true, &self.port));
-        // Whatever is received may have to be answered, so there has to be room for it.
-        match flushed.and_then(|()| Ok(self.output.pending == 0 && self.fetch(now)?)) {
-            Ok(true) => {}
-            Ok(false) => return None,
-            Err(error) => {
-                self.failed = Some(error);
-                return None;
-            }
-        }
-        let StackDevice { port, input, output, failed } = self;
-        let frame = &input.frame[HEADER..input.length];
-        Some((Received(frame), ToSend { port, output, failed, now }))
+        let StackDevice { port, input, output, traces, failed, .. } = self;
+        Some((Received(input.frame()), ToSend { port, output, traces, failed, now }))
     }
 
     fn transmit(&mut self, now: Instant) -> Option<ToSend<'_>> {
-        let StackDevice { port, output, failed, .. } = self;
-        (output.pending == 0 && failed.is_none()).then_some(ToSend { port, output, failed, now })
+        let StackDevice { port, output, traces, failed, .. } = self;
+        (output.pending == 0 && failed.is_none()).then_some(ToSend {
+            port,
+            output,
+            traces,
+            failed,
+            now,
+        })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -396,6 +425,7 @@ impl RxToken for Received<'_> {
 pub(super) struct ToSend<'a> {
     port: &'a Port,
     output: &'a mut Output,
+    traces: &'a mut [Trace],
     failed: &'a mut Option<io::Error>,
     now: Instant,
 }
@@ -403,9 +433,10 @@ pub(super) struct ToSend<'a> {
 impl TxToken for ToSend<'_> {
     #[inline]
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, f: F) -> R {
-        let ToSend { port, output, failed, now } = self;
+        let ToSend { port, output, traces, failed, now } = self;
         let result = f(&mut output.frame[HEADER..HEADER + length]);
-        output.complete(length, now);
+        let trace = output.place.and_then(|place| traces.get_mut(place));
+        output.complete(length, trace, now);
         let passes = match &mut output.injector {
             Some(injector) => injector.passes(&output.frame[..output.pending]),
             None => true,
@@ -419,69 +450,5 @@ impl TxToken for ToSend<'_> {
             *failed = Some(error);
         }
         result
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::connection::userspace::frame::tests::frame;
-    use smoltcp::wire::TcpControl;
-
-    #[test]
-    fn repeats_only_partial_acknowledgements() {
-        let mut input = Input::new(LossConfig::default());
-        let mut repeats = |acknowledged, gap| {
-            assert!(input.acknowledge(acknowledged, gap, [Some(10_000), None]));
-            std::mem::take(&mut input.repeats)
-        };
-        // Window updates, and a gap that is filled before it counts as a loss.
-        for (acknowledged, gap) in [(1000, false); 5].into_iter().chain([(2000, true); 3]) {
-            assert_eq!(repeats(acknowledged, gap), 0);
-        }
-        assert_eq!(repeats(3000, false), 0);
-        // A loss, of which what was sent by then is recovered from.
-        for _ in 0..4 {
-            assert_eq!(repeats(3000, true), 0);
-        }
-        assert_eq!([repeats(5000, true), repeats(5000, true), repeats(7000, false)], [3, 0, 3]);
-        assert_eq!([repeats(10_000, true), repeats(11_000, true)], [0, 0]);
-    }
-
-    #[test]
-    fn hides_duplicates_for_fin() {
-        let mut input = Input::new(LossConfig::default());
-        let mut passes = |acknowledged, ended| {
-            input.acknowledge(acknowledged, true, [Some(10_000), Some(ended)])
-        };
-        assert_eq!([9000, 9000, 9000].map(|number| passes(number, 10_000)), [true; 3]);
-        assert_eq!([10_000, 10_000].map(|number| passes(number, 10_000)), [true, false]);
-        assert_eq!([10_001, 10_001].map(|number| passes(number, 10_000)), [true; 2]);
-    }
-
-    /// What is sent in answer to a late segment of an earlier connection has numbers of that one.
-    #[test]
-    fn ignores_other_connections() {
-        let mut output = Output::new([1460, 1440], LossConfig::default());
-        let mut send = |control, port: u16, sequence: u32, payload: &[u8]| {
-            let mut frame = frame("IPv4", control, false, payload);
-            let at = Tcp::of(&frame).unwrap().header;
-            frame[at..at + 2].copy_from_slice(&port.to_be_bytes());
-            frame[at + 4..at + 8].copy_from_slice(&sequence.to_be_bytes());
-            output.frame[HEADER..HEADER + frame.len()].copy_from_slice(&frame);
-            output.complete(frame.len(), Instant::ZERO);
-            (output.next, output.ended)
-        };
-        send(TcpControl::Syn, 5000, 99, b"");
-        assert_eq!(send(TcpControl::Psh, 5000, 100, b"seven b"), (Some(107), None));
-        assert_eq!(send(TcpControl::Rst, 5000, 1 << 30, b""), (Some(107), None));
-        assert_eq!(send(TcpControl::None, 5001, 1 << 30, b""), (Some(107), None));
-        assert_eq!(send(TcpControl::Fin, 5000, 107, b""), (Some(107), Some(107)));
-    }
-
-    #[test]
-    fn sequence_numbers_wrap() {
-        assert!(is_before(u32::MAX - 10, 10) && !is_before(10, u32::MAX - 10));
-        assert!(!is_before(7, 7));
     }
 }

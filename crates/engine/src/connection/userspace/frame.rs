@@ -15,6 +15,7 @@ const CHECKSUM: usize = 16;
 const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
+const ACK: u8 = 16;
 
 /// Options of TCP (RFC 9293, RFC 2018).
 const END: u8 = 0;
@@ -76,6 +77,11 @@ impl Tcp {
     /// Whether it opens a connection (SYN).
     pub fn opens(&self) -> bool {
         self.flags & SYN != 0
+    }
+
+    /// Whether it asks for a connection (SYN without ACK).
+    pub fn begins(&self) -> bool {
+        self.flags & (SYN | ACK) == SYN
     }
 
     /// Whether it ends a stream or resets the connection (FIN, RST).

@@ -2,22 +2,23 @@
 //! link: the kernel ignores the segments of its connection, since it drops what is for
 //! a hardware address other than the device's. Its peer is any TCP.
 //!
-//! A connection's stack is polled by the thread that moves its bytes. While no mover does, a thread keeps
-//! it alive: it answers requests for the stack's hardware address, acknowledges, sends again.
+//! A stack is polled by the thread that moves its bytes, over one connection or, in an event loop, over
+//! many. While no mover does, a thread keeps it alive: it answers requests for the stack's hardware
+//! address, acknowledges, sends again.
 
 mod address;
 mod device;
-
 mod frame;
 mod loss;
 mod probe;
 mod stack;
+mod trace;
 
 pub use device::Counts;
 pub use frame::Tcp;
 pub use stack::{Received, Stack};
 
-use super::{Connected, Connection, Flow, Listener, Terms, Transport, hello};
+use super::{AllConnected, Connected, Connection, Flow, Listener, Terms, Transport, hello, ports};
 use bytepath_record::wire::Token;
 use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Role};
 use bytepath_sys::tcp::{self, Ready};
@@ -49,14 +50,28 @@ pub const OPTIONS: &[OptionSpec] = &[
         .help("segments per thousand reordered on purpose, in each direction"),
 ];
 
-/// Bytes of a buffer that the contract leaves to the stack.
-const BUFFER: u64 = 1 << 20;
+/// Most connections of a stack.
+pub const MOST: u32 = 1024;
+
+/// Bytes of a connection's buffer that the contract leaves to the stack, at least and at most, and of
+/// those of all connections together: what is under way has to fit into the link's queues
+/// (`net.core.netdev_max_backlog`), since smoltcp recovers slowly from what is lost there.
+const BUFFER: [u64; 2] = [16 << 10, 1 << 20];
+const BUFFERS: u64 = 16 << 20;
+
+/// Most bytes of all buffers.
+const MEMORY: u64 = 2 << 30;
 
 /// Largest packets that it sends and takes, bytes.
 const PACKET: u32 = 65_536;
 
 /// Longest sleep of a thread that waits for a stack: the delay until it notices a cut.
 const NAP: Duration = Duration::from_millis(10);
+
+/// How long a stack whose connections were dropped goes on at most, and how long it answers after the
+/// last end has come where frames get lost on purpose: longer than a peer takes to send its end again.
+const FAREWELL: Duration = Duration::from_secs(5);
+const REPEATS: Duration = Duration::from_millis(600);
 
 /// How long the end of a stream may take where nothing at all comes from the peer.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -69,9 +84,16 @@ fn check(cell: &Cell) -> Result<(), Fault> {
     let (contract, link) = (&cell.stream, &cell.link);
     let usage = |text: String, remedy: &str| Err(Fault::usage(text).remedy(remedy));
     Congestion::of(contract)?;
-    if contract.flows > 1 {
-        let text = format!("the user-space TCP has one connection, not {}", contract.flows);
-        return usage(text, "choose flows=1");
+    if contract.flows > MOST {
+        let text =
+            format!("the user-space TCP has at most {MOST} connections, not {}", contract.flows);
+        return usage(text, "choose fewer flows, or an event loop over the kernel's TCP");
+    }
+    let buffers = [contract.send_buffer, contract.receive_buffer].map(|bytes| bytes.unwrap_or(0));
+    if buffers.iter().sum::<u64>() * u64::from(contract.flows) > MEMORY {
+        let text =
+            format!("the buffers of {} connections would take more than 2 GiB", contract.flows);
+        return usage(text, "choose fewer flows, or smaller send-buffer and receive-buffer");
     }
     match link.gso_max.max(link.gro_max) {
         Some(bytes) if bytes > PACKET => {
@@ -84,46 +106,57 @@ fn check(cell: &Cell) -> Result<(), Fault> {
 
 fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
     let config = config(address, terms)?;
-    let port = terms.ports.map_or_else(any_port, |ports| ports.low);
+    let port = terms.ports.map_or_else(|| own_ports(1), |ports| ports.low);
     let mut stack = open(&config)?;
     stack.listen(port)?;
-    let connection = Arc::new(Userspace::keep(stack, 0)?);
-    Ok(Listener::new((config.place.address, port).into(), move |token, _| {
-        let connection = connection.clone();
-        connection.establish()?;
-        let mut shown = vec![0; hello::of(token, 0).len()];
-        connection.read_exact(&mut shown)?;
-        match hello::read(&shown, token) {
-            Some(0) => Ok(vec![connection]),
-            _ => Err(Fault::peer_lost("the peer that connected did not send the token")),
-        }
+    let stack = OwnedStack::keep(stack, config.loss != LossConfig::default())?;
+    Ok(Listener::new((config.place.address, port).into(), move |token, flows| {
+        let shown = hello::accept_all(flows, |deadline| stack.next_shown(token, port, deadline))?;
+        let connection = |(index, place)| -> Arc<dyn Connection> {
+            Arc::new(Userspace { stack: stack.clone(), place, index })
+        };
+        Ok((0..).zip(shown).map(connection).collect())
     }))
 }
 
-fn connect(peer: SocketAddr, terms: &Terms, token: &Token, index: u32) -> Connected {
+fn connect(peer: SocketAddr, terms: &Terms, token: &Token, flows: u32) -> AllConnected {
     let config = config(address::towards(peer.ip(), terms.device)?, terms)?;
-    let port = terms.ports.map_or_else(any_port, |ports| ports.low);
     let mut stack = open(&config)?;
-    stack.connect(peer, port)?;
-    let connection = Userspace::keep(stack, index)?;
-    let what = || format!("cannot connect to {peer} from {}", config.place.address);
-    connection.establish().map_err(|fault| fault.context(what()))?;
-    connection.write_all(&hello::of(token, index))?;
-    Ok(Arc::new(connection))
+    let own = own_ports(flows);
+    for flow in 0..flows {
+        let port = match terms.ports {
+            Some(ports) => ports::of_flow(ports, flow)?,
+            None => own + flow as u16,
+        };
+        stack.connect(flow as usize, peer, port)?;
+    }
+    let stack = OwnedStack::keep(stack, config.loss != LossConfig::default())?;
+    let show = |index: u32| -> Connected {
+        let connection = Userspace { stack: stack.clone(), place: index as usize, index };
+        let what = || format!("cannot connect to {peer} from {}", config.place.address);
+        connection.establish().map_err(|fault| fault.context(what()))?;
+        connection.write_all(&hello::of(token, index))?;
+        Ok(Arc::new(connection))
+    };
+    (0..flows).map(show).collect()
 }
 
-fn any_port() -> u16 {
-    rand::rng().random_range(OWN_PORTS)
+/// The first of so many ports of its own, one after the other.
+fn own_ports(flows: u32) -> u16 {
+    let last = OWN_PORTS.end - u16::try_from(flows).unwrap_or(0);
+    rand::rng().random_range(OWN_PORTS.start..last)
 }
 
 fn config(host: IpAddr, terms: &Terms) -> Result<StackConfig, Fault> {
     let contract = terms.contract;
-    let tuned = terms.link.wmem.map_or(BUFFER, u64::from);
+    let most = (BUFFERS / u64::from(contract.flows.max(1))).clamp(BUFFER[0], BUFFER[1]);
+    let tuned = terms.link.wmem.map_or(most, u64::from);
     let number = |name| terms.options.number(name).unwrap_or(0);
     Ok(StackConfig {
         place: address::of_stack(host, terms.device, terms.options.word("address"))?,
-        send_buffer: contract.send_buffer.unwrap_or(tuned.min(BUFFER)) as usize,
-        receive_buffer: contract.receive_buffer.unwrap_or(BUFFER) as usize,
+        connections: contract.flows.max(1) as usize,
+        send_buffer: contract.send_buffer.unwrap_or(tuned.min(most)) as usize,
+        receive_buffer: contract.receive_buffer.unwrap_or(most) as usize,
         congestion: Congestion::of(contract)?,
         loss: LossConfig { loss: number("loss"), reorder: number("reorder") },
     })
@@ -136,9 +169,23 @@ fn open(config: &StackConfig) -> Result<Stack, Fault> {
     })
 }
 
-/// A connection of a stack of its own.
+/// A connection of a stack.
 #[derive(Clone)]
-pub struct Userspace(Arc<OwnedStack>);
+pub struct Userspace {
+    stack: Arc<OwnedStack>,
+    /// Its place in the stack.
+    pub place: usize,
+    /// Its index among the flows of the session.
+    index: u32,
+}
+
+impl std::ops::Deref for Userspace {
+    type Target = SharedStack;
+
+    fn deref(&self) -> &SharedStack {
+        &self.stack.shared
+    }
+}
 
 /// A stack and the thread that keeps it alive, which ends with it.
 struct OwnedStack {
@@ -146,11 +193,53 @@ struct OwnedStack {
     keeper: Option<JoinHandle<()>>,
 }
 
-impl std::ops::Deref for OwnedStack {
-    type Target = SharedStack;
+impl OwnedStack {
+    fn keep(stack: Stack, loses: bool) -> Result<Arc<OwnedStack>, Fault> {
+        let came = stack.as_fd().try_clone_to_owned();
+        let came = came.map_err(|e| Fault::system("cannot duplicate a packet socket", &e))?;
+        let stack = Mutex::new(stack);
+        let attended = AtomicU32::new(0);
+        let [reported, over] = [(); 2].map(|()| AtomicBool::new(false));
+        let farewell = if loses { REPEATS } else { Duration::ZERO };
+        let shared = Arc::new(SharedStack { stack, came, attended, reported, over, farewell });
+        let kept = shared.clone();
+        let keeper = std::thread::Builder::new().name("userspace-tcp".into());
+        let keeper = keeper.spawn(move || kept.keep_alive());
+        let keeper = keeper.map_err(|e| Fault::not_started("a thread", &e))?;
+        Ok(Arc::new(OwnedStack { shared, keeper: Some(keeper) }))
+    }
 
-    fn deref(&self) -> &SharedStack {
-        &self.shared
+    /// The place of a connection that shows the token, and the index of its flow. `None` if one shows
+    /// something else: its place waits for another at the port.
+    fn next_shown(
+        &self,
+        token: &Token,
+        port: u16,
+        deadline: Instant,
+    ) -> Result<Option<(u32, usize)>, Fault> {
+        let mut shown = vec![0; hello::of(token, 0).len()];
+        while Instant::now() < deadline {
+            {
+                let mut stack = self.shared.stack();
+                stack.poll().map_err(|e| self.shared.fault(&e))?;
+                while let Some(place) = stack.next_arrived() {
+                    let is_whole = stack.received(place) >= shown.len();
+                    if is_whole {
+                        stack.receive(place, &mut shown);
+                        if let Some(index) = hello::read(&shown, token) {
+                            return Ok(Some((index, place)));
+                        }
+                    }
+                    if is_whole || stack.stage(place) != Stage::Opening && stack.can_receive(place)
+                    {
+                        stack.relisten(place, port)?;
+                        return Ok(None);
+                    }
+                }
+            }
+            self.shared.wait(NAP)?;
+        }
+        Err(Fault::peer_lost("the peer did not connect in time"))
     }
 }
 
@@ -167,7 +256,6 @@ impl Drop for OwnedStack {
 
 /// The stack, and who has it.
 pub struct SharedStack {
-    index: u32,
     stack: Mutex<Stack>,
     /// Readable when something has come.
     came: OwnedFd,
@@ -175,30 +263,18 @@ pub struct SharedStack {
     attended: AtomicU32,
     /// Whether its statistics were reported.
     reported: AtomicBool,
-    /// Whether the connection was dropped.
+    /// Whether the last connection was dropped.
     over: AtomicBool,
+    /// How long it answers after the last end.
+    farewell: Duration,
 }
 
 impl Userspace {
-    fn keep(stack: Stack, index: u32) -> Result<Userspace, Fault> {
-        let came = stack.as_fd().try_clone_to_owned();
-        let came = came.map_err(|e| Fault::system("cannot duplicate a packet socket", &e))?;
-        let stack = Mutex::new(stack);
-        let attended = AtomicU32::new(0);
-        let [reported, over] = [(); 2].map(|()| AtomicBool::new(false));
-        let shared = Arc::new(SharedStack { index, stack, came, attended, reported, over });
-        let kept = shared.clone();
-        let keeper = std::thread::Builder::new().name("userspace-tcp".into());
-        let keeper = keeper.spawn(move || kept.keep_alive());
-        let keeper = keeper.map_err(|e| Fault::not_started("a thread", &e))?;
-        Ok(Userspace(Arc::new(OwnedStack { shared, keeper: Some(keeper) })))
-    }
-
     /// Waits until the connection is established.
     fn establish(&self) -> Result<(), Fault> {
         let lost = |text| Fault::peer_lost(text);
         let late = || lost("the peer did not connect in time");
-        self.until(hello::TIMEOUT, late, |stack| match stack.stage() {
+        self.until(hello::TIMEOUT, late, |stack| match stack.stage(self.place) {
             Stage::Opening => Ok(false),
             Stage::Open | Stage::Ended => Ok(true),
             Stage::Gone => Err(lost("the peer refused the connection")),
@@ -207,9 +283,9 @@ impl Userspace {
 
     /// Sends all of this.
     pub fn write_all(&self, mut bytes: &[u8]) -> Result<(), Fault> {
-        let cut_off = || self.0.cut_off();
+        let cut_off = || self.cut_off();
         self.until(SILENCE, cut_off, |stack| {
-            bytes = &bytes[stack.send(bytes).ok_or_else(cut_off)?..];
+            bytes = &bytes[stack.send(self.place, bytes).ok_or_else(cut_off)?..];
             Ok(bytes.is_empty())
         })
     }
@@ -224,9 +300,9 @@ impl Userspace {
         let begun = Instant::now();
         loop {
             {
-                let mut stack = self.0.stack();
+                let mut stack = self.stack();
                 let is_done = done(&mut stack)?;
-                stack.poll().map_err(|e| self.0.fault(&e))?;
+                stack.poll().map_err(|e| self.fault(&e))?;
                 if is_done {
                     return Ok(());
                 }
@@ -234,8 +310,13 @@ impl Userspace {
             if begun.elapsed() > timeout {
                 return Err(late());
             }
-            self.0.wait(NAP)?;
+            self.wait(NAP)?;
         }
+    }
+
+    /// The fault of a connection that was cut.
+    pub fn cut_off(&self) -> Fault {
+        Fault::peer_lost(format!("flow {}: the connection was cut in the middle", self.index))
     }
 }
 
@@ -250,10 +331,10 @@ pub struct Hold {
 }
 
 impl std::ops::Deref for Hold {
-    type Target = SharedStack;
+    type Target = Userspace;
 
-    fn deref(&self) -> &SharedStack {
-        &self.connection.0
+    fn deref(&self) -> &Userspace {
+        &self.connection
     }
 }
 
@@ -285,7 +366,8 @@ impl Hold {
 }
 
 impl SharedStack {
-    /// Polls the stack while no mover attends to it, until its connection is dropped.
+    /// Polls the stack while no mover attends to it, until its connections are dropped, and as the
+    /// kernel does beyond that: their last acknowledgements may be lost.
     fn keep_alive(&self) {
         while !self.over.load(Ordering::Relaxed) {
             let attended = self.attended.load(Ordering::Relaxed) > 0;
@@ -293,6 +375,22 @@ impl SharedStack {
             // The next user of the connection gets the same fault.
             if attended || polled.is_err() || self.wait(NAP).is_err() {
                 std::thread::sleep(NAP);
+            }
+        }
+        let (begun, mut last) = (Instant::now(), Instant::now());
+        while begun.elapsed() < FAREWELL {
+            let mut stack = self.stack();
+            if stack.is_closing() {
+                last = Instant::now();
+            } else if last.elapsed() >= self.farewell {
+                return;
+            }
+            let polled = stack.poll();
+            drop(stack);
+            match polled.map_err(|e| self.fault(&e)).and_then(|()| self.wait(NAP)) {
+                Ok(true) => last = Instant::now(),
+                Ok(false) => {}
+                Err(_) => return,
             }
         }
     }
@@ -317,11 +415,13 @@ impl SharedStack {
     /// come.
     pub fn wait(&self, timeout: Duration) -> Result<bool, Fault> {
         let (full, quiet) = {
-            let mut stack = self.stack();
+            let stack = self.stack();
             (stack.is_full(), stack.quiet_for())
         };
-        let timeout = quiet.map_or(timeout, |quiet| quiet.min(timeout)).min(NAP);
-        let wanted = if full { Ready::IN | Ready::OUT } else { Ready::IN };
+        let (timeout, wanted) = match full {
+            true => (timeout.min(NAP), Ready::IN | Ready::OUT),
+            false => (quiet.min(timeout).min(NAP), Ready::IN),
+        };
         match tcp::wait(self.came.as_fd(), wanted, Some(timeout)) {
             Ok(ready) => Ok(!ready.is_empty()),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(false),
@@ -331,8 +431,7 @@ impl SharedStack {
 
     /// The fault of a poll. A device that went down or was removed is a peer that was lost.
     pub fn fault(&self, error: &io::Error) -> Fault {
-        let what = format_args!("flow {}: the packet socket of the user-space TCP", self.index);
-        let fault = Fault::system(what, error);
+        let fault = Fault::system("the packet socket of the user-space TCP", error);
         match error.raw_os_error() {
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
                 let remedy = "the device went down or was removed: find out why";
@@ -341,16 +440,11 @@ impl SharedStack {
             _ => fault,
         }
     }
-
-    /// The fault of a connection that was cut.
-    pub fn cut_off(&self) -> Fault {
-        Fault::peer_lost(format!("flow {}: the connection was cut in the middle", self.index))
-    }
 }
 
 impl Connection for Userspace {
     fn index(&self) -> u32 {
-        self.0.index
+        self.index
     }
 
     fn kernel(&self) -> Result<Flow, Fault> {
@@ -359,20 +453,20 @@ impl Connection for Userspace {
     }
 
     fn send_at_once(&self) -> Result<(), Fault> {
-        self.0.stack().send_at_once();
+        self.stack().send_at_once(self.place);
         Ok(())
     }
 
     fn end_stream(&self) -> Result<(), Fault> {
-        self.0.stack().end();
+        self.stack().end(self.place);
         let mut last = (usize::MAX, Instant::now());
-        let cut_off = || self.0.cut_off();
+        let cut_off = || self.cut_off();
         self.until(Duration::MAX, cut_off, |stack| {
-            let left = stack.unacknowledged();
+            let left = stack.unacknowledged(self.place);
             if left < last.0 {
                 last = (left, Instant::now());
             }
-            match stack.stage() {
+            match stack.stage(self.place) {
                 Stage::Ended => Ok(true),
                 Stage::Gone => Err(cut_off()),
                 _ if last.1.elapsed() > SILENCE => Err(cut_off()),
@@ -383,21 +477,21 @@ impl Connection for Userspace {
 
     fn wait_acknowledged(&self, timeout: Duration) -> Result<(), Fault> {
         let late = || {
-            let text = format!("flow {}: no acknowledgement within {timeout:?}", self.0.index);
+            let text = format!("flow {}: no acknowledgement within {timeout:?}", self.index);
             Fault::peer_lost(text)
         };
-        self.until(timeout, late, |stack| match stack.unacknowledged() {
+        self.until(timeout, late, |stack| match stack.unacknowledged(self.place) {
             0 => Ok(true),
-            _ if stack.stage() == Stage::Gone => Err(self.0.cut_off()),
+            _ if stack.stage(self.place) == Stage::Gone => Err(self.cut_off()),
             _ => Ok(false),
         })
     }
 
     fn read_exact(&self, buffer: &mut [u8]) -> Result<(), Fault> {
         let mut got = 0;
-        let cut_off = || self.0.cut_off();
+        let cut_off = || self.cut_off();
         self.until(Duration::MAX, cut_off, |stack| {
-            match stack.receive(&mut buffer[got..]) {
+            match stack.receive(self.place, &mut buffer[got..]) {
                 Received::Bytes(bytes) => got += bytes,
                 Received::End | Received::Cut => return Err(cut_off()),
             }
@@ -406,15 +500,15 @@ impl Connection for Userspace {
     }
 
     fn cut(&self) {
-        let mut stack = self.0.stack();
-        stack.abort();
+        let mut stack = self.stack();
+        stack.abort(self.place);
         // A device that is gone carries no reset.
         let _ = stack.poll();
     }
 
     fn close(&self) {
-        let mut stack = self.0.stack();
-        stack.end();
+        let mut stack = self.stack();
+        stack.end(self.place);
         let _ = stack.poll();
     }
 }

@@ -34,8 +34,8 @@ pub(super) struct Probe {
     round_trip: Duration,
 }
 
-impl Probe {
-    pub(super) fn new() -> Probe {
+impl Default for Probe {
+    fn default() -> Probe {
         Probe {
             last: [0; HEADERS],
             length: 0,
@@ -47,7 +47,9 @@ impl Probe {
             round_trip: Duration::ZERO,
         }
     }
+}
 
+impl Probe {
     /// A segment with payload was sent, up to this sequence number.
     #[inline]
     pub(super) fn sent(&mut self, end: u32, again: bool, now: Instant) {
@@ -82,19 +84,23 @@ impl Probe {
         }
     }
 
-    /// Writes a duplicate into a frame and gives its length, where it is time for one: `next`
-    /// is the sequence number after all that was sent.
+    /// When it will be time for a duplicate, if nothing comes: `next` is the sequence number after
+    /// all that was sent.
+    #[inline]
+    pub(super) fn at(&self, next: Option<u32>) -> Option<Instant> {
+        let under_way = next.is_some_and(|next| (self.acknowledged.wrapping_sub(next) as i32) < 0);
+        let timeout = (self.round_trip * ROUND_TRIPS).max(SHORTEST) * (1 << self.made.min(6));
+        (under_way && self.length > 0).then_some(self.since + timeout)
+    }
+
+    /// Writes a duplicate into a frame and gives its length, where it is time for one.
     pub(super) fn make(
         &mut self,
         next: Option<u32>,
         frame: &mut [u8],
         now: Instant,
     ) -> Option<usize> {
-        let under_way = next.is_some_and(|next| (self.acknowledged.wrapping_sub(next) as i32) < 0);
-        let timeout = (self.round_trip * ROUND_TRIPS).max(SHORTEST) * (1 << self.made.min(6));
-        if !under_way || self.length == 0 || now - self.since < timeout {
-            return None;
-        }
+        self.at(next).filter(|at| *at <= now)?;
         (self.since, self.made) = (now, self.made + 1);
         // Another window has smoltcp count duplicates from the start.
         if self.last[self.window - 1..=self.window] != [0, 0] {
@@ -131,7 +137,7 @@ mod tests {
     #[test]
     fn probes_after_silence() {
         for family in ["IPv4", "IPv6"] {
-            let (mut probe, mut room) = (Probe::new(), [0; 256]);
+            let (mut probe, mut room) = (Probe::default(), [0; 256]);
             let came = frame(family, TcpControl::Psh, false, b"payload");
             let tcp = Tcp::of(&came).unwrap();
             probe.came(&tcp, &came, at(1));
@@ -154,7 +160,7 @@ mod tests {
 
     #[test]
     fn waits_longer_for_slow_peers() {
-        let (mut probe, mut room) = (Probe::new(), [0; 256]);
+        let (mut probe, mut room) = (Probe::default(), [0; 256]);
         let came = frame("IPv4", TcpControl::None, false, b"");
         let tcp = Tcp::of(&came).unwrap();
         for round in 0..40 {

@@ -219,7 +219,8 @@ impl Offloaded {
             Feeder::Own(reader) => {
                 let fed = {
                     let mut stack = self.hold.stack();
-                    let fed = feed(reader, &mut stack).ok_or_else(|| self.hold.cut_off())?;
+                    let fed = feed(reader, &mut stack, self.hold.place);
+                    let fed = fed.ok_or_else(|| self.hold.cut_off())?;
                     turn(&self.hold, &mut stack, recorder)?;
                     fed
                 };
@@ -240,13 +241,13 @@ impl Offloaded {
 
 /// Copies from the FIFO to the stack what there is room for; how much. None: the stack takes no
 /// more.
-fn feed(reader: &mut Reader, stack: &mut Stack) -> Option<usize> {
+fn feed(reader: &mut Reader, stack: &mut Stack, place: usize) -> Option<usize> {
     let mut open = true;
     let fed = reader.take(|bytes| {
         let mut done = 0;
         // Twice where the stack's own buffer ends in between.
         loop {
-            match stack.send_with(|piece| bytes.read(done, piece)) {
+            match stack.send_with(place, |piece| bytes.read(done, piece)) {
                 Some(0) => return done,
                 Some(more) => done += more,
                 None => {
@@ -311,7 +312,7 @@ fn poll_stack(hold: &mut Hold, reader: &mut Reader, stop: &AtomicBool) -> Result
         let stopped = stop.load(Ordering::Acquire);
         let fed = {
             let mut stack = hold.stack();
-            let fed = feed(reader, &mut stack).ok_or_else(|| hold.cut_off())?;
+            let fed = feed(reader, &mut stack, hold.place).ok_or_else(|| hold.cut_off())?;
             stack.poll().map_err(|e| hold.fault(&e))?;
             fed
         };

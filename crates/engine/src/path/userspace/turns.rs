@@ -13,16 +13,16 @@ pub(super) fn rotation(job: &HalfConfig) -> u64 {
 }
 
 /// The stack of a connection, for a mover with this job.
-pub(super) fn hold(job: &HalfConfig, connection: &dyn Connection) -> Result<Hold, Fault> {
+pub(in crate::path) fn hold(job: &HalfConfig, connection: &dyn Connection) -> Result<Hold, Fault> {
     Hold::of(connection, job.role, job.options.word("wait") == "spin")
 }
 
 /// The calls of both halves: a poll of the stack, which makes many, and sleeping.
-pub(super) const STACK: Call = Call(0, "stack");
-pub(super) const POLL: Call = Call(1, "poll");
+pub(in crate::path) const STACK: Call = Call(0, "stack");
+pub(in crate::path) const POLL: Call = Call(1, "poll");
 
 /// The witness page, which takes the way that the stream will take.
-pub(super) fn witness(hold: &Hold) -> Result<(), Fault> {
+pub(in crate::path) fn witness(hold: &Hold) -> Result<(), Fault> {
     let mut page = common::witness_page()?;
     hold.connection.write_all(&page)?;
     WitnessPage::settle(&hold.connection, |after| page.copy_from_slice(after))
@@ -51,8 +51,17 @@ pub(super) fn account(
     source: &str,
 ) -> Result<Account, Fault> {
     let mut account = Account::of(Manner::Copied, bytes, turns, source);
-    let Some(counts) = hold.counts()? else { return Ok(account) };
-    let scope = Scope::Flow(hold.role, hold.connection.index());
+    enter_counts(&mut account, hold, &Scope::Flow(hold.role, hold.connection.index()))?;
+    Ok(account)
+}
+
+/// Enters what the stack has counted, once.
+pub(in crate::path) fn enter_counts(
+    account: &mut Account,
+    hold: &Hold,
+    scope: &Scope,
+) -> Result<(), Fault> {
+    let Some(counts) = hold.counts()? else { return Ok(()) };
     let frames = [
         ("frames-in", counts.frames_in),
         ("frames-out", counts.frames_out),
@@ -65,8 +74,8 @@ pub(super) fn account(
         ("dropped", counts.dropped),
     ];
     let bytes = [("bytes-in", counts.bytes_in), ("bytes-out", counts.bytes_out)];
-    account.count("userspace", &scope, Unit::Count, frames);
-    account.count("userspace", &scope, Unit::Bytes, bytes);
+    account.count("userspace", scope, Unit::Count, frames);
+    account.count("userspace", scope, Unit::Bytes, bytes);
     for (count, what) in [
         (counts.injected, "were dropped or reordered on purpose"),
         (counts.damaged, "had a wrong checksum"),
@@ -76,5 +85,5 @@ pub(super) fn account(
             account.notes.push(format!("{count} frames of the user-space TCP {what}"));
         }
     }
-    Ok(account)
+    Ok(())
 }
