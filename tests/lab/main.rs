@@ -57,5 +57,6 @@ mod testbed;
 mod tls;
 mod uring;
 mod userspace;
+mod userspace_loop;
 mod waits;
 mod zcrx;

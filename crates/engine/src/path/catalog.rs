@@ -4,7 +4,7 @@ use super::half::DataPath;
 use super::{
     af_xdp, devmem, discard, epoll, msg_zerocopy, packet, packet_ring, pktgen, poll, sendfile,
     socket, splice, tap, tcp_zerocopy_receive, udp_gso, uring, uring_loop, uring_zc, userspace,
-    vhost, xdp, zcrx,
+    userspace_loop, vhost, xdp, zcrx,
 };
 use crate::connection::Transport;
 use crate::workload::{self, Direction, Workload};
@@ -39,6 +39,7 @@ pub static CATALOG: &[&DataPath] = &[
     &epoll::PATH,
     &uring_loop::PATH,
     &poll::PATH,
+    &userspace_loop::PATH,
 ];
 
 /// A named combination of a sender's and a receiver's half.

@@ -38,6 +38,7 @@ mod uring;
 mod uring_loop;
 mod uring_zc;
 mod userspace;
+mod userspace_loop;
 mod vhost;
 mod xdp;
 mod zcrx;

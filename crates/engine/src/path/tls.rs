@@ -68,6 +68,7 @@ const NEVER: &[(&str, &str)] = &[
     ("epoll", "the event loops make and read no records yet"),
     ("poll", "the event loops make and read no records yet"),
     ("uring-loop", "the event loops make and read no records yet"),
+    ("userspace-loop", "the event loops make and read no records yet"),
     ("userspace", "its connections are not sockets of the kernel's, and it has no TLS of its own"),
 ];
 

@@ -279,10 +279,9 @@ fn stream_over_a_connection_that_is_cut_here_is_no_end() {
         if !is_here(&cell) {
             continue;
         }
-        let (_client, server) = tcp::loopback_pair().unwrap();
-        let connection: Arc<dyn Connection> = Arc::new(Flow::tcp(server, 0));
-        let mut opened = open(&cell, std::slice::from_ref(&connection)).unwrap();
-        connection.cut();
+        let Some(ends) = Ends::of(&cell, 1) else { continue };
+        let mut opened = open(&cell, &ends.servers).unwrap();
+        ends.servers[0].cut();
         let fault = receive(&mut *opened, Moved::new(1)).map(drop).unwrap_err();
         assert!(fault.message.contains("was cut"), "{name} {given:?}: {fault}");
     }
