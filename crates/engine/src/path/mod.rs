@@ -33,6 +33,7 @@ mod splice;
 mod tap;
 mod tcp_zerocopy_receive;
 mod tls;
+mod turns;
 mod udp_gso;
 mod uring;
 mod uring_loop;

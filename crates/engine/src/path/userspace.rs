@@ -3,10 +3,10 @@
 //! what is received takes the reverse path. Where a copy engine writes: [`offload`].
 
 mod offload;
-pub(super) mod turns;
 
 pub use offload::offloaded;
 
+use super::turns::{account, hold, idle, rotation, turn, witness};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::userspace::{Hold, OPTIONS, Received};
 use crate::connection::{Connection, USERSPACE_TCP};
@@ -15,7 +15,6 @@ use crate::workload::{Account, Group, HalfConfig, Pattern, Recorder, Rx, Toucher
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
 use std::time::{Duration, Instant};
-use turns::{account, hold, idle, rotation, turn, witness};
 
 pub(super) static PATH: DataPath = DataPath {
     name: "userspace",

@@ -4,7 +4,7 @@
 //! socket has a frame, or polls on.
 
 use super::event_loop::{self, Counts, Output, THREADS, TURN};
-use super::userspace::turns::{self, POLL, STACK};
+use super::turns::{self, POLL, STACK};
 use super::{DataPath, HalfPath, Opened, common, refuse_if};
 use crate::connection::userspace::{Hold, OPTIONS as STACK_OPTIONS, Received};
 use crate::connection::{Connection, USERSPACE_TCP};

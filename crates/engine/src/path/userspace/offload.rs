@@ -2,13 +2,13 @@
 //! may be work of the flow's thread, or the stack has a thread of its own: then the two share
 //! the FIFO by a spin lock, or without one.
 
-use super::turns::{account, hold, idle, rotation, turn, witness};
 use crate::connection::Connection;
 use crate::connection::userspace::{Hold, Stack};
 use crate::copy::fifo::{Counts, Reader, Sharing, Writer, fifo};
 use crate::copy::{self, EngineKind, Events, Memories, Memory, Place, Shape};
 use crate::path::Opened;
 use crate::path::common;
+use crate::path::turns::{account, hold, idle, rotation, turn, witness};
 use crate::workload::{Account, HalfConfig, PATTERN_PERIOD, Pattern, Phase, Recorder, Tx};
 use bytepath_record::{
     Attempt, Facts, Fault, OptionKind, OptionSpec, Options, Reading, Scope, Support, Unit,

@@ -13,16 +13,16 @@ pub(super) fn rotation(job: &HalfConfig) -> u64 {
 }
 
 /// The stack of a connection, for a mover with this job.
-pub(in crate::path) fn hold(job: &HalfConfig, connection: &dyn Connection) -> Result<Hold, Fault> {
+pub(super) fn hold(job: &HalfConfig, connection: &dyn Connection) -> Result<Hold, Fault> {
     Hold::of(connection, job.role, job.options.word("wait") == "spin")
 }
 
 /// The calls of both halves: a poll of the stack, which makes many, and sleeping.
-pub(in crate::path) const STACK: Call = Call(0, "stack");
-pub(in crate::path) const POLL: Call = Call(1, "poll");
+pub(super) const STACK: Call = Call(0, "stack");
+pub(super) const POLL: Call = Call(1, "poll");
 
 /// The witness page, which takes the way that the stream will take.
-pub(in crate::path) fn witness(hold: &Hold) -> Result<(), Fault> {
+pub(super) fn witness(hold: &Hold) -> Result<(), Fault> {
     let mut page = common::witness_page()?;
     hold.connection.write_all(&page)?;
     WitnessPage::settle(&hold.connection, |after| page.copy_from_slice(after))
@@ -56,11 +56,7 @@ pub(super) fn account(
 }
 
 /// Enters what the stack has counted, once.
-pub(in crate::path) fn enter_counts(
-    account: &mut Account,
-    hold: &Hold,
-    scope: &Scope,
-) -> Result<(), Fault> {
+pub(super) fn enter_counts(account: &mut Account, hold: &Hold, scope: &Scope) -> Result<(), Fault> {
     let Some(counts) = hold.counts()? else { return Ok(()) };
     let frames = [
         ("frames-in", counts.frames_in),
