@@ -4,9 +4,9 @@
 use super::bytes::{u16_at, u32_at, u64_at};
 use super::{check, ioctl};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 use rustix::time::Timespec;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -252,6 +252,13 @@ pub fn send(socket: BorrowedFd, bytes: &[u8], flags: i32) -> io::Result<usize> {
     // whatever becomes of the slice, because the kernel holds references to them.
     let flags = SendFlags::from_bits_retain(flags as u32) | SendFlags::NOSIGNAL;
     Ok(rustix::net::send(socket, bytes, flags)?)
+}
+
+/// `sendmsg(2)` of pieces that follow each other, with flags.
+pub fn send_pieces(socket: BorrowedFd, pieces: &[IoSlice], flags: i32) -> io::Result<usize> {
+    let flags = SendFlags::from_bits_retain(flags as u32) | SendFlags::NOSIGNAL;
+    let mut control = SendAncillaryBuffer::default();
+    Ok(rustix::net::sendmsg(socket, pieces, &mut control, flags)?)
 }
 
 /// `recv(2)` with flags.

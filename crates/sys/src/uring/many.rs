@@ -76,8 +76,8 @@ impl ManyRing {
         if sockets.is_empty() || message.is_empty() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        // Of one that comes and goes: connect, send, receive, close.
-        let operations = 2 * sockets.len() + 4 * passing;
+        // Of one that comes and goes: connect, send, receive, a last send, close.
+        let operations = 2 * sockets.len() + 5 * passing;
         let operations = u32::try_from(operations).unwrap_or(u32::MAX);
         let completions = operations.saturating_add(shape.buffers.into()).min(MOST_COMPLETIONS);
         let mut core = Core::new(sockets, operations.min(MOST_ENTRIES), completions, mode)?;
@@ -164,6 +164,13 @@ impl ManyRing {
         };
         let flags = flags | libc::MSG_NOSIGNAL;
         Ok(send.flags(flags).build().user_data(self.data(socket) | SEND))
+    }
+
+    /// Memory of the message, to be written before it is sent: of a part that a send is still to read,
+    /// it is not known which bytes go out. EINVAL: the part is not within the message.
+    pub fn message(&mut self, part: Range<usize>) -> io::Result<&mut [u8]> {
+        self.part_len(&part)?;
+        Ok(&mut self.core.kept[MESSAGE][part])
     }
 
     /// Submits what is queued, and waits (io_uring_enter(2)). The value is the bytes that came in

@@ -123,6 +123,21 @@ impl ManyRing {
 
     /// Queues the end of a socket. What is under way on it is ended first, and not reported.
     pub fn close(&mut self, place: usize, socket: OwnedFd) -> io::Result<()> {
+        self.close_after(place, socket, 0..0)
+    }
+
+    /// The same after the send of a part of the message, of which nothing is reported either.
+    pub fn close_after(
+        &mut self,
+        place: usize,
+        socket: OwnedFd,
+        last: Range<usize>,
+    ) -> io::Result<()> {
+        let send = match last.is_empty() {
+            true => None,
+            // It is closed even if that fails.
+            false => Some(self.one_send(place, last, 0)?.flags(squeue::Flags::IO_HARDLINK)),
+        };
         let Some(slot) = self.slot_mut(place) else { return Ok(()) };
         let receives = slot.receives;
         *slot = Slot { generation: slot.generation.wrapping_add(1), ..EMPTY };
@@ -135,8 +150,13 @@ impl ManyRing {
             self.buffers.discard_rest(&self.core);
         }
         let entry = opcode::Close::new(types::Fd(socket.as_raw_fd())).build();
-        // SAFETY: the operation refers to no memory.
-        unsafe { self.push(&[entry.user_data(CLOSE)]) }?;
+        let close = entry.user_data(CLOSE);
+        match send {
+            // SAFETY: the operation refers to no memory.
+            None => unsafe { self.push(&[close]) },
+            // SAFETY: the part lies within the region, which the core keeps, and is only read.
+            Some(send) => unsafe { self.push(&[send, close]) },
+        }?;
         self.core.closes(socket);
         Ok(())
     }
