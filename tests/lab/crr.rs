@@ -74,7 +74,10 @@ fn connections_come_and_go_by_every_loop_and_by_threads() {
         assert_eq!(of(trial, "tcp-stack.TW", Role::Receiver), 0.0, "{}", trial.cell);
     }
     let stdout = String::from_utf8_lossy(&output.stdout);
-    assert!(stdout.contains("crr: fastopen=off, request=64, response=300"), "{stdout}");
+    assert!(
+        stdout.contains("crr: fastopen=off, handshake=none, request=64, response=300"),
+        "{stdout}"
+    );
 }
 
 /// The first connections ask for the cookie, all others use it.
@@ -97,13 +100,46 @@ fn requests_go_out_with_the_syn_by_fast_open() {
     }
 }
 
+/// Each by rustls at both ends, which count the same; a client resumes what it has a ticket for.
+#[test]
+fn connections_make_tls_handshakes() {
+    let _shared = shared();
+    let folder = tempfile::tempdir().unwrap();
+    let mut paths = vec!["epoll+epoll", "socket+poll", "epoll+socket"];
+    if crate::uring::path_for("uring-loop", Role::Receiver, &[]).is_some() {
+        paths.extend(["uring-loop+uring-loop", "epoll+uring-loop:threads=2"]);
+    }
+    for handshake in ["full", "resumed"] {
+        let out = folder.path().join(handshake);
+        let workload = format!("crr:handshake={handshake},response=20K");
+        let more = ["--workload", &workload, "--window", "300ms"];
+        for trial in trials(&out, &run(&paths, "flows=8", &more, &out)) {
+            let [client, server] = trial.roles.as_slice() else { panic!("two roles") };
+            assert_eq!(client.total_bytes, server.total_bytes, "{}", trial.cell);
+            assert_eq!(client.total_bytes % (64 + (20 << 10)), 0, "{}: cut", trial.cell);
+            assert!(trial.count > 0, "{}: nothing", trial.cell);
+            assert_eq!(trial.latency.as_ref().unwrap().count(), trial.count, "{}", trial.cell);
+            assert_eq!(trial.label, "copied (TLS by the program)");
+            let both = |name: &str| {
+                let ends = Role::ALL.map(|role| of(&trial, &format!("connections.{name}"), role));
+                assert_eq!(ends[0], ends[1], "{}: {name}", trial.cell);
+                ends[0]
+            };
+            let (made, resumed) = (both("handshakes"), both("resumed"));
+            let tickets = if handshake == "full" { 0.0 } else { made - 8.0 };
+            assert!(made > 8.0 && resumed == tickets, "{}: {resumed} of {made}", trial.cell);
+            assert_eq!(both("tls"), 0.0, "{}: {:?}", trial.cell, trial.warnings);
+        }
+    }
+}
+
 #[test]
 fn refuses_what_has_no_connections_to_make() {
     let folder = tempfile::tempdir().unwrap();
     for (path, stream, reason) in [
         ("splice", "flows=2", "path 'splice' opens connections once"),
         ("socket", "protocol=udp", "UDP has no connections to make"),
-        ("socket", "tls=user", "without TLS"),
+        ("socket", "tls=user", "crr:handshake=full"),
         ("socket:wait=spin", "flows=2", "wait is not set on connections that come and go"),
         ("socket:notsent-lowat=1M", "flows=2", "notsent-lowat is not set"),
     ] {

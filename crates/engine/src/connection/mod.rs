@@ -12,6 +12,7 @@
 
 mod flow;
 mod frames;
+pub mod handshake;
 pub mod hello;
 mod kernel_tcp;
 mod kernel_udp;

@@ -45,11 +45,11 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
 fn open(
     jobs: [&HalfConfig; 2],
     connections: &[Arc<dyn Connection>],
-    _: &Group,
+    group: &Group,
 ) -> Opened<dyn EventLoop> {
     let sockets = Sockets::nonblocking(jobs[0], event_loop::sockets(connections)?)?;
     let epoll = Epoll::of(&sockets.lasting, jobs[0])?;
-    Ok(Box::new(ReadyLoop::open(jobs, sockets, epoll)?))
+    Ok(Box::new(ReadyLoop::open(jobs, sockets, epoll, group)?))
 }
 
 const WAIT: Call = Call(2, "epoll_wait");

@@ -3,8 +3,10 @@
 
 pub(super) mod blocking;
 mod passing;
+mod sessions;
 mod sockets;
 
+pub(super) use sessions::{Sessions, Stages};
 pub(super) use sockets::{Origin, Sockets};
 
 use super::Opened;
@@ -231,6 +233,7 @@ pub(super) struct Ready {
 pub(super) struct ReadyLoop<R> {
     role: Role,
     sockets: Sockets,
+    sessions: Sessions,
     outputs: Box<[Output]>,
     readiness: R,
     message: Region,
@@ -257,6 +260,7 @@ fn send_witness(flows: &[Arc<Flow>]) -> Result<(), Fault> {
 
 const RECV: Call = Call(0, "recv");
 const SEND: Call = Call(1, "send");
+const SEND_PIECES: Call = Call(1, "sendmsg");
 
 impl<R: Readiness> ReadyLoop<R> {
     /// What goes out and comes in over these, with `readiness` of the lasting ones in their order.
@@ -264,6 +268,7 @@ impl<R: Readiness> ReadyLoop<R> {
         [send, receive]: [&HalfConfig; 2],
         sockets: Sockets,
         mut readiness: R,
+        group: &Group,
     ) -> Result<Self, Fault> {
         let tried = send.options.word(OPTIMISTIC.name);
         if let Some((place, socket)) = sockets.listener() {
@@ -273,6 +278,7 @@ impl<R: Readiness> ReadyLoop<R> {
         Ok(ReadyLoop {
             role: send.role,
             outputs: vec![Output::default(); sockets.places()].into(),
+            sessions: sockets.sessions(send, group)?,
             sockets,
             readiness,
             message: common::message(send.message_size, false)?,
@@ -294,6 +300,9 @@ impl<R: Readiness> ReadyLoop<R> {
         mut service: Option<&mut dyn Service>,
         recorder: &mut Recorder,
     ) -> Result<(), Fault> {
+        if self.sessions.get(place).is_some() {
+            return self.flush_session(place, service, recorder);
+        }
         let Some(socket) = self.sockets.get(place) else { return Ok(()) };
         let output = &mut self.outputs[place];
         let mut turn = if output.is_endless() { TURN } else { usize::MAX };
@@ -315,16 +324,55 @@ impl<R: Readiness> ReadyLoop<R> {
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // The SYN of a send that connects took nothing.
-                Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => return Ok(()),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    self.counts.full += 1;
-                    return self.await_room(place, true, true);
-                }
-                Err(e) => return self.fail(place, "send", e, recorder),
+                Err(e) => return self.unsent(place, e, recorder),
             }
         }
         if output.busy { self.await_room(place, false, true) } else { Ok(()) }
+    }
+
+    /// The same of a connection that has a session.
+    fn flush_session(
+        &mut self,
+        place: usize,
+        mut service: Option<&mut dyn Service>,
+        recorder: &mut Recorder,
+    ) -> Result<(), Fault> {
+        while let (Some(socket), Some(session)) =
+            (self.sockets.get(place), self.sessions.get(place))
+        {
+            match session.seal(&mut self.outputs[place], &self.message) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(e) => return self.fail(place, "TLS", e, recorder),
+            }
+            match recorder.timed(SEND_PIECES, || session.send(socket, libc::MSG_DONTWAIT)) {
+                Ok(_) => {
+                    let bytes = session.gone();
+                    recorder.moved(bytes);
+                    self.counts.sent.enter(bytes);
+                    if let Some(service) = &mut service {
+                        service.sent(place, bytes as u64);
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return self.unsent(place, e, recorder),
+            }
+        }
+        self.await_room(place, false, true)
+    }
+
+    /// What was to be sent did not find room, or never will.
+    #[cold]
+    fn unsent(&mut self, place: usize, e: io::Error, recorder: &mut Recorder) -> Result<(), Fault> {
+        match e.raw_os_error() {
+            // The SYN of a send that connects took nothing.
+            Some(libc::EINPROGRESS) => Ok(()),
+            Some(libc::EAGAIN) => {
+                self.counts.full += 1;
+                self.await_room(place, true, true)
+            }
+            _ => self.fail(place, "send", e, recorder),
+        }
     }
 
     #[cold]
@@ -382,16 +430,22 @@ impl<R: Readiness> ReadyLoop<R> {
             let room = self.at..self.at + self.read_size;
             let buffer = &mut self.buffer[room.clone()];
             match recorder.timed(RECV, || tcp::recv(socket, buffer, libc::MSG_DONTWAIT)) {
-                Ok(0) => return self.end(place),
+                Ok(0) => return self.end(place, recorder),
                 Ok(bytes) => {
-                    self.toucher.deliver(&self.buffer[room][..bytes], bytes, recorder)?;
-                    self.counts.received.enter(bytes);
+                    let came = &self.buffer[room][..bytes];
+                    let toucher = &mut self.toucher;
+                    let (plain, has_output) =
+                        match self.sessions.deliver(place, came, toucher, recorder)? {
+                            Ok(delivered) => delivered,
+                            Err(e) => return self.fail(place, "TLS", e, recorder),
+                        };
+                    self.counts.received.enter(plain as usize);
                     self.at += self.read_size;
                     if self.at + self.read_size > self.buffer.len() {
                         self.at = 0;
                     }
-                    let answer = service.received(place, bytes as u64);
-                    if answer > 0 {
+                    let answer = service.received(place, plain);
+                    if answer > 0 || has_output {
                         self.put(place, answer, Some(&mut *service), recorder)?;
                     }
                     // A stream of which less came than there was room for has no more (epoll(7)).
@@ -431,7 +485,10 @@ impl<R: Readiness> ReadyLoop<R> {
 
     /// The peer has ended its stream; what it has asked for still goes out.
     #[cold]
-    fn end(&mut self, place: usize) -> Result<(), Fault> {
+    fn end(&mut self, place: usize, recorder: &mut Recorder) -> Result<(), Fault> {
+        if let Err(e) = self.sessions.ended(place) {
+            return self.fail(place, "TLS", e, recorder);
+        }
         if let Some(flow) = self.sockets.lasting.get(place) {
             flow.confirm_end()?;
         }
@@ -511,6 +568,7 @@ impl<R: Readiness> EventLoop for ReadyLoop<R> {
     }
 
     fn close(&mut self, place: usize, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.send_last(place, recorder);
         self.release(place, recorder);
         Ok(())
     }
@@ -545,8 +603,12 @@ impl<R: Readiness> EventLoop for ReadyLoop<R> {
     fn account(&mut self) -> Result<Account, Fault> {
         let memory = self.message.len() + self.buffer.len() + self.readiness.memory();
         let memory = memory + self.sockets.memory();
+        let memory = memory + self.sessions.memory(self.sockets.most_passing());
         let sources = ["send(2): copied from user memory", "recv(2): copied to user memory"];
-        Ok(self.counts.account(self.role, sources, [self.sockets.most(), memory]))
+        let sources = self.sessions.sources(sources);
+        let mut account = self.counts.account(self.role, sources, [self.sockets.most(), memory]);
+        self.sessions.account(self.role, &mut account);
+        Ok(account)
     }
 }
 

@@ -24,13 +24,13 @@ const OPTIONS: &[OptionSpec] = &[THREADS, OPTIMISTIC];
 fn open(
     jobs: [&HalfConfig; 2],
     connections: &[Arc<dyn Connection>],
-    _: &Group,
+    group: &Group,
 ) -> Opened<dyn EventLoop> {
     let sockets = Sockets::nonblocking(jobs[0], event_loop::sockets(connections)?)?;
     let mut set = PollSet::new(sockets.lasting.iter().map(|flow| flow.fd()));
     set.reserve(sockets.places());
     let poll = Poll { set, found: Vec::with_capacity(sockets.places()) };
-    Ok(Box::new(ReadyLoop::open(jobs, sockets, poll)?))
+    Ok(Box::new(ReadyLoop::open(jobs, sockets, poll, group)?))
 }
 
 const WAIT: Call = Call(2, "poll");

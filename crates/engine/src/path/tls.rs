@@ -9,6 +9,9 @@ use bytepath_record::{Cell, Facts, Options, Protocol, Role, Support, Tls};
 pub fn encrypts(cell: &Cell, facts: &Facts) -> Support {
     let who = cell.stream.tls;
     let Ok(workload) = workload::of(cell) else { return Support::Yes };
+    if workload::handshake(cell).is_some() {
+        return support(Tls::User, facts);
+    }
     if who == Tls::None {
         return Support::Yes;
     }

@@ -3,7 +3,7 @@
 //! queued and waits for what comes next. io_uring_prep_recv_multishot(3).
 
 use super::event_loop::{self, BUSY_POLL, Counts, Origin, Output, PREFER_BUSY_POLL};
-use super::event_loop::{Sockets, THREADS, TURN};
+use super::event_loop::{Sessions, Sockets, Stages, THREADS, TURN};
 use super::ring::{self, ENTER};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, WITNESS_LEN};
@@ -11,9 +11,11 @@ use crate::workload::{
     Account, Call, ENDLESS, EventLoop, Group, HalfConfig, Recorder, Service, Toucher,
 };
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Role, Support};
+use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
 use bytepath_sys::uring::{ManyEvent, ManyRing, RecvShape, RingMode, SendRing, Wait};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,17 +117,24 @@ fn mode(job: &HalfConfig) -> Result<RingMode, Fault> {
 fn open(
     [send, receive]: [&HalfConfig; 2],
     connections: &[Arc<dyn Connection>],
-    _: &Group,
+    group: &Group,
 ) -> Opened<dyn EventLoop> {
     let lasting = event_loop::sockets(connections)?;
     let origin = Origin::of(send, &lasting, false)?;
     let sockets = Sockets::open(send, lasting, origin);
     let fds: Vec<BorrowedFd> = sockets.lasting.iter().map(|flow| flow.fd()).collect();
-    let message = super::message(send.message_size, false)?;
     let passing = sockets.places() - fds.len();
+    let sessions = sockets.sessions(send, group)?;
+    let message = super::message(send.message_size, false)?;
+    // What goes out is the message, or records that it is encrypted to.
+    let stages = Stages::new(fds.len(), send.message_size);
+    let (plain, sent) = match sessions.are_used() {
+        false => (None, message),
+        true => (Some(message), super::buffer("memory for records", stages.bytes(passing), false)?),
+    };
     // What a client has closed, and the server has not looked at yet, fills no buffer.
     let shape = shape(receive, fds.len() + passing.min(send.flows as usize))?;
-    let mut ring = ManyRing::new(&fds, passing, message, shape, mode(send)?).map_err(|e| {
+    let mut ring = ManyRing::new(&fds, passing, sent, shape, mode(send)?).map_err(|e| {
         let text = format!("cannot set up an io_uring for {} connections", sockets.places());
         ring::fault(text, &e)
     })?;
@@ -140,6 +149,9 @@ fn open(
         outputs: vec![Output::default(); sockets.places()].into(),
         more: Vec::with_capacity(sockets.places()),
         sockets,
+        sessions,
+        stages,
+        plain,
         ring,
         message: send.message_size as usize,
         stopped: false,
@@ -200,6 +212,10 @@ const MOST_EVENTS: usize = 256;
 struct RingLoop {
     role: Role,
     sockets: Sockets,
+    sessions: Sessions,
+    stages: Stages,
+    /// The message, where sessions encrypt it.
+    plain: Option<Region>,
     outputs: Box<[Output]>,
     /// Connections made here over which something has come in: there may be more.
     more: Vec<u32>,
@@ -217,6 +233,9 @@ impl RingLoop {
     /// Queues what comes next over a connection.
     #[inline]
     fn queue(&mut self, place: usize) -> Result<(), Fault> {
+        if self.sessions.get(place).is_some() {
+            return self.queue_records(place);
+        }
         let output = &mut self.outputs[place];
         let (part, endless) = (output.part(self.message), output.is_endless());
         output.busy = !(part.is_empty() || endless && (self.stopped || output.ended));
@@ -230,27 +249,81 @@ impl RingLoop {
         queued.map_err(|e| Fault::system(format!("connection {place}: cannot queue a send"), &e))
     }
 
+    /// The same of a connection that has a session.
+    fn queue_records(&mut self, place: usize) -> Result<(), Fault> {
+        let part = match self.stage(place) {
+            Ok(part) => part,
+            Err(e) => return self.fail(place, "TLS", e),
+        };
+        self.outputs[place].busy = !part.is_empty();
+        if part.is_empty() {
+            return Ok(());
+        }
+        let queued = self.ring.send(place, part);
+        queued.map_err(|e| Fault::system(format!("connection {place}: cannot queue a send"), &e))
+    }
+
+    /// Which part of the memory that is sent from has the records that come next.
+    fn stage(&mut self, place: usize) -> io::Result<Range<usize>> {
+        let [room, _] = self.stages.of(place);
+        let memory = self.ring.message(room.clone())?;
+        let (Some(session), Some(plain)) = (self.sessions.get(place), &self.plain) else {
+            return Ok(0..0);
+        };
+        session.seal(&mut self.outputs[place], plain)?;
+        let part = session.stage(memory)?;
+        Ok(room.start + part.start..room.start + part.end)
+    }
+
+    /// The last that is to go out over a connection.
+    fn stage_last(&mut self, place: usize) -> io::Result<Range<usize>> {
+        let [_, room] = self.stages.of(place);
+        let Some(session) = self.sessions.get(place) else { return Ok(0..0) };
+        if !session.close() {
+            return Ok(0..0);
+        }
+        let last = session.stage_last(self.ring.message(room.clone())?)?;
+        Ok(room.start..room.start + last)
+    }
+
+    /// A call of a connection has failed; one that passes is closed.
+    fn fail(&mut self, place: usize, call: &str, error: io::Error) -> Result<(), Fault> {
+        if let (Some(socket), Some(session)) = (self.sockets.get(place), self.sessions.get(place))
+            && session.close()
+        {
+            // At once: what is under way at the socket is about to be cut off.
+            let _ = session.send(socket, libc::MSG_DONTWAIT);
+        }
+        match self.sockets.fail(place, call, error)? {
+            Some(failed) => self.shut(place, failed, 0..0),
+            None => Ok(()),
+        }
+    }
+
     /// What a peer that has ended its stream has asked for still goes out.
     fn end_if_done(&mut self, place: usize, service: &mut dyn Service) -> Result<(), Fault> {
         let Output { busy, ended, .. } = self.outputs[place];
         if busy || !ended {
             return Ok(());
         }
-        self.release(place)?;
+        self.release(place, 0..0)?;
         service.ended(place)
     }
 
-    /// Closes a passing connection, if there is one.
-    fn release(&mut self, place: usize) -> Result<(), Fault> {
+    /// Closes a passing connection, if there is one, after the last that is to go out over it.
+    fn release(&mut self, place: usize, last: Range<usize>) -> Result<(), Fault> {
         match self.sockets.empty(place) {
-            Some(socket) => self.shut(place, socket),
+            Some(socket) => self.shut(place, socket, last),
             None => Ok(()),
         }
     }
 
-    fn shut(&mut self, place: usize, socket: OwnedFd) -> Result<(), Fault> {
+    fn shut(&mut self, place: usize, socket: OwnedFd, last: Range<usize>) -> Result<(), Fault> {
         self.outputs[place] = Output::default();
-        self.ring.close(place, socket).map_err(|e| Fault::system("cannot queue a close", &e))
+        self.sessions.end(place);
+        self.ring
+            .close_after(place, socket, last)
+            .map_err(|e| Fault::system("cannot queue a close", &e))
     }
 
     /// Takes in a connection that was accepted.
@@ -266,6 +339,7 @@ impl RingLoop {
         taken.map_err(|e| Fault::system("cannot queue a receive", &e))?;
         self.outputs[place] = Output::default();
         self.sockets.fill(place, connection);
+        self.sessions.begin(place)?;
         service.accepted(place);
         Ok(())
     }
@@ -276,6 +350,41 @@ impl RingLoop {
         self.ring.accept(listener).map_err(|e| Fault::system("cannot queue an accept", &e))
     }
 
+    /// A send has taken so many bytes.
+    #[inline]
+    fn sent(
+        &mut self,
+        place: usize,
+        bytes: usize,
+        service: &mut dyn Service,
+        recorder: &mut Recorder,
+    ) -> Result<(), Fault> {
+        let plain = match self.sessions.get(place) {
+            Some(session) => session.unstage(bytes),
+            None => {
+                self.outputs[place].sent(bytes, self.message);
+                bytes
+            }
+        };
+        recorder.moved(plain);
+        self.counts.sent.enter(plain);
+        service.sent(place, plain as u64);
+        self.queue(place)?;
+        self.end_if_done(place, service)
+    }
+
+    /// A peer has ended its stream.
+    fn ended(&mut self, place: usize, service: &mut dyn Service) -> Result<(), Fault> {
+        if let Err(e) = self.sessions.ended(place) {
+            return self.fail(place, "TLS", e);
+        }
+        if let Some(flow) = self.sockets.lasting.get(place) {
+            flow.confirm_end()?;
+        }
+        self.outputs[place].ended = true;
+        self.end_if_done(place, service)
+    }
+
     /// Takes events that are there; what is queued meanwhile is submitted once all of them are taken.
     fn take(&mut self, service: &mut dyn Service, recorder: &mut Recorder) -> Result<(), Fault> {
         for _ in 0..MOST_EVENTS {
@@ -284,11 +393,18 @@ impl RingLoop {
             recorder.phase();
             match event {
                 ManyEvent::Received { socket, bytes } => {
-                    let len = bytes.len();
-                    self.toucher.deliver(bytes, len, recorder)?;
-                    self.counts.received.enter(len);
-                    let answer = service.received(socket, len as u64);
-                    if answer > 0 {
+                    let toucher = &mut self.toucher;
+                    let (plain, has_output) =
+                        match self.sessions.deliver(socket, bytes, toucher, recorder)? {
+                            Ok(delivered) => delivered,
+                            Err(e) => {
+                                self.fail(socket, "TLS", e)?;
+                                continue;
+                            }
+                        };
+                    self.counts.received.enter(plain as usize);
+                    let answer = service.received(socket, plain);
+                    if answer > 0 || has_output {
                         self.send(socket, answer, recorder)?;
                     }
                     let is_passing = self.sockets.connects() && !self.sockets.is_lasting(socket);
@@ -298,29 +414,16 @@ impl RingLoop {
                     }
                 }
                 ManyEvent::Sent { socket, bytes } => {
-                    recorder.moved(bytes as usize);
-                    self.counts.sent.enter(bytes as usize);
-                    self.outputs[socket].sent(bytes as usize, self.message);
-                    service.sent(socket, bytes.into());
-                    self.queue(socket)?;
-                    self.end_if_done(socket, service)?;
+                    self.sent(socket, bytes as usize, service, recorder)?;
                 }
-                ManyEvent::Ended { socket } => {
-                    if let Some(flow) = self.sockets.lasting.get(socket) {
-                        flow.confirm_end()?;
-                    }
-                    self.outputs[socket].ended = true;
-                    self.end_if_done(socket, service)?;
-                }
+                ManyEvent::Ended { socket } => self.ended(socket, service)?,
                 ManyEvent::Short { .. } => self.counts.short += 1,
                 // Of no connection: where bytes are is not known any more.
                 ManyEvent::Failed { error, .. } if error.kind() == ErrorKind::InvalidData => {
                     return Err(Fault::system("io_uring", &error));
                 }
                 ManyEvent::Failed { socket, error } => {
-                    if let Some(failed) = self.sockets.fail(socket, "io_uring", error)? {
-                        self.shut(socket, failed)?;
-                    }
+                    self.fail(socket, "io_uring", error)?;
                 }
                 ManyEvent::Accepted { connection, last } => {
                     self.take_in(connection, service)?;
@@ -374,22 +477,28 @@ impl EventLoop for RingLoop {
         let Some(Origin::Connect(peer, options)) = &self.sockets.origin else {
             return Err(Fault::failed("a server was to connect").remedy("report this as a bug"));
         };
+        let peer = *peer;
         let socket =
             recorder.timed_with(SOCKET, || tcp::unconnected(peer.ip(), false, options), |_| 0);
         let socket = match socket {
             Ok(socket) => socket,
             Err(e) => return self.sockets.fail(place, "socket", e).map(drop),
         };
-        let output = Output { left: bytes, busy: true, ..Output::default() };
-        let queued = self.ring.connect(place, socket.as_fd(), peer, output.part(self.message));
+        self.outputs[place] = Output { left: bytes, busy: true, ..Output::default() };
+        self.sessions.begin(place)?;
+        let part = match self.sessions.are_used() {
+            false => self.outputs[place].part(self.message),
+            true => self.stage(place).map_err(|e| Fault::system("TLS", &e))?,
+        };
+        let queued = self.ring.connect(place, socket.as_fd(), &peer, part);
         queued.map_err(|e| Fault::system("cannot queue a connect", &e))?;
-        self.outputs[place] = output;
         self.sockets.fill(place, socket);
         Ok(())
     }
 
     fn close(&mut self, place: usize, _: &mut Recorder) -> Result<(), Fault> {
-        self.release(place)
+        let last = self.stage_last(place).map_err(|e| Fault::system("close_notify", &e))?;
+        self.release(place, last)
     }
 
     fn submit(&mut self) -> Result<(), Fault> {
@@ -434,8 +543,13 @@ impl EventLoop for RingLoop {
             "IORING_OP_SEND copies into socket buffers",
             "IORING_OP_RECV copies into provided buffers",
         ];
-        let memory = self.ring.memory() + self.sockets.memory();
-        Ok(self.counts.account(self.role, sources, [self.sockets.most(), memory]))
+        let sources = self.sessions.sources(sources);
+        let plain = self.plain.as_ref().map_or(0, |message| message.len());
+        let memory = self.ring.memory() + plain + self.sockets.memory();
+        let memory = memory + self.sessions.memory(self.sockets.most_passing());
+        let mut account = self.counts.account(self.role, sources, [self.sockets.most(), memory]);
+        self.sessions.account(self.role, &mut account);
+        Ok(account)
     }
 }
 

@@ -7,9 +7,10 @@
 //! time (closed loop); one that fails is counted, and another takes its place a little later.
 
 use super::actor::{SINGLE_EVENTS, same_bytes};
-use super::event_loop::{Crew, FAST_OPEN, Passing, Service, Shares};
+use super::event_loop::{Crew, FAST_OPEN, HANDSHAKE, Passing, Service, Shares};
 use super::rr_loop::{Thread, end_streams};
 use super::{Actor, Direction, FlowEnd, HalfConfig, Phase, Recorder, Workload, rr};
+use crate::connection::handshake::is_failure;
 use bytepath_record::{
     Cell, Fault, FaultKind, Hops, OptionKind, OptionSpec, Protocol, Reading, Role, RoleRecord,
     Scope, Tls, Unit, Work,
@@ -48,6 +49,10 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new(FAST_OPEN, OptionKind::Flag, "off").help(
         "TCP Fast Open: a request goes out with the SYN, by a cookie of the server (RFC 7413)",
     ),
+    OptionSpec::new(HANDSHAKE, OptionKind::Choice(&["none", "full", "resumed"]), "none").help(
+        "TLS 1.3 by rustls: each connection makes a handshake, with a certificate or by the ticket of \
+         an earlier one",
+    ),
 ];
 
 /// Metrics of both ends begin with this.
@@ -70,8 +75,10 @@ fn check(cell: &Cell) -> Result<(), Fault> {
         return Err(Fault::usage(text).remedy("choose protocol=tcp, or --workload rr"));
     }
     if cell.stream.tls != Tls::None {
-        let text = "the workload crr makes connections without TLS";
-        return Err(Fault::usage(text).remedy("choose tls=none, or --workload rr"));
+        let text =
+            "tls encrypts connections whose keys both ends were given; those of crr have none";
+        let remedy = "choose tls=none, and crr:handshake=full to have each agree on its own";
+        return Err(Fault::usage(text).remedy(remedy));
     }
     Ok(())
 }
@@ -82,7 +89,7 @@ fn settle(ends: [&RoleRecord; 2], _: Option<&Hops>, readings: &[Reading]) -> Res
     let failed: f64 =
         Failures::NAMES.iter().map(|name| counted(readings, name, Role::Sender)).sum();
     if failed == 0.0 {
-        return same_bytes(Work::Exchanges, ends);
+        return same_bytes(Work::Exchanges, ends).and_then(|()| same_handshakes(readings));
     }
     let [client, server] = Role::ALL.map(|role| counted(readings, "exchanges", role));
     if (client..=client + failed).contains(&server) {
@@ -92,6 +99,19 @@ fn settle(ends: [&RoleRecord; 2], _: Option<&Hops>, readings: &[Reading]) -> Res
         "the client has {client} exchanges, {failed} connections failed, and the server has {server}"
     );
     Err(Fault::new(FaultKind::Corrupt, text))
+}
+
+/// Where no connection failed, what one end calls a handshake is one at the other.
+fn same_handshakes(readings: &[Reading]) -> Result<(), Fault> {
+    for name in ["handshakes", "resumed"] {
+        let [client, server] = Role::ALL.map(|role| counted(readings, name, role));
+        if client != server {
+            let text =
+                format!("the client has counted {client} as {name}, and the server {server}");
+            return Err(Fault::new(FaultKind::Corrupt, text));
+        }
+    }
+    Ok(())
 }
 
 fn counted(readings: &[Reading], name: &str, role: Role) -> f64 {
@@ -237,11 +257,21 @@ impl Client {
             if left == 0 {
                 break;
             }
+            self.close_done(thread)?;
             thread.turn(self, Some(Duration::from_nanos(left)))?;
         }
+        self.close_done(thread)?;
         self.failures.timed_out += self.open as u64;
         for place in 0..self.slots.len() {
             thread.close(self.plan.lasting + place)?;
+        }
+        Ok(())
+    }
+
+    /// Closes what is done, before a turn may begin to receive more over it.
+    fn close_done(&mut self, thread: &mut Thread) -> Result<(), Fault> {
+        while let Some(place) = self.done.pop() {
+            thread.close(place as usize)?;
         }
         Ok(())
     }
@@ -301,13 +331,17 @@ struct Failures {
     timed_out: u64,
     reset: u64,
     no_port: u64,
+    tls: u64,
 }
 
 impl Failures {
-    const NAMES: [&str; 4] = ["refused", "timed-out", "reset", "no-port"];
+    const NAMES: [&str; 5] = ["refused", "timed-out", "reset", "no-port", "tls"];
 
     /// Where an error is counted; `None` if it is not the network's.
     fn of(error: &io::Error) -> Option<fn(&mut Failures) -> &mut u64> {
+        if is_failure(error) {
+            return Some(|failures| &mut failures.tls);
+        }
         Some(match error.raw_os_error()? {
             libc::ECONNREFUSED => |failures| &mut failures.refused,
             // The latter of a send that connects (TCP Fast Open) and has waited for as long as it may.
@@ -319,8 +353,8 @@ impl Failures {
     }
 
     fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let Failures { refused, timed_out, reset, no_port } = *self;
-        Failures::NAMES.into_iter().zip([refused, timed_out, reset, no_port])
+        let Failures { refused, timed_out, reset, no_port, tls } = *self;
+        Failures::NAMES.into_iter().zip([refused, timed_out, reset, no_port, tls])
     }
 }
 
@@ -348,6 +382,7 @@ pub fn failures(readings: &[Reading]) -> Vec<String> {
         ("refused", "were refused (ECONNREFUSED): nothing listened at the server"),
         ("timed-out", "brought no response in time"),
         ("reset", "were ended by the server before it had answered (ECONNRESET)"),
+        ("tls", "failed in TLS: in the handshake, by its end, or in a record"),
         ("cut", "ended at the server without a whole request"),
         (
             "no-port",
@@ -372,8 +407,9 @@ struct Server {
     open: usize,
     /// Most of them at a time.
     most: usize,
-    /// Passing connections that ended without a whole request.
+    /// Passing connections that ended without a whole request, and those that failed in TLS.
     cut: u64,
+    tls: u64,
 }
 
 impl Server {
@@ -384,7 +420,8 @@ impl Server {
         exchanges: Recorder,
     ) -> Server {
         let came = vec![0; passing.at_server()].into();
-        Server { plan, exchanges, came, clients, left: plan.lasting, open: 0, most: 0, cut: 0 }
+        let left = plan.lasting;
+        Server { plan, exchanges, came, clients, left, open: 0, most: 0, cut: 0, tls: 0 }
     }
 
     /// Answers until all clients have ended their lasting connections, those of other threads, too:
@@ -396,7 +433,8 @@ impl Server {
             thread.turn(&mut self, Some(LOOK))?;
         }
         let memory = self.most * size_of::<u64>();
-        let counts = vec![("exchanges", self.exchanges.total()), ("cut", self.cut)];
+        let counts =
+            vec![("exchanges", self.exchanges.total()), ("cut", self.cut), ("tls", self.tls)];
         Ok((self.exchanges.finish(), counts, memory))
     }
 
@@ -437,8 +475,11 @@ impl Service for Server {
         Ok(())
     }
 
-    fn failed(&mut self, place: usize, _: &io::Error) -> Result<(), Fault> {
-        self.over(place);
+    fn failed(&mut self, place: usize, error: &io::Error) -> Result<(), Fault> {
+        match is_failure(error) {
+            true => (self.open, self.tls) = (self.open - 1, self.tls + 1),
+            false => self.over(place),
+        }
         Ok(())
     }
 }

@@ -4,6 +4,7 @@
 use super::mover::{Account, Group};
 use super::recorder::Recorder;
 use super::tally::FlowEnd;
+use crate::connection::handshake::Handshake;
 use crate::connection::{Connection, flow_options};
 use bytepath_record::{Cell, Fault, Role};
 use bytepath_sys::tcp::FlowOptions;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 /// A mover of many connections, which are named by their place among those it was opened with; where
 /// connections come and go, those have the places after them ([`Passing`]). Once it is open it
-/// allocates nothing. It stays on the thread that has opened it.
+/// allocates nothing, unless these make TLS handshakes. It stays on the thread that has opened it.
 pub trait EventLoop {
     /// As [`super::Tx::witness`], over the first connection.
     fn witness(&mut self) -> Result<(), Fault>;
@@ -108,6 +109,18 @@ pub const ENDLESS: u64 = 1 << 62;
 /// The option of a workload by which passing connections are made with TCP Fast Open.
 pub const FAST_OPEN: &str = "fastopen";
 
+/// The option of a workload by which passing connections make TLS handshakes.
+pub(super) const HANDSHAKE: &str = "handshake";
+
+/// The handshake that a cell's passing connections make; `None` if they pass in the clear.
+pub fn handshake(cell: &Cell) -> Option<Handshake> {
+    match cell.workload.options.word(HANDSHAKE) {
+        "full" => Some(Handshake::Full),
+        "resumed" => Some(Handshake::Resumed),
+        _ => None,
+    }
+}
+
 /// Connections that come and go while a loop runs: the client connects them to the port that the
 /// lasting ones are connected to, and the server accepts them there.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,6 +133,8 @@ pub struct Passing {
     one_each: bool,
     /// Whether requests go out with the SYN.
     pub fast_open: bool,
+    /// The handshake that they make, if they are encrypted.
+    pub handshake: Option<Handshake>,
     /// What their sockets have.
     pub options: FlowOptions,
 }
@@ -132,6 +147,7 @@ impl Passing {
             threads: cell.threads(Role::Sender),
             one_each: !cell.rx.is_event_loop(),
             fast_open: cell.workload.options.flag(FAST_OPEN),
+            handshake: handshake(cell),
             options: flow_options(&cell.stream),
         }
     }

@@ -33,7 +33,9 @@ mod tally;
 pub use actor::{Actor, Direction, Workload};
 pub use catalog::{CATALOG, of};
 pub use crr::failures;
-pub use event_loop::{Crew, ENDLESS, EventLoop, FAST_OPEN, Passing, PlayLoop, Service, Shares};
+pub use event_loop::{
+    Crew, ENDLESS, EventLoop, FAST_OPEN, Passing, PlayLoop, Service, Shares, handshake,
+};
 pub use frames::{FrameInspector, FramePlan};
 pub use gate::{Gate, Phase, Progress};
 pub use label::{after_witness, label, untested};

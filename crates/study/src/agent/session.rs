@@ -415,7 +415,9 @@ impl Session {
         if let Some(encryption) = &self.encryption {
             return encryption.ended(self.role, sends, self.connections.len(), ledger);
         }
-        if self.cell.stream.tls == Tls::User && self.role == Role::Sender {
+        let by_program =
+            self.cell.stream.tls == Tls::User || workload::handshake(&self.cell).is_some();
+        if by_program && self.role == Role::Sender {
             ledger.mode = "TLS by the program".into();
         }
         Ok(Vec::new())

@@ -2,9 +2,11 @@
 //! connection does. Threads of a server share a listening socket.
 
 use super::passing::{ACCEPT, CONNECT, close};
+use super::sessions::{Sessions, end_of};
 use super::sockets::{Origin, Sockets, listener};
-use super::{Counts, Opened, Output, RECV, SEND, send_witness};
+use super::{Counts, Opened, Output, RECV, SEND, SEND_PIECES, send_witness};
 use crate::connection::Connection;
+use crate::connection::handshake::End;
 use crate::path::common;
 use crate::workload::{Account, EventLoop, Group, HalfConfig, Recorder, Service, Toucher};
 use bytepath_record::{Fault, Role};
@@ -28,20 +30,22 @@ pub(in crate::path) fn open(
     group: &Group,
 ) -> Opened<dyn EventLoop> {
     let lasting = super::sockets(connections)?;
-    let origin = match send.role {
-        Role::Sender => Origin::of(send, &lasting, false)?,
+    let (origin, end) = match send.role {
+        Role::Sender => (Origin::of(send, &lasting, false)?, end_of(send, 1)?),
         Role::Receiver => {
-            let listen = || -> Result<OwnedFd, Fault> {
+            let listen = || -> Result<Shared, Fault> {
                 let socket = listener(send, &lasting, false)?;
                 let limited = tcp::limit_blocking(socket.as_fd(), LOOK);
                 limited.map_err(|e| Fault::system("SO_RCVTIMEO", &e))?;
-                Ok(socket)
+                Ok(Shared { listener: socket.into(), end: end_of(send, 0)? })
             };
-            Some(Origin::Accept(group.share(listen)?))
+            let Shared { listener, end } = &*group.share(listen)?;
+            (Some(Origin::Accept(listener.clone())), end.clone())
         }
     };
     Ok(Box::new(Blocking {
         role: send.role,
+        sessions: Sessions::new(end, lasting.len(), 1),
         sockets: Sockets::open(send, lasting, origin),
         ended: vec![false; connections.len()],
         output: Output::default(),
@@ -52,9 +56,16 @@ pub(in crate::path) fn open(
     }))
 }
 
+/// What the threads of a server share.
+struct Shared {
+    listener: Arc<OwnedFd>,
+    end: Option<End>,
+}
+
 struct Blocking {
     role: Role,
     sockets: Sockets,
+    sessions: Sessions,
     /// Which lasting connections have ended, so that each end is reported once.
     ended: Vec<bool>,
     /// Of the passing connection.
@@ -68,10 +79,60 @@ struct Blocking {
 impl Blocking {
     fn fail(&mut self, call: &str, error: io::Error, recorder: &mut Recorder) -> Result<(), Fault> {
         let place = self.sockets.lasting.len();
+        self.send_last(place, recorder);
         if let Some(socket) = self.sockets.fail(place, call, error)? {
+            self.sessions.end(place);
             close(socket, recorder);
         }
         Ok(())
+    }
+
+    fn release(&mut self, place: usize, recorder: &mut Recorder) {
+        if let Some(socket) = self.sockets.empty(place) {
+            self.sessions.end(place);
+            close(socket, recorder);
+        }
+    }
+
+    /// Has the last of a session go out.
+    fn send_last(&mut self, place: usize, recorder: &mut Recorder) {
+        if let (Some(socket), Some(session)) = (self.sockets.get(place), self.sessions.get(place))
+            && session.close()
+        {
+            let _ = recorder.timed(SEND_PIECES, || session.send(socket, libc::MSG_DONTWAIT));
+        }
+    }
+
+    /// Sends what comes next over a connection that has a session: false once there is no more.
+    fn send_records(&mut self, place: usize, recorder: &mut Recorder) -> Result<bool, Fault> {
+        let (Some(socket), Some(session)) = (self.sockets.get(place), self.sessions.get(place))
+        else {
+            return Ok(false);
+        };
+        match session.seal(&mut self.output, &self.message) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(e) => return self.fail("TLS", e, recorder).map(|()| false),
+        }
+        match recorder.timed(SEND_PIECES, || session.send(socket, 0)) {
+            Ok(_) => {
+                let bytes = session.gone();
+                recorder.moved(bytes);
+                self.counts.sent.enter(bytes);
+            }
+            Err(e) => self.unsent(e, recorder)?,
+        }
+        Ok(true)
+    }
+
+    /// A send has failed, or has waited for as long as it may.
+    #[cold]
+    fn unsent(&mut self, e: io::Error, recorder: &mut Recorder) -> Result<(), Fault> {
+        match e.kind() {
+            ErrorKind::Interrupted => Ok(()),
+            ErrorKind::WouldBlock => self.waited("send", None, recorder),
+            _ => self.fail("send", e, recorder),
+        }
     }
 
     /// A call has waited for as long as it may.
@@ -114,6 +175,7 @@ impl Blocking {
                 let place = self.sockets.lasting.len();
                 self.output = Output::default();
                 self.sockets.fill(place, socket);
+                self.sessions.begin(place)?;
                 service.accepted(place);
                 Ok(())
             }
@@ -130,14 +192,22 @@ impl Blocking {
         let Some(socket) = self.sockets.get(place) else { return Ok(()) };
         let buffer = &mut self.buffer;
         match recorder.timed(RECV, || tcp::recv(socket, buffer, 0)) {
-            Ok(0) => {
-                self.close(place, recorder)?;
-                service.ended(place)
-            }
+            Ok(0) => match self.sessions.ended(place) {
+                Ok(()) => {
+                    self.release(place, recorder);
+                    service.ended(place)
+                }
+                Err(e) => self.fail("TLS", e, recorder),
+            },
             Ok(bytes) => {
-                self.toucher.deliver(&self.buffer[..bytes], bytes, recorder)?;
-                self.counts.received.enter(bytes);
-                let answer = service.received(place, bytes as u64);
+                let came = &self.buffer[..bytes];
+                let toucher = &mut self.toucher;
+                let plain = match self.sessions.deliver(place, came, toucher, recorder)? {
+                    Ok((plain, _)) => plain,
+                    Err(e) => return self.fail("TLS", e, recorder),
+                };
+                self.counts.received.enter(plain as usize);
+                let answer = service.received(place, plain);
                 self.send(place, answer, recorder)
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => Ok(()),
@@ -156,6 +226,10 @@ impl EventLoop for Blocking {
 
     fn send(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
         self.output.left += bytes;
+        if self.sessions.get(place).is_some() {
+            while self.send_records(place, recorder)? {}
+            return Ok(());
+        }
         while self.output.left > 0 {
             let Some(socket) = self.sockets.get(place) else { break };
             let part = &self.message[self.output.part(self.message.len())];
@@ -165,11 +239,7 @@ impl EventLoop for Blocking {
                     self.counts.sent.enter(bytes);
                     self.output.sent(bytes, self.message.len());
                 }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    self.waited("send", None, recorder)?
-                }
-                Err(e) => self.fail("send", e, recorder)?,
+                Err(e) => self.unsent(e, recorder)?,
             }
         }
         Ok(())
@@ -191,6 +261,7 @@ impl EventLoop for Blocking {
             Ok(socket) => {
                 self.output = Output::default();
                 self.sockets.fill(place, socket);
+                self.sessions.begin(place)?;
                 self.send(place, bytes, recorder)
             }
             Err(e) => self.fail("connect", e, recorder),
@@ -198,9 +269,8 @@ impl EventLoop for Blocking {
     }
 
     fn close(&mut self, place: usize, recorder: &mut Recorder) -> Result<(), Fault> {
-        if let Some(socket) = self.sockets.empty(place) {
-            close(socket, recorder);
-        }
+        self.send_last(place, recorder);
+        self.release(place, recorder);
         Ok(())
     }
 
@@ -225,7 +295,11 @@ impl EventLoop for Blocking {
 
     fn account(&mut self) -> Result<Account, Fault> {
         let memory = self.message.len() + self.buffer.len() + self.sockets.memory();
+        let memory = memory + self.sessions.memory(self.sockets.most_passing());
         let sources = ["send(2): copied from user memory", "recv(2): copied to user memory"];
-        Ok(self.counts.account(self.role, sources, [self.sockets.most(), memory]))
+        let sources = self.sessions.sources(sources);
+        let mut account = self.counts.account(self.role, sources, [self.sockets.most(), memory]);
+        self.sessions.account(self.role, &mut account);
+        Ok(account)
     }
 }

@@ -1,7 +1,7 @@
 //! Connections that come and go in a [`ReadyLoop`]: accept4(2), connect(2), close(2).
 
 use super::sockets::Origin;
-use super::{Output, Readiness, ReadyLoop, Watched};
+use super::{Output, Readiness, ReadyLoop, SEND_PIECES, Watched};
 use crate::workload::{Call, Recorder, Service};
 use bytepath_record::Fault;
 use bytepath_sys::tcp;
@@ -90,7 +90,17 @@ impl<R: Readiness> ReadyLoop<R> {
                 .remedy("raise sysctl fs.epoll.max_user_watches, or choose fewer flows")
         })?;
         self.sockets.fill(place, socket);
-        Ok(())
+        self.sessions.begin(place)
+    }
+
+    /// Has the last of a session go out, if there is room.
+    pub(super) fn send_last(&mut self, place: usize, recorder: &mut Recorder) {
+        if let (Some(socket), Some(session)) = (self.sockets.get(place), self.sessions.get(place))
+            && session.close()
+        {
+            // Who does not get it finds that the connection is closed all the same.
+            let _ = recorder.timed(SEND_PIECES, || session.send(socket, libc::MSG_DONTWAIT));
+        }
     }
 
     /// A call of a connection has failed; one that passes is closed.
@@ -102,6 +112,7 @@ impl<R: Readiness> ReadyLoop<R> {
         error: io::Error,
         recorder: &mut Recorder,
     ) -> Result<(), Fault> {
+        self.send_last(place, recorder);
         if let Some(socket) = self.sockets.fail(place, call, error)? {
             self.shut(place, socket, recorder);
         }
@@ -116,6 +127,7 @@ impl<R: Readiness> ReadyLoop<R> {
 
     fn shut(&mut self, place: usize, socket: OwnedFd, recorder: &mut Recorder) {
         self.readiness.release(place);
+        self.sessions.end(place);
         self.outputs[place] = Output::default();
         close(socket, recorder);
     }

@@ -2,8 +2,9 @@
 //! and where the latter come from.
 
 use super::Output;
+use super::sessions::{Sessions, end_of};
 use crate::connection::Flow;
-use crate::workload::HalfConfig;
+use crate::workload::{Group, HalfConfig};
 use bytepath_record::{Fault, Role};
 use bytepath_sys::kept_socket::KeptSocket;
 use bytepath_sys::tcp::{self, FlowOptions};
@@ -126,6 +127,20 @@ impl Sockets {
         Ok(Sockets::open(job, lasting, origin))
     }
 
+    /// The TLS sessions of those that come and go, if the job has any.
+    pub(in crate::path) fn sessions(
+        &self,
+        job: &HalfConfig,
+        group: &Group,
+    ) -> Result<Sessions, Fault> {
+        let end = match job.role {
+            Role::Sender => end_of(job, self.passing.len())?,
+            // What one thread has issued, another may be shown.
+            Role::Receiver => Option::clone(&*group.share(|| end_of(job, 0))?),
+        };
+        Ok(Sessions::new(end, self.lasting.len(), self.passing.len()))
+    }
+
     /// Places, of which the last is the listening socket's, if there is one.
     pub(in crate::path) fn places(&self) -> usize {
         self.lasting.len() + self.passing.len() + usize::from(self.listener().is_some())
@@ -225,6 +240,11 @@ impl Sockets {
         self.most
     }
 
+    /// How many of those that come and go.
+    pub(in crate::path) fn most_passing(&self) -> usize {
+        self.most - self.lasting.len()
+    }
+
     /// Bytes that a loop keeps for each connection, of as many as there were at a time: further
     /// places are there only because no turn allocates.
     pub(in crate::path) fn memory(&self) -> usize {
@@ -233,6 +253,6 @@ impl Sockets {
             size_of::<Option<OwnedFd>>() + size_of::<u32>() + size_of::<(u32, io::Error)>();
         self.most * size_of::<Output>()
             + self.lasting.len() * lasting
-            + (self.most - self.lasting.len()) * passing
+            + self.most_passing() * passing
     }
 }

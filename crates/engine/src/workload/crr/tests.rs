@@ -2,7 +2,7 @@
 
 use super::super::{Account, Crew, Detail, EventLoop, Gate, Group, Progress, Service};
 use super::*;
-use crate::connection::{Connection, Flow};
+use crate::connection::{Connection, Flow, handshake};
 use crate::path;
 use crate::workload::{self, Direction};
 use bytepath_record::{Facts, Half, Ledger, OptionValue, SizeDistribution, Support};
@@ -11,7 +11,8 @@ use bytepath_sys::namespace::{self, Enter};
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::tcp::{self, FlowOptions};
 use bytepath_testing::skip;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -53,51 +54,156 @@ fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
 fn exchanges_by_every_loop() {
     set_up();
     for (name, given) in LOOPS {
-        let cell = cell(name, given);
+        exchange(name, given, "none");
+    }
+}
+
+#[test]
+fn both_ends_make_handshakes_by_every_loop() {
+    apart("handshakes_by_every_loop");
+}
+
+#[test]
+#[ignore = "needs a namespace of its own"]
+fn handshakes_by_every_loop() {
+    set_up();
+    for (name, given) in LOOPS {
+        for handshake in ["full", "resumed"] {
+            let Some(ends) = exchange(name, given, handshake) else { continue };
+            let made = ends.each_ref().map(|end| count(end, "handshakes"));
+            let resumed = ends.each_ref().map(|end| count(end, "resumed"));
+            let exchanges = (ends[0].total - ends[0].bytes) as f64;
+            assert_eq!(made, [exchanges; 2], "{name} {given:?}");
+            // The first of each place have no ticket.
+            let expected = if handshake == "full" { 0.0 } else { exchanges - f64::from(FLOWS) };
+            assert_eq!(resumed, [expected; 2], "{name} {given:?}: of {exchanges}");
+        }
+    }
+}
+
+fn count(end: &FlowEnd, name: &str) -> f64 {
+    let metric = format!("{METRICS}.{name}");
+    let of = |reading: &&Reading| reading.metric == metric;
+    end.account.readings.iter().find(of).unwrap_or_else(|| panic!("no {metric}")).value
+}
+
+/// Has both ends exchange for a while; `None` where the loop cannot be had.
+fn exchange(name: &str, given: &[(&str, &str)], handshake: &str) -> Option<[FlowEnd; 2]> {
+    let mut cell = cell(name, given);
+    if !is_here(&cell) {
+        return None;
+    }
+    let options = &mut Arc::get_mut(&mut cell).unwrap().workload.options.0;
+    options.insert(HANDSHAKE.into(), OptionValue::Word(handshake.into()));
+    let (_, [clients, servers]) = lasting(cell.threads(Role::Sender));
+    let (gate, progress) = (Arc::new(Gate::default()), Arc::new(Progress::default()));
+    let one_each = |all: Vec<Arc<dyn Connection>>| match name {
+        // Of threads that share a listening socket.
+        "socket" => all.into_iter().map(|one| vec![one]).collect(),
+        _ => vec![all],
+    };
+    let shared = Shared { all: clients.len(), ..Shared::default() };
+    let mut threads: [Vec<JoinHandle<FlowEnd>>; 2] = Default::default();
+    for (role, all) in [(Role::Receiver, servers), (Role::Sender, clients)] {
+        for connections in one_each(all) {
+            let recorder = Recorder::new(false, gate.clone(), progress.clone(), Detail::ALL);
+            let crew = (cell.clone(), role, connections, shared.clone(), recorder);
+            threads[role as usize].push(started(crew));
+        }
+    }
+    gate.set(Phase::Window);
+    let begun = Instant::now();
+    while progress.total() < 50 && begun.elapsed() < HANG {
+        thread::sleep(Duration::from_millis(5));
+    }
+    // Some more.
+    thread::sleep(Duration::from_millis(10));
+    gate.set(Phase::Drain);
+    gate.set(Phase::Stop);
+    let [client, server] = threads.map(|threads| {
+        let mut sum = FlowEnd::default();
+        threads.into_iter().for_each(|thread| sum.add(thread.join().unwrap()));
+        sum
+    });
+    let [exchanges, answered] = [&client, &server].map(|end| end.total - end.bytes);
+    assert!(exchanges > u64::from(2 * FLOWS), "{name} {given:?}: {exchanges} exchanges");
+    assert_eq!((exchanges, client.bytes), (answered, server.bytes), "{name} {given:?}");
+    assert_eq!(client.bytes, exchanges * (REQUEST + RESPONSE), "{name} {given:?}");
+    let latency = client.latency.as_ref().unwrap();
+    assert_eq!(latency.count(), client.window.count, "{name} {given:?}");
+    assert_eq!(client.shares.connections, u64::from(FLOWS));
+    for end in [&client, &server] {
+        assert_eq!(end.account.ledger.copied, end.bytes, "{name} {given:?}");
+        let notes = &end.account.notes;
+        let failed = failures(&end.account.readings);
+        assert_eq!(failed, Vec::<String>::new(), "{name} {given:?}: {notes:?}");
+    }
+    Some([client, server])
+}
+
+#[test]
+fn peers_without_tls_are_failures_of_it_in_every_loop() {
+    apart("peers_without_tls");
+}
+
+/// What a peer does that is no TLS, after it was connected to or has connected.
+const ODD: [fn(TcpStream); 3] = [
+    |mut peer| peer.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap(),
+    // The head of a record that never comes.
+    |mut peer| peer.write_all(&[22, 3, 3, 0, 100]).unwrap(),
+    drop,
+];
+
+/// Each is counted with its cause and no panic: at the client, and at the server, which answers others
+/// all the while.
+#[test]
+#[ignore = "needs a namespace of its own"]
+fn peers_without_tls() {
+    set_up();
+    for name in ["socket", "epoll", "poll", "uring-loop"] {
+        let mut cell = cell(name, &[]);
         if !is_here(&cell) {
             continue;
         }
-        let (_, [clients, servers]) = lasting(cell.threads(Role::Sender));
-        let (gate, progress) = (Arc::new(Gate::default()), Arc::new(Progress::default()));
-        let one_each = |all: Vec<Arc<dyn Connection>>| match *name {
-            // Of threads that share a listening socket.
-            "socket" => all.into_iter().map(|one| vec![one]).collect(),
-            _ => vec![all],
-        };
-        let shared = Shared { all: clients.len(), ..Shared::default() };
-        let mut threads: [Vec<JoinHandle<FlowEnd>>; 2] = Default::default();
-        for (role, all) in [(Role::Receiver, servers), (Role::Sender, clients)] {
-            for connections in one_each(all) {
-                let recorder = Recorder::new(false, gate.clone(), progress.clone(), Detail::ALL);
-                let crew = (cell.clone(), role, connections, shared.clone(), recorder);
-                threads[role as usize].push(started(crew));
-            }
+        let contract = Arc::get_mut(&mut cell).unwrap();
+        contract.stream.flows = 1;
+        let options = &mut contract.workload.options.0;
+        options.insert(HANDSHAKE.into(), OptionValue::Word("full".into()));
+        let shared = Shared { all: 1, ..Shared::default() };
+        let (peer, [clients, servers]) = lasting(1);
+        let odd = TcpListener::bind(peer).unwrap();
+        let client = Played::start(&cell, Role::Sender, clients, &shared);
+        for behave in ODD {
+            let mut stranger = odd.accept().unwrap().0;
+            // The client has begun.
+            assert!(stranger.read(&mut [0; 4096]).unwrap() > 0, "{name}");
+            behave(stranger);
         }
-        gate.set(Phase::Window);
-        let begun = Instant::now();
-        while progress.total() < 50 && begun.elapsed() < HANG {
-            thread::sleep(Duration::from_millis(5));
+        drop(odd);
+        let end = client.end();
+        assert_eq!((count(&end, "tls"), count(&end, "handshakes")), (3.0, 0.0), "{name}");
+        assert_eq!((end.total, end.bytes), (0, 0), "{name}");
+        assert!(end.account.notes[0].starts_with("TLS failed first by: "), "{name}");
+        let text = failures(&end.account.readings).join("; ");
+        assert!(text.contains("3 connections failed in TLS"), "{name}: {text}");
+        drop(servers);
+
+        let (peer, [clients, servers]) = lasting(1);
+        let server = Played::start(&cell, Role::Receiver, servers, &shared);
+        for behave in ODD {
+            let stranger = TcpStream::connect(peer).unwrap();
+            let mut other = stranger.try_clone().unwrap();
+            behave(stranger);
+            other.shutdown(Shutdown::Write).unwrap();
+            // An alert may come; then it is closed.
+            let _ = other.read_to_end(&mut Vec::new());
         }
-        // Some more.
-        thread::sleep(Duration::from_millis(10));
-        gate.set(Phase::Drain);
-        gate.set(Phase::Stop);
-        let [client, server] = threads.map(|threads| {
-            let mut sum = FlowEnd::default();
-            threads.into_iter().for_each(|thread| sum.add(thread.join().unwrap()));
-            sum
-        });
-        let [exchanges, answered] = [&client, &server].map(|end| end.total - end.bytes);
-        assert!(exchanges > u64::from(2 * FLOWS), "{name} {given:?}: {exchanges} exchanges");
-        assert_eq!((exchanges, client.bytes), (answered, server.bytes), "{name} {given:?}");
-        assert_eq!(client.bytes, exchanges * (REQUEST + RESPONSE), "{name} {given:?}");
-        let latency = client.latency.as_ref().unwrap();
-        assert_eq!(latency.count(), client.window.count, "{name} {given:?}");
-        assert_eq!(client.shares.connections, u64::from(FLOWS));
-        for end in [&client, &server] {
-            assert_eq!(end.account.ledger.copied, end.bytes, "{name} {given:?}");
-            assert_eq!(failures(&end.account.readings), Vec::<String>::new(), "{name} {given:?}");
-        }
+        let client = Played::start(&cell, Role::Sender, clients, &shared);
+        client.await_exchanges(20);
+        let ends = [client.end(), server.end()];
+        assert_eq!(ends.each_ref().map(|end| count(end, "tls")), [0.0, 3.0], "{name}");
+        assert_eq!(count(&ends[1], "cut"), 0.0, "{name}");
+        assert_eq!(count(&ends[0], "handshakes"), count(&ends[1], "handshakes"), "{name}");
     }
 }
 
@@ -220,7 +326,9 @@ fn errors_are_failures_of_connections_or_of_the_client() {
         *of(code).unwrap()(&mut failures) += 1;
     }
     *of(libc::EADDRNOTAVAIL).unwrap()(&mut failures) += 7;
-    assert_eq!(failures, Failures { refused: 1, timed_out: 2, reset: 2, no_port: 7 });
+    let tls = handshake::failure(rustls::Error::DecryptError);
+    *Failures::of(&tls).unwrap()(&mut failures) += 1;
+    assert_eq!(failures, Failures { refused: 1, timed_out: 2, reset: 2, no_port: 7, tls: 1 });
     assert!(of(libc::EMFILE).is_none());
     let fault = cannot_connect(&io::Error::from_raw_os_error(libc::EMFILE));
     assert!(fault.remedy.unwrap().contains("RLIMIT_NOFILE"));
@@ -445,7 +553,12 @@ type Started = (Arc<Cell>, Role, Vec<Arc<dyn Connection>>, Shared, Recorder);
 fn started((cell, role, connections, shared, recorder): Started) -> JoinHandle<FlowEnd> {
     let (opened, is_open) = std::sync::mpsc::channel();
     let played = thread::spawn(move || {
-        let event_loop = Box::new(Frugal(open(&cell, role, &connections, &shared.groups[0])));
+        let opened_loop = open(&cell, role, &connections, &shared.groups[0]);
+        let event_loop: Box<dyn EventLoop> = match Passing::of(&cell).handshake {
+            None => Box::new(Frugal(opened_loop)),
+            // What makes handshakes allocates.
+            Some(_) => opened_loop,
+        };
         opened.send(()).unwrap();
         let (lasting, Shared { groups: [_, group], all }) = (connections.clone(), shared);
         let end = play(Crew { role, cell, connections: lasting, event_loop, group, all, recorder });
