@@ -8,11 +8,18 @@ use std::time::Duration;
 
 pub use crate::tcp::Ready;
 
-/// Descriptors, named by their place, and what each is waited for.
+/// Descriptors, named by their place, and what each is waited for. The kernel looks at every entry, so
+/// there is one for each place in use, and none for the others.
 #[derive(Debug)]
 pub struct PollSet {
     entries: Vec<libc::pollfd>,
+    /// The place of each entry.
+    places: Vec<u32>,
+    /// The entry of each place; [`NONE`] if it is not in use.
+    at: Vec<u32>,
 }
+
+const NONE: u32 = u32::MAX;
 
 impl PollSet {
     /// Waits for input on each of these, which have to stay open as long as they are in the set:
@@ -23,27 +30,53 @@ impl PollSet {
             events: Ready::IN.bits() as i16,
             revents: 0,
         };
-        PollSet { entries: all.into_iter().map(entry).collect() }
+        let entries: Vec<_> = all.into_iter().map(entry).collect();
+        let places: Vec<u32> = (0..entries.len() as u32).collect();
+        PollSet { entries, at: places.clone(), places }
     }
 
     /// From now on waits for this at the descriptor of this place. Nothing takes it out of the set
     /// for good: after a stream's end poll(2) would report it again and again.
     pub fn wait_for(&mut self, place: usize, ready: Ready) {
-        let Some(entry) = self.entries.get_mut(place) else { return };
-        // A negative descriptor is ignored, whichever it was (poll(2)).
-        entry.fd = if ready.is_empty() { -1 } else { entry.fd };
-        entry.events = ready.bits() as i16;
+        match self.entry(place) {
+            Some(at) if ready.is_empty() => self.take_out(place, at),
+            Some(at) => self.entries[at].events = ready.bits() as i16,
+            None => {}
+        }
     }
 
-    /// Makes room for so many places, which are empty.
+    /// Makes room for so many places; those that are new are not in use.
     pub fn reserve(&mut self, places: usize) {
-        self.entries.resize(places, libc::pollfd { fd: -1, events: 0, revents: 0 });
+        self.at.resize(places, NONE);
+        let more = places.saturating_sub(self.entries.len());
+        self.entries.reserve_exact(more);
+        self.places.reserve_exact(more);
     }
 
     /// From now on this descriptor is the one of a place; see [`PollSet::new`].
     pub fn put(&mut self, place: usize, fd: BorrowedFd, ready: Ready) {
-        let Some(entry) = self.entries.get_mut(place) else { return };
-        *entry = libc::pollfd { fd: fd.as_raw_fd(), events: ready.bits() as i16, revents: 0 };
+        let entry = libc::pollfd { fd: fd.as_raw_fd(), events: ready.bits() as i16, revents: 0 };
+        if let Some(at) = self.entry(place) {
+            self.entries[at] = entry;
+        } else if let Some(at) = self.at.get_mut(place) {
+            *at = self.entries.len() as u32;
+            self.entries.push(entry);
+            self.places.push(place as u32);
+        }
+    }
+
+    fn entry(&self, place: usize) -> Option<usize> {
+        self.at.get(place).filter(|at| **at != NONE).map(|at| *at as usize)
+    }
+
+    /// The last entry takes the place of the one that goes.
+    fn take_out(&mut self, place: usize, at: usize) {
+        self.entries.swap_remove(at);
+        self.places.swap_remove(at);
+        self.at[place] = NONE;
+        if let Some(moved) = self.places.get(at) {
+            self.at[*moved as usize] = at as u32;
+        }
     }
 
     /// Waits at most this long, or without a limit: how many are ready (ppoll(2)).
@@ -60,15 +93,17 @@ impl PollSet {
 
     /// Bytes that the set takes.
     pub fn memory(&self) -> usize {
-        size_of_val(&self.entries[..])
+        let numbers = self.places.capacity() + self.at.capacity();
+        self.entries.capacity() * size_of::<libc::pollfd>() + numbers * size_of::<u32>()
     }
 
-    /// Those that the last wait found ready, in their order, and for what.
+    /// Those that the last wait found ready, and for what.
     pub fn ready(&self) -> impl Iterator<Item = (usize, Ready)> {
-        let ready = |(place, entry): (usize, &libc::pollfd)| {
-            (entry.revents != 0).then(|| (place, Ready::from_bits_retain(entry.revents as _)))
+        let ready = |(place, entry): (&u32, &libc::pollfd)| {
+            let found = Ready::from_bits_retain(entry.revents as _);
+            (entry.revents != 0).then_some((*place as usize, found))
         };
-        self.entries.iter().enumerate().filter_map(ready)
+        self.places.iter().zip(&self.entries).filter_map(ready)
     }
 }
 
@@ -98,5 +133,27 @@ mod tests {
         set.put(4, pairs[1].0.as_fd(), Ready::IN);
         assert_eq!(set.wait(soon).unwrap(), 1);
         assert_eq!(set.ready().collect::<Vec<_>>(), [(4, Ready::IN)]);
+    }
+
+    /// As a server has it whose listener is at the last of many places.
+    #[test]
+    fn the_kernel_is_given_only_the_places_in_use() {
+        let pairs: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
+        let mut set = PollSet::new([]);
+        set.reserve(1000);
+        let memory = set.memory();
+        for place in [999, 0, 1] {
+            set.put(place, pairs[place % 3].0.as_fd(), Ready::IN);
+        }
+        assert_eq!(set.entries.len(), 3);
+        set.wait_for(999, Ready::empty());
+        set.wait_for(999, Ready::IN);
+        (&pairs[1].1).write_all(b"x").unwrap();
+        assert_eq!(set.wait(Some(Duration::ZERO)).unwrap(), 1);
+        assert_eq!(set.ready().collect::<Vec<_>>(), [(1, Ready::IN)]);
+        set.wait_for(1, Ready::empty());
+        set.put(1, pairs[1].0.as_fd(), Ready::IN);
+        assert_eq!(set.wait(Some(Duration::ZERO)).unwrap(), 1);
+        assert_eq!((set.entries.len(), set.memory()), (2, memory), "nothing is allocated");
     }
 }
