@@ -19,6 +19,7 @@ const KINDS: [OptionKind; 9] = [
     OptionKind::Choice(&["none", "read", "verify"]),
     OptionKind::AutoSize(4096, u64::MAX),
     OptionKind::WordCount("none", 0, u64::MAX),
+    OptionKind::Load(1, u64::MAX),
     OptionKind::Name,
 ];
 

@@ -48,6 +48,14 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     let trials: usize = plan.order.iter().map(Vec::len).sum();
     let (each, all) = (plan.seconds_per_trial, time(plan.seconds));
     writeln!(out, "{trials} trials of {each:.1} s: at least {all}")?;
+    if plan.pilots > 0 {
+        let all = time(plan.pilot_seconds);
+        writeln!(
+            out,
+            "before them {} pilots in a closed loop, which find the peaks: {all}",
+            plan.pilots
+        )?;
+    }
     if let Some(budget) = s.budget {
         let (most, blocks) = (time(budget.seconds), plan.order.len());
         writeln!(

@@ -174,6 +174,24 @@ impl Observer for Progress {
         });
     }
 
+    fn pilots_begin(&mut self, trials: usize, each: Duration) {
+        let all = each * trials as u32;
+        self.set_left(all);
+        self.bar.set_length(trials as u64);
+        self.remark(&format!("{trials} pilots find the peaks, about {}", clock(all)));
+    }
+
+    fn pilot_begins(&mut self, number: usize, total: usize, cell: &CellId) {
+        self.bar.set_length(total as u64);
+        self.show(&format!("pilot {number} of {total}: {cell}"));
+    }
+
+    fn pilot_ends(&mut self, number: usize, total: usize, pilot: &Trial) {
+        let (cell, result) = (&pilot.cell, outcome(pilot));
+        self.bar.inc(1);
+        self.line(&format!("[pilot {number}/{total}] {cell:<30} {result}"));
+    }
+
     fn trial_begins(&mut self, _number: usize, cell: &CellId, block: u32) {
         // What is left out of blocks has no rate one block later.
         let measured = std::mem::take(&mut self.measured);

@@ -22,7 +22,7 @@ use bytepath_settings::journal::JournalState;
 use bytepath_spec::experiment_schema;
 use bytepath_stats::History;
 use bytepath_study::fleet::Shard;
-use bytepath_study::{Hosts, HostsAfter, Outline, catalogues};
+use bytepath_study::{Hosts, HostsAfter, Loads, Outline, catalogues};
 use clap::Args;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::Value;
@@ -47,6 +47,11 @@ const DOCUMENTS: &[Choice<fn() -> Value>] = &[
     ("study", "experiment.toml in a study folder: the resolved experiment", of::<StudyHeader>),
     ("trial", "A line of trials.jsonl in a study folder", of::<Trial>),
     ("hosts", "hosts.json in a study folder", of::<Hosts>),
+    (
+        "loads",
+        "loads.json in a study folder: rates that are a part of the peak, as they were found",
+        of::<Loads>,
+    ),
     ("hosts-after", "hosts-after.json in a study folder", of::<HostsAfter>),
     (
         "power",

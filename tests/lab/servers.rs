@@ -164,3 +164,52 @@ fn study(arguments: &[&str], flows: u32) -> Option<(Study, String)> {
     }
     Some((study, String::from_utf8_lossy(&output.stdout).into_owned()))
 }
+
+/// Paths are compared at the same rate, a part of the lowest peak, and a study that is resumed keeps it.
+#[test]
+fn a_load_is_a_part_of_the_lowest_peak() {
+    let _shared = shared();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let bytepath = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        let output = command.args(arguments).arg(&out).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        (load(&out).unwrap_or_else(|fault| panic!("{fault}: {stderr}")), stderr.into_owned())
+    };
+    let run = [
+        "run",
+        "--path=epoll+epoll",
+        "--path=epoll+socket",
+        "--stream=flows=4",
+        "--workload=rr:rate=20%,outstanding=2",
+        "--blocks=2",
+        "--profile=none",
+        "--warm-up=50ms",
+        "--window=300ms",
+        "--study",
+    ];
+    let (study, stderr) = bytepath(&run);
+    let [found] = &study.header.loads[..] else { panic!("{:?}: {stderr}", study.header.loads) };
+    assert_eq!((found.percent, found.cells.len(), found.peaks.len()), (20, 3, 2), "{found:?}");
+    assert!(found.peaks.iter().all(|peak| peak.pilots.len() == 3), "{found:?}");
+    let lowest = found.peaks.iter().map(|peak| peak.rate()).fold(f64::MAX, f64::min);
+    assert_eq!(found.rate, (lowest * 0.2) as u64, "{found:?}");
+    assert!(study.remarks.contains(&found.to_string()), "{:?}", study.remarks);
+    assert!(stderr.contains("6 pilots find the peaks"), "{stderr}");
+
+    let at_rate = |study: &Study| {
+        assert_eq!(study.trials.len(), 6, "pilots are no trials");
+        let rates: Vec<f64> = study.trials.iter().filter_map(Trial::rate).collect();
+        let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+        assert!(mean < 0.6 * lowest, "{mean}/s of {lowest}/s at the peak");
+        assert!(study.header.cells[0].id.0.contains("rate=20%"), "{}", study.header.cells[0].id);
+    };
+    at_rate(&study);
+    let trials = out.join("trials.jsonl");
+    let first = std::fs::read_to_string(&trials).unwrap().lines().next().unwrap().to_owned();
+    std::fs::write(&trials, first + "\n").unwrap();
+    let (resumed, stderr) = bytepath(&["resume"]);
+    assert_eq!(resumed.header.loads, study.header.loads, "{stderr}");
+    at_rate(&resumed);
+}

@@ -19,6 +19,7 @@ mod kernel;
 mod latency;
 mod ledger;
 mod list;
+mod load;
 mod observation;
 mod option;
 mod placement;
@@ -53,6 +54,7 @@ pub use kernel::{Kernel, KernelHosts};
 pub use latency::{Latency, Percentile};
 pub use ledger::{COMPLETED_AS_COPIED, COPIED_ON_THE_WAY, Evidence, Ledger, Manner};
 pub use list::{distinct, grouped, joined, listed};
+pub use load::{Load, Peak};
 pub use observation::{
     Absent, Connection, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
     ObservedSocket, ObservedTcp, ObservedThread, ProfileSummary, ProfiledFunction, Traffic, Way,

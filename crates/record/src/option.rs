@@ -1,6 +1,7 @@
 //! Typed options: how a catalogue entry declares what can be set, so that
 //! parsing, help text and errors are written once.
 
+use super::Load;
 use super::unit::{self, bytes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
@@ -47,6 +48,9 @@ pub enum OptionKind {
     /// A whole number within bounds, or a word: `none`, or `auto`, which leaves the choice to
     /// what is found.
     WordCount(&'static str, u64, u64),
+    /// A rate, a whole number within bounds; a part of the peak, `70%`, from 1 % to
+    /// [`Load::MOST`]; or `auto`.
+    Load(u64, u64),
     /// A time, `250ms` or `2s`, kept in milliseconds; bounds inclusive.
     Time(u64, u64),
     /// A name of the kernel's: letters, digits, `-` and `_`.
@@ -117,7 +121,16 @@ impl OptionKind {
             OptionKind::Size(min, max) | OptionKind::AutoSize(min, max) => {
                 within(unit::parse_bytes(text)?, [min, max], &format!("'{text}'"), bytes)
             }
-            OptionKind::Count(min, max) | OptionKind::WordCount(_, min, max) => {
+            OptionKind::Load(..) if text == "auto" => word(),
+            OptionKind::Load(..) if text.ends_with('%') => {
+                let percent = text.trim_end_matches('%').parse().ok();
+                let percent = percent.filter(|percent| (1..=Load::MOST).contains(percent));
+                let outside = || format!("'{text}' is outside 1% to {}%", Load::MOST);
+                percent.map(|percent| OptionValue::Word(format!("{percent}%"))).ok_or_else(outside)
+            }
+            OptionKind::Count(min, max)
+            | OptionKind::WordCount(_, min, max)
+            | OptionKind::Load(min, max) => {
                 let n: u64 = text.parse().map_err(|_| format!("'{text}' is not a whole number"))?;
                 within(n, [min, max], &n.to_string(), |n| n.to_string())
             }
@@ -192,6 +205,7 @@ impl fmt::Display for OptionKind {
             OptionKind::AutoSize(min, max) => write!(f, "auto|{}..{}", bytes(*min), bytes(*max)),
             OptionKind::Count(min, max) => write!(f, "{min}..{max}"),
             OptionKind::WordCount(word, min, max) => write!(f, "{word}|{min}..{max}"),
+            OptionKind::Load(min, max) => write!(f, "auto|{min}..{max}|1%..{}%", Load::MOST),
             OptionKind::Time(min, max) => {
                 write!(f, "{}..{}", milliseconds(*min), milliseconds(*max))
             }
@@ -231,6 +245,20 @@ mod tests {
             let value = kind.parse("9216").unwrap();
             assert_eq!(kind.print(&value), printed);
             assert_eq!(kind.parse(printed), Ok(value));
+        }
+    }
+
+    #[test]
+    fn a_load_is_a_rate_or_a_part_of_the_peak() {
+        let load = OptionKind::Load(1, 1000);
+        let word = |text: &str| Ok(OptionValue::Word(text.into()));
+        assert_eq!(load.parse("070%"), word("70%"));
+        assert_eq!(load.parse("200%"), word("200%"));
+        assert_eq!(load.parse("auto"), word("auto"));
+        assert_eq!(load.parse("70"), Ok(OptionValue::Number(70)));
+        assert_eq!(load.to_string(), "auto|1..1000|1%..200%");
+        for outside in ["0%", "201%", "7.5%", "-1%", "%", "1001", "0"] {
+            assert!(load.parse(outside).is_err(), "{outside}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A study: the folder that a run leaves behind.
 
-use super::{Cell, CellId, Facts, KernelHosts, Power, Profiling, SettingRecord, Trial};
+use super::{Cell, CellId, Facts, KernelHosts, Load, Power, Profiling, SettingRecord, Trial};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -52,6 +52,9 @@ pub struct StudyHeader {
     /// Margin, confidence, exponents.
     #[serde(default)]
     pub judgement: Judgement,
+    /// The rates of cells whose load is a part of their peak; `loads.json`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loads: Vec<Load>,
     /// Names of the meters in use.
     pub meters: Vec<String>,
     /// The experiment file it was run from; `None` if it was requested by flags.
@@ -166,7 +169,8 @@ impl Schedule {
 pub struct Budget {
     /// Seconds, all in all.
     pub seconds: f64,
-    /// Seconds of them that are kept for the profiles after the last block.
+    /// Seconds of them that are kept for the profiles after the last block, and for the pilots
+    /// before the first.
     pub profiles: f64,
     /// Blocks of all cells that are run first. Where they are fewer than `Schedule::blocks`, a
     /// second pass follows: some cells, in blocks of their own.

@@ -60,6 +60,7 @@ pub(crate) fn study(within: f64, rows: &[[u64; 3]]) -> Study {
         },
         judgement: Judgement::default(),
         meters: Vec::new(),
+        loads: Vec::new(),
         source: None,
         facts: Vec::new(),
         ceiling: None,

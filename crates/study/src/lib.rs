@@ -22,6 +22,6 @@ mod store;
 pub use agent::{ProgramSampler, copy_ceiling, of_program, survey as survey_this_host};
 pub use controller::*;
 pub use store::{
-    Hosts, HostsAfter, ProfiledCell, Studies, StudyWriter, ends, explanation, import_power,
+    Hosts, HostsAfter, Loads, ProfiledCell, Studies, StudyWriter, ends, explanation, import_power,
     is_begun, load, merge, profiled_cell, read_studies, refuse_used, storage,
 };

@@ -353,6 +353,7 @@ pub fn header(cells: Vec<Cell>) -> StudyHeader {
         schedule: Schedule { seed: 42, ..Schedule::trials(5, 1.0, WINDOW) },
         judgement: Judgement::default(),
         meters: vec!["throughput".into(), "cpu".into()],
+        loads: Vec::new(),
         source: None,
         profiling: None,
         power: Default::default(),

@@ -40,9 +40,9 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("response", OptionKind::Size(1, 1 << 30), "64").help("bytes of a response"),
     OptionSpec::new("outstanding", OptionKind::Count(1, 1024), "1")
         .help("maximum requests in flight per connection"),
-    OptionSpec::new("rate", OptionKind::WordCount("auto", 1, 100_000_000), "auto").help(
-        "requests per second over all connections, timed from when they were due; \
-               auto: each response is followed by the next request",
+    OptionSpec::new("rate", OptionKind::Load(1, 100_000_000), "auto").help(
+        "requests per second over all connections, timed from when they were due; 70%: of the lowest \
+         peak of the paths compared; auto: each response is followed by the next request",
     ),
     OptionSpec::new("arrivals", OptionKind::Choice(&["even", "poisson"]), "even")
         .help("with a rate or think: equal gaps, or random ones as from independent users"),
@@ -175,7 +175,7 @@ fn suits_rounds(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
         return Ok(());
     }
     needs_loop(cell, "connection, and incast is of many")?;
-    if plan.gap.is_some() {
+    if is_open(cell) {
         let text = "with incast requests are due when all responses are there, and not at a rate";
         return refuse(text.into(), "leave rate out, or incast at off");
     }
@@ -195,11 +195,16 @@ fn suits_pauses(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
         return Ok(());
     }
     needs_loop(cell, "connection, and think is of many")?;
-    if plan.gap.is_some() || plan.incast {
+    if is_open(cell) || plan.incast {
         let text = "with a rate or incast requests are due whether or not a connection has paused";
         return Err(Fault::usage(text).remedy("leave think at 0ms, or rate and incast out"));
     }
     Ok(())
+}
+
+/// Whether requests are due at a rate, be it that of its trials or a part of a peak that they find.
+fn is_open(cell: &Cell) -> bool {
+    cell.workload.options.number("rate").is_some() || cell.part_of_peak().is_some()
 }
 
 /// Refuses a client with a thread for each of what.

@@ -77,7 +77,9 @@ fn option_level(spec: &OptionSpec) -> Value {
             json!({"enum": [true, false, "on", "off", "yes", "no", "true", "false", "1", "0", 1, 0]})
         }
         OptionKind::Choice(words) => json!({"enum": words}),
-        OptionKind::Count(min, max) | OptionKind::WordCount(_, min, max) => {
+        OptionKind::Count(min, max)
+        | OptionKind::WordCount(_, min, max)
+        | OptionKind::Load(min, max) => {
             json!({"anyOf": [{"type": "integer", "minimum": min, "maximum": max}, {"type": "string"}]})
         }
         OptionKind::Name | OptionKind::Text | OptionKind::Time(..) => json!({"type": "string"}),

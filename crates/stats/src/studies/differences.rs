@@ -1,6 +1,6 @@
 //! Differences between the hosts and the methods of two studies.
 
-use bytepath_record::{Facts, StudyHeader, Work, unit};
+use bytepath_record::{Facts, Load, StudyHeader, Work, unit};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -50,6 +50,13 @@ pub fn differences(first: &StudyHeader, second: &StudyHeader) -> Vec<Difference>
     all.check(Weight::Method, "bytepath", &first.bytepath, &second.bytepath);
     let meters = |header: &StudyHeader| header.meters.join(" ");
     all.check(Weight::Method, "meters", &meters(first), &meters(second));
+    for load in &first.loads {
+        let other = second.loads.iter().find(|other| other.cells == load.cells);
+        if let (Some(other), [cell, ..]) = (other, load.cells.as_slice()) {
+            let rate = |load: &Load| format!("{}/s", load.rate);
+            all.check(Weight::State, &format!("load of {cell}"), &rate(load), &rate(other));
+        }
+    }
     if let (Some(a), Some(b)) = (first.ceiling, second.ceiling)
         && apart(a.workload, b.workload, CEILING_APART)
     {

@@ -54,7 +54,10 @@ impl Run<'_, '_> {
                 let whole = |seconds: f64| unit::seconds(Duration::from_secs(seconds as u64));
                 let rest = match schedule.budget.map_or(0.0, |budget| budget.profiles) {
                     0.0 => String::new(),
-                    profiles => format!(" without the {} of profiles", whole(profiles)),
+                    kept => {
+                        let pilots = if header.loads.is_empty() { "" } else { "pilots and " };
+                        format!(" without the {} of {pilots}profiles", whole(kept))
+                    }
                 };
                 return self.announce(format!(
                     "its time of {}{rest} was over after {} of {} blocks",
@@ -115,7 +118,8 @@ impl Run<'_, '_> {
         self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
         let position = self.position(block);
         let (laboratory, guard, schedule) = (self.laboratory, &mut self.guard, &schedule);
-        let runner = TrialRunner { laboratory, guard, meters: &meters, schedule };
+        let loads = &self.study.header.loads;
+        let runner = TrialRunner { laboratory, guard, meters: &meters, schedule, loads };
         let observer = &mut *self.observer;
         let mut ended = |cell: &CellId, rate: f64| observer.slice_ends(cell, rate);
         let trials = slices::block(&runner, cells, slice, position, &mut ended)?;
@@ -125,7 +129,7 @@ impl Run<'_, '_> {
     }
 
     /// The meters of a trial that counts.
-    fn meters_that_count(&self) -> Vec<Chosen> {
+    pub(super) fn meters_that_count(&self) -> Vec<Chosen> {
         self.meters().into_iter().filter(|chosen| !chosen.meter.apart).collect()
     }
 

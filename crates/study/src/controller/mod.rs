@@ -3,7 +3,7 @@
 //!
 //! In comes a `Plan` (or the folder of a study to resume) and a `Laboratory`; out go the folder
 //! of the study (`crate::store`) and notices to an `Observer`. Start reading at `study`: it
-//! reads like a story, `run` has its state, `blocks` and `profiles` its steps. `preflight` checks
+//! reads like a story, `run` has its state, `pilots`, `blocks` and `profiles` its steps. `preflight` checks
 //! what can run; `guard` keeps the hosts as required, through `stewards`; `trial` raises one
 //! deployment, and `stream` runs one stream over it.
 //!
@@ -25,6 +25,7 @@ mod nics;
 mod open_testbed;
 mod outline;
 mod pairs;
+mod pilots;
 mod plan;
 mod power;
 mod preflight;

@@ -2,6 +2,7 @@
 //! what would be set.
 
 use super::deployment::Deployment;
+use super::pilots::PilotTrials;
 use super::preflight::{cannot_run, obstacle_beforehand, obstacles};
 use super::request::{ProfileTrials, planned_blocks};
 use crate::{Laboratory, Plan, meters_for_header, previewed, time_of_trial};
@@ -38,6 +39,9 @@ pub struct Outline<'a> {
     pub seconds_per_trial: f64,
     /// Without the time to raise a testbed and to drain a stream.
     pub seconds: f64,
+    /// Trials before the first block that find peaks, where a rate is a part of one, and their time.
+    pub pilots: usize,
+    pub pilot_seconds: f64,
     /// Trials that are profiled after the last block, at most, and their time.
     pub profile_trials: f64,
     pub profile_seconds: f64,
@@ -91,6 +95,7 @@ impl<'a> Outline<'a> {
         let order: Vec<Vec<&CellId>> = order.chunks(count.max(1)).map(block).collect();
         let seconds_per_trial = time_of_trial(schedule);
         let profiles = ProfileTrials::of(schedule, &able, plan.profiling.as_ref());
+        let pilots = PilotTrials::of(schedule, &able);
         let (meters, power) = meters_for_header(&plan.meters)?;
         let settings = [&plan.settings[..], &deployment.testbed().settings()].concat();
         let (settings, infeasible) = match settings.is_empty() {
@@ -119,6 +124,8 @@ impl<'a> Outline<'a> {
             seconds: seconds_per_trial * order.iter().map(Vec::len).sum::<usize>() as f64,
             order,
             obstacle: infeasible.or(lost).or(needed),
+            pilots: pilots.trials,
+            pilot_seconds: pilots.seconds(),
             profile_trials: profiles.trials,
             profile_seconds: profiles.trials * profiles.seconds_each,
             profile_retakes: profiles.retakes,

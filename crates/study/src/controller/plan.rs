@@ -99,6 +99,13 @@ pub trait Observer {
     fn host_changed(&mut self, _remark: &str) {}
     /// The hosts are known; `trials` will be run.
     fn begins(&mut self, _header: &StudyHeader, _trials: usize) {}
+    /// This many pilots come before the first block, each of this length.
+    fn pilots_begin(&mut self, _trials: usize, _each: Duration) {}
+    /// A pilot starts: its number among them (from 1), how many there will be (more than before
+    /// where some replace rejected ones), cell.
+    fn pilot_begins(&mut self, _number: usize, _total: usize, _cell: &CellId) {}
+    /// A pilot has ended; it does not count.
+    fn pilot_ends(&mut self, _number: usize, _total: usize, _pilot: &Trial) {}
     /// A trial starts: its number (from 1), cell, block (from 1).
     fn trial_begins(&mut self, _number: usize, _cell: &CellId, _block: u32) {}
     /// A slice of a cell has ended, at this rate in work per second.

@@ -1,5 +1,6 @@
 //! How much of a study is done, and whether its stopping rule ends it.
 
+use super::pilots::PilotTrials;
 use super::profiles;
 use super::request::{ProfileTrials, overhead};
 use super::slices::time_of_trial;
@@ -28,7 +29,9 @@ impl Progress {
         let missing = if stopped { 0 } else { ended.missing(study) };
         let profiles = if missing == 0 { profiles::missing(study).len() } else { 0 };
         let each = header.profiling.as_ref().map_or(0.0, |p| header.schedule.warm_up + p.window);
-        let left = missing as f64 * time_of_trial(&header.schedule) + profiles as f64 * each;
+        let pilots = if missing == 0 { 0.0 } else { PilotTrials::missing(study).seconds() };
+        let trials = missing as f64 * time_of_trial(&header.schedule);
+        let left = pilots + trials + profiles as f64 * each;
         Progress { ended: ended.trials.len(), missing, profiles, left }
     }
 

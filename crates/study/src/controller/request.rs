@@ -3,6 +3,7 @@
 //! possible without raising the testbed.
 
 use super::deployment::{Deployment, default_testbed};
+use super::pilots::PilotTrials;
 use super::trust::Acts;
 use crate::{Plan, meter_requests, path_spec, testbed_spec, time_of_trial};
 use bytepath_engine::{path, workload};
@@ -295,6 +296,8 @@ fn until_sure(
     }
     let profiles = ProfileTrials::of(&schedule, cells, profiling);
     let profiles = profiles.trials * (profiles.seconds_each + overhead(schedule.design));
+    let pilots = PilotTrials::of(&schedule, cells);
+    let profiles = profiles + pilots.seconds() + pilots.trials as f64 * spec::BETWEEN_TRIALS;
     let budget = Budget { seconds: time.as_secs_f64(), profiles, first: schedule.blocks };
     Ok(Schedule { budget: Some(budget), until_sure: true, ..schedule })
 }

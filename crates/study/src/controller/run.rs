@@ -41,8 +41,9 @@ impl<'a> Run<'_, 'a> {
         meters: &'t [Chosen],
         schedule: &'t Schedule,
     ) -> TrialRunner<'t, 'a> {
-        let (laboratory, guard) = (self.laboratory, &mut self.guard);
-        TrialRunner { laboratory, guard, meters, schedule }
+        let (laboratory, guard, loads) =
+            (self.laboratory, &mut self.guard, &self.study.header.loads);
+        TrialRunner { laboratory, guard, meters, schedule, loads }
     }
 
     /// The meters that were requested.

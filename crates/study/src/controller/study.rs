@@ -95,6 +95,7 @@ impl Run<'_, '_> {
     fn run_all(&mut self) -> Result<(), Fault> {
         self.note_unavailable()?;
         if stopped_early(&self.study).is_none() {
+            self.find_loads()?;
             self.run_blocks()?;
         }
         self.profiles()
@@ -227,6 +228,7 @@ fn header(
         baseline: plan.baseline.clone(),
         schedule: plan.schedule.clone(),
         judgement: plan.judgement,
+        loads: Vec::new(),
         meters,
         source: plan.source.clone(),
         profiling: plan.profiling.clone(),

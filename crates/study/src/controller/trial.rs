@@ -2,6 +2,7 @@
 
 use super::agents::{check_stop, unless_stopped};
 use super::guard::Guard;
+use super::pilots::at_load;
 use super::plan::Laboratory;
 use super::preparation::{prepare, set_sysctls};
 use super::remote::Remotes;
@@ -9,8 +10,8 @@ use super::stream;
 use bytepath_engine::{path, workload};
 use bytepath_meter::Chosen;
 use bytepath_record::{
-    Cell, Fault, FaultKind, ProfileRecord, Restoration, RestorationRow, Role, Schedule, Trial,
-    TrialStatus, Work,
+    Cell, Fault, FaultKind, Load, ProfileRecord, Restoration, RestorationRow, Role, Schedule,
+    Trial, TrialStatus, Work,
 };
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,6 +29,8 @@ pub(super) struct TrialRunner<'r, 'a> {
     pub guard: &'r mut Guard,
     pub meters: &'r [Chosen],
     pub schedule: &'r Schedule,
+    /// What a load is that is a part of the peak.
+    pub loads: &'r [Load],
 }
 
 impl<'a> TrialRunner<'_, 'a> {
@@ -57,6 +60,7 @@ impl<'a> TrialRunner<'_, 'a> {
     /// Runs the stream of a cell over a fresh deployment, which is still up. A fault names what
     /// became of the link, too: all that a stream sees of it is that nothing moves.
     pub(super) fn measure(&mut self, cell: &Cell, trial: &mut Trial) -> Result<Remotes<'a>, Fault> {
+        let cell = &at_load(cell, self.loads)?;
         let measured = self.raise(cell, trial).and_then(|mut remotes| {
             let (prepared, listening) = prepare(self.laboratory, self.guard, &mut remotes, cell)?;
             trial.prepared = prepared;

@@ -2,7 +2,7 @@
 //! and what it means that one cannot be read or written.
 
 use bytepath_record::{
-    CellId, CopyCeiling, Facts, Fault, KernelHosts, RestorationRow, Role, SettingRecord,
+    CellId, CopyCeiling, Facts, Fault, KernelHosts, Load, RestorationRow, Role, SettingRecord,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use std::path::Path;
 pub(super) const EXPERIMENT: &str = "experiment.toml";
 pub(super) const HOSTS: &str = "hosts.json";
 pub(super) const AFTER: &str = "hosts-after.json";
+pub(super) const LOADS: &str = "loads.json";
 pub(super) const TRIALS: &str = "trials.jsonl";
 pub(super) const REMARKS: &str = "remarks.txt";
 pub(super) const PROFILES: &str = "profiles";
@@ -45,6 +46,14 @@ pub struct Hosts {
     /// What the controller's host was set to when the first trial began.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fingerprint: BTreeMap<String, String>,
+}
+
+/// `loads.json`: rates that are a part of the peak, as they were found before the first block.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct Loads {
+    /// Version of this record.
+    pub schema: u32,
+    pub loads: Vec<Load>,
 }
 
 /// `hosts-after.json`: what the hosts were when the run ended, however it ended.

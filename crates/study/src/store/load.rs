@@ -2,8 +2,8 @@
 //! named in the study's remarks or is an error.
 
 use super::layout::{
-    EXPERIMENT, HOSTS, Hosts, LOGS, LONGEST_LINE, MOST, MOST_TRIALS, PROFILES, REMARKS, TRIALS,
-    power_file, storage,
+    EXPERIMENT, HOSTS, Hosts, LOADS, LOGS, LONGEST_LINE, Loads, MOST, MOST_TRIALS, PROFILES,
+    REMARKS, TRIALS, power_file, storage,
 };
 use super::power_log;
 use bytepath_record::{
@@ -60,14 +60,20 @@ pub(super) fn load_from(opened: &Folder, folder: &Path) -> Result<Study, Fault> 
     let experiment: StudyHeader =
         toml::from_str(&experiment).map_err(|e| malformed(EXPERIMENT, &e))?;
     let hosts: Hosts = serde_json::from_str(&hosts).map_err(|e| malformed(HOSTS, &e))?;
+    let read_if_there = |name: &str| match folder.join(name).exists() {
+        true => {
+            let text = read(name)?;
+            check_version(folder, name, serde_json::from_str::<Version>(&text).ok())?;
+            Ok(Some(text))
+        }
+        false => Ok::<_, Fault>(None),
+    };
+    let loads = read_if_there(LOADS)?.map(|text| serde_json::from_str::<Loads>(&text));
+    let loads = loads.transpose().map_err(|e| malformed(LOADS, &e))?;
     let trials = opened.reader(TRIALS).map_err(|e| refused(TRIALS, &e))?;
     let Lines { trials, torn, .. } =
         lines(trials).map_err(|fault| fault.context(folder.join(TRIALS).display()))?;
-    let (mut remarks, cut) = match opened.read(REMARKS, MOST) {
-        Ok(bytes) => whole_lines(&bytes),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Default::default(),
-        Err(e) => return Err(refused(REMARKS, &e)),
-    };
+    let (mut remarks, cut) = remarks(opened).map_err(|e| refused(REMARKS, &e))?;
     let lost = |what| format!("the last {what} was cut off while it was written; it is left out");
     remarks.extend(cut.then(|| lost("remark")));
     remarks.extend(torn.then(|| lost("trial")));
@@ -77,6 +83,7 @@ pub(super) fn load_from(opened: &Folder, folder: &Path) -> Result<Study, Fault> 
         ceiling: hosts.ceiling,
         settings: hosts.settings,
         fingerprint: hosts.fingerprint,
+        loads: loads.map(|file| file.loads).unwrap_or_default(),
         ..experiment
     };
     let trials = believable(trials, &header, &mut remarks);
@@ -86,9 +93,7 @@ pub(super) fn load_from(opened: &Folder, folder: &Path) -> Result<Study, Fault> 
     let mut study = Study { header, trials, profiles, remarks };
     for role in LOGS {
         let name = power_file(role);
-        if folder.join(&name).exists() {
-            let text = read(&name)?;
-            check_version(folder, &name, serde_json::from_str::<Version>(&text).ok())?;
+        if let Some(text) = read_if_there(&name)? {
             let log = serde_json::from_str(&text).map_err(|e| malformed(&name, &e))?;
             power_log::enter(&mut study, &log);
         }
@@ -148,6 +153,15 @@ pub(super) fn lines(file: File) -> Result<Lines, Fault> {
         let damaged = |e| Fault::storage(format!("line {number} is damaged: {e}"));
         read.trials.push(trial.map_err(damaged)?);
         read.whole += length;
+    }
+}
+
+/// The remarks that have their end, and whether one has not.
+fn remarks(opened: &Folder) -> io::Result<(Vec<String>, bool)> {
+    match opened.read(REMARKS, MOST) {
+        Ok(bytes) => Ok(whole_lines(&bytes)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Default::default()),
+        Err(e) => Err(e),
     }
 }
 

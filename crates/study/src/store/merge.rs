@@ -3,7 +3,7 @@
 use super::layout::{LARGEST_PROFILE, profile_file, storage};
 use super::load::{load, open_profile};
 use super::writer::{StudyWriter, refuse_used};
-use bytepath_record::{CellId, Fault, Study, StudyHeader, Trial, TrialStatus, joined};
+use bytepath_record::{CellId, Fault, Load, Study, StudyHeader, Trial, TrialStatus, joined};
 use bytepath_stats::{Difference, Weight, differences};
 use bytepath_sys::files;
 use std::collections::{BTreeSet, HashMap};
@@ -72,6 +72,11 @@ impl Part {
         self.study.trials.iter().filter(ran).map(|t| t.block + 1).max().unwrap_or(0)
     }
 
+    fn loads(&self) -> impl Iterator<Item = Load> {
+        let pair = Some(self.name.clone());
+        self.study.header.loads.iter().map(move |load| Load { pair: pair.clone(), ..load.clone() })
+    }
+
     fn all(&self) -> impl Iterator<Item = &Trial> {
         self.study.trials.iter().chain(&self.study.profiles)
     }
@@ -87,6 +92,7 @@ fn header(parts: &[Part]) -> Result<StudyHeader, Fault> {
     }
     let mut header = first.study.header.clone();
     header.schedule.blocks = parts.iter().map(Part::blocks).sum();
+    header.loads = parts.iter().flat_map(Part::loads).collect();
     let started = parts.iter().map(|part| part.study.header.started_ms);
     header.started_ms = started.min().unwrap_or(header.started_ms);
     Ok(header)

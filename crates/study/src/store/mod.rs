@@ -17,7 +17,7 @@ pub(crate) mod power_log;
 mod writer;
 
 pub use explanation::{ProfiledCell, ends, explanation, profiled_cell};
-pub use layout::{Hosts, HostsAfter, storage};
+pub use layout::{Hosts, HostsAfter, Loads, storage};
 pub(crate) use layout::{LARGEST_PROFILE, profile_file};
 pub use load::{Studies, load, read_studies};
 pub use merge::merge;

@@ -3,12 +3,14 @@
 //! a crash at any byte.
 
 use super::layout::{
-    AFTER, EXPERIMENT, HOSTS, Hosts, HostsAfter, LOGS, LONGEST_LINE, MOST, MOST_TRIALS, PROFILES,
-    REMARKS, TRIALS, power_file, storage,
+    AFTER, EXPERIMENT, HOSTS, Hosts, HostsAfter, LOADS, LOGS, LONGEST_LINE, Loads, MOST,
+    MOST_TRIALS, PROFILES, REMARKS, TRIALS, power_file, storage,
 };
 use super::load::{lines, load, load_from, open};
 use super::power_log;
-use bytepath_record::{Fault, Power, PowerLog, Role, Study, StudyHeader, Trial};
+use bytepath_record::{
+    Fault, Load, Power, PowerLog, Role, SCHEMA_VERSION, Study, StudyHeader, Trial,
+};
 use bytepath_sys::files::{self, Folder};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
@@ -35,7 +37,7 @@ impl StudyWriter {
         refuse_used(folder)?;
         Self::begin(folder, opened, header).inspect_err(|_| {
             // The first error is the one that matters.
-            for name in [EXPERIMENT, HOSTS, TRIALS] {
+            for name in [EXPERIMENT, HOSTS, LOADS, TRIALS] {
                 let _ = fs::remove_file(folder.join(name));
             }
             made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
@@ -54,10 +56,14 @@ impl StudyWriter {
             settings: take(&mut experiment.settings),
             fingerprint: take(&mut experiment.fingerprint),
         });
+        let loads = take(&mut experiment.loads);
         let experiment = toml::to_string(&experiment).map_err(|e| encoding(EXPERIMENT, &e))?;
         let hosts = hosts.map_err(|e| encoding(HOSTS, &e))?;
         for (name, text) in [(EXPERIMENT, experiment), (HOSTS, hosts)] {
             folder.replace(name, text.as_bytes()).map_err(|e| fault(name, &e))?;
+        }
+        if !loads.is_empty() {
+            put(&folder, path, LOADS, &Loads { schema: header.schema, loads })?;
         }
         let trials = folder.create(TRIALS).map_err(|e| fault(TRIALS, &e))?;
         // The names of the files have to outlive a crash too.
@@ -141,6 +147,11 @@ impl StudyWriter {
         Ok(())
     }
 
+    /// Writes down the rates that are a part of the peak, before the first trial has one.
+    pub fn loads(&mut self, loads: &[Load]) -> Result<(), Fault> {
+        self.put(LOADS, &Loads { schema: SCHEMA_VERSION, loads: loads.to_vec() })
+    }
+
     /// Writes down what the hosts were at the end of the run.
     pub fn after(&mut self, after: &HostsAfter) -> Result<(), Fault> {
         self.put(AFTER, after)
@@ -157,8 +168,7 @@ impl StudyWriter {
     }
 
     fn put(&self, name: &str, value: &impl Serialize) -> Result<(), Fault> {
-        let text = serde_json::to_vec_pretty(value).map_err(|e| encoding(name, &e))?;
-        self.folder.replace(name, &text).map_err(|e| self.fault(name, &e))
+        put(&self.folder, &self.path, name, value)
     }
 
     fn too_large(&self, what: &str, most: u64) -> Fault {
@@ -221,6 +231,12 @@ fn cut(file: &File, whole: u64) -> io::Result<()> {
         file.sync_data()?;
     }
     Ok(())
+}
+
+/// Writes a record, whole or not at all.
+fn put(folder: &Folder, path: &Path, name: &str, value: &impl Serialize) -> Result<(), Fault> {
+    let text = serde_json::to_vec_pretty(value).map_err(|e| encoding(name, &e))?;
+    folder.replace(name, &text).map_err(|e| storage("write", &path.join(name), &e))
 }
 
 fn encoding(name: &str, error: &dyn std::fmt::Display) -> Fault {
