@@ -10,7 +10,7 @@ use bytepath::sys::perf::Event;
 use bytepath::{study, testbed};
 use std::path::Path;
 
-const KINDS: [OptionKind; 9] = [
+const KINDS: [OptionKind; 10] = [
     OptionKind::Size(0, u64::MAX),
     OptionKind::Size(4096, 1 << 30),
     OptionKind::Count(0, u64::MAX),

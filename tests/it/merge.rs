@@ -3,7 +3,7 @@
 use crate::shared::{bytepath, render, words};
 use crate::{made_up, rr};
 
-use bytepath::record::{ProfileRecord, Study, TrialStatus};
+use bytepath::record::{Load, Peak, ProfileRecord, Study, TrialStatus};
 use bytepath::report::{CATALOG, Style};
 use bytepath::stats::{Metric, Rules, analyse};
 use bytepath::study::{StudyWriter, load};
@@ -117,6 +117,29 @@ fn two_pairs_become_one_study_with_the_spread_between_them() {
     assert!(code == 2 && errors.contains("was merged from several"), "{errors}");
     let (code, _, errors) = bytepath(&["merge", &first, &second, "--study", &out]);
     assert!(code == 6 && errors.contains("is not empty"), "{errors}");
+}
+
+/// Each pair of hosts has peaks of its own, and so rates of its own.
+#[test]
+fn rates_that_are_parts_of_a_peak_are_those_of_their_pair() {
+    let folder = TempDir::new().unwrap();
+    let part = |name: &str, peak: f64| {
+        let mut study = shard(1, 1.0);
+        let cell = study.header.cells[0].id.clone();
+        let peaks = vec![Peak { cell: cell.clone(), pilots: vec![peak] }];
+        study.header.loads.extend(Load::new(70, vec![cell], peaks));
+        write(&study, &folder.path().join(name))
+    };
+    let parts = [part("one", 1000.0), part("two", 500.0)];
+    let out = folder.path().join("out").display().to_string();
+    let (code, _, errors) = bytepath(&["merge", &parts[0], &parts[1], "--study", &out]);
+    assert_eq!(code, 0, "{errors}");
+    let merged = load(Path::new(&out)).unwrap();
+    let rates: Vec<_> =
+        merged.header.loads.iter().map(|load| (load.pair.as_deref(), load.rate)).collect();
+    assert_eq!(rates, [(Some("one"), 700), (Some("two"), 350)]);
+    let said = "two has load of socket 350/s, one has 700/s";
+    assert!(merged.remarks.iter().any(|remark| remark == said), "{:?}", merged.remarks);
 }
 
 #[test]

@@ -4,8 +4,8 @@
 use crate::{made_up, profiles, rr};
 
 use bytepath::profile::export::PPROF;
-use bytepath::record::{Restoration, RestorationRow, SettingRecord, SettingValue};
-use bytepath::study::{HostsAfter, StudyWriter};
+use bytepath::record::{Load, Peak, Restoration, RestorationRow, SettingRecord, SettingValue};
+use bytepath::study::{HostsAfter, Loads, StudyWriter};
 use serde_json::{Map, Value, json};
 use std::fs;
 use std::process::Command;
@@ -54,6 +54,10 @@ fn every_record_of_a_study_fits_its_schema() {
         }],
     };
     check(&schema("hosts-after"), &serde_json::to_value(&after).unwrap()).unwrap();
+    let peak = Peak { cell: study.header.baseline.clone(), pilots: vec![1000.0] };
+    let loads = Load::new(70, vec![peak.cell.clone()], vec![peak]);
+    let loads = Loads { schema: 2, loads: loads.into_iter().collect() };
+    check(&schema("loads"), &serde_json::to_value(&loads).unwrap()).unwrap();
     let restored =
         json!({"format": "bytepath-restoration", "schema": 1, "settings": after.settings});
     check(&schema("restoration"), &restored).unwrap();
@@ -207,7 +211,7 @@ fn what_commands_print_fits_its_schema() {
         tested.push(document);
     }
     // Those of this file, and of fleet.rs and power.rs.
-    let elsewhere = "experiment study trial hosts hosts-after power observation diff counters \
+    let elsewhere = "experiment study trial hosts hosts-after loads power observation diff counters \
                      explanation restoration fleet";
     let output = Command::new(env!("CARGO_BIN_EXE_bytepath")).arg("schema").output().unwrap();
     let list = String::from_utf8(output.stdout).unwrap();

@@ -41,8 +41,8 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("outstanding", OptionKind::Count(1, 1024), "1")
         .help("maximum requests in flight per connection"),
     OptionSpec::new("rate", OptionKind::Load(1, 100_000_000), "auto").help(
-        "requests per second over all connections, timed from when they were due; 70%: of the lowest \
-         peak of the paths compared; auto: each response is followed by the next request",
+        "requests per second over all connections, timed from when they were due; auto: each response \
+         is followed by the next request; 70%: of the lowest peak of the paths compared",
     ),
     OptionSpec::new("arrivals", OptionKind::Choice(&["even", "poisson"]), "even")
         .help("with a rate or think: equal gaps, or random ones as from independent users"),

@@ -9,8 +9,7 @@ use super::progress::CompletedTrials;
 use super::run::{Run, judged, lost_peer};
 use super::trial::empty_trial;
 use bytepath_record::{
-    Cell, CellId, Design, Fault, Half, Load, Peak, Schedule, Study, Trial, TrialStatus, distinct,
-    grouped,
+    Cell, CellId, Design, Fault, Half, Load, Peak, Schedule, Study, Trial, TrialStatus, grouped,
 };
 use bytepath_spec as spec;
 use std::time::Duration;
@@ -93,23 +92,25 @@ pub(super) fn at_load(cell: &Cell, loads: &[Load]) -> Result<Cell, Fault> {
     Ok(cell.at_rate(load.rate))
 }
 
-/// The loads that follow from these peaks; a cell without one is in none.
-fn loads(cells: &[Cell], peaks: &[(Cell, Peak)]) -> Vec<Load> {
-    let peak = |cell: &Cell| {
-        let wanted = nameless(cell.at_peak());
-        peaks.iter().find(|(tried, _)| *tried == wanted).map(|(_, peak)| peak)
+/// What was found of a cell.
+fn of<'f>(cell: &Cell, found: &'f [Found]) -> Option<&'f Found> {
+    let wanted = nameless(cell.at_peak());
+    found.iter().find(|one| one.cell == wanted)
+}
+
+/// The loads that follow from what was found; a cell without a peak is in none.
+fn loads(cells: &[Cell], found: &[Found]) -> Vec<Load> {
+    let with_peak = |cell: &Cell| {
+        let found = of(cell, found).filter(|found| !found.rates.is_empty())?;
+        let peak = Peak { cell: cell.id.clone(), pilots: found.rates.clone() };
+        Some((without_paths(cell), (cell.part_of_peak()?, cell.clone(), peak)))
     };
-    let with_peaks =
-        cells.iter().filter_map(|cell| Some((cell.part_of_peak()?, cell, peak(cell)?)));
-    let groups = grouped(with_peaks.map(|one| (without_paths(one.1), one)));
-    let load = |(_, same): (Cell, Vec<(u64, &Cell, &Peak)>)| {
-        let named = |(_, cell, peak): &(u64, &Cell, &Peak)| {
-            (!cell.null).then(|| Peak { cell: cell.id.clone(), ..(*peak).clone() })
-        };
+    let load = |(_, same): (Cell, Vec<(u64, Cell, Peak)>)| {
         let ids = same.iter().map(|(_, cell, _)| cell.id.clone()).collect();
-        Load::new(same.first()?.0, ids, distinct(same.iter().filter_map(named)))
+        let peaks = same.iter().filter(|(_, cell, _)| !cell.null).map(|(_, _, peak)| peak.clone());
+        Load::new(same.first()?.0, ids, peaks.collect())
     };
-    groups.into_iter().filter_map(load).collect()
+    grouped(cells.iter().filter_map(with_peak)).into_iter().filter_map(load).collect()
 }
 
 impl Run<'_, '_> {
@@ -126,31 +127,24 @@ impl Run<'_, '_> {
         let schedule = of_pilots(&header.schedule);
         let each = Duration::from_secs_f64(schedule.warm_up + schedule.window);
         self.observer.pilots_begin(tried.len() * PILOTS as usize, each);
-        let pilots = self.pilots(&tried, &schedule)?;
-        let peaks = tried.into_iter().zip(&pilots).filter(|(_, found)| !found.rates.is_empty());
-        let peaks: Vec<(Cell, Peak)> = peaks
-            .map(|(cell, found)| {
-                let peak = Peak { cell: cell.id.clone(), pilots: found.rates.clone() };
-                (nameless(cell), peak)
-            })
-            .collect();
-        let loads = loads(&cells, &peaks);
+        let found = self.pilots(&tried, &schedule)?;
+        let loads = loads(&cells, &found);
         for cell in cells.iter().filter(|cell| cell.part_of_peak().is_some()) {
             if !loads.iter().any(|load| load.cells.contains(&cell.id)) {
-                let why = pilots.iter().find_map(|found| found.why.clone()).unwrap_or_default();
-                self.note_without_peak(cell, why)?;
+                let why = of(cell, &found).and_then(|found| found.why.clone());
+                self.note_without_peak(cell, &why.unwrap_or_default())?;
             }
         }
-        loads.iter().try_for_each(|load| self.announce(load.to_string()))?;
         self.writer.loads(&loads)?;
+        let remarks: Vec<String> = loads.iter().map(ToString::to_string).collect();
         self.study.header.loads = loads;
-        Ok(())
+        remarks.into_iter().try_for_each(|remark| self.announce(remark))
     }
 
     /// Pilots of these cells: as in blocks every cell once in random order, then every cell again.
     fn pilots(&mut self, cells: &[Cell], schedule: &Schedule) -> Result<Vec<Found>, Fault> {
         let meters = self.meters_that_count();
-        let mut all: Vec<Found> = cells.iter().map(|_| Found::default()).collect();
+        let mut all: Vec<Found> = cells.iter().map(Found::of).collect();
         let (mut done, mut total) = (0, cells.len() * PILOTS as usize);
         for (turn, at) in spec::order(cells.len(), MOST_PILOTS, schedule.seed) {
             if all[at].rates.len() as u32 == PILOTS {
@@ -173,7 +167,7 @@ impl Run<'_, '_> {
     }
 
     /// A cell without a peak has no trials.
-    fn note_without_peak(&mut self, cell: &Cell, why: String) -> Result<(), Fault> {
+    fn note_without_peak(&mut self, cell: &Cell, why: &str) -> Result<(), Fault> {
         let reason = format!("its peak was not found in {MOST_PILOTS} pilots: {why}");
         let remedy = "choose a rate as a number".to_owned();
         if cell.id == self.study.header.baseline {
@@ -186,8 +180,8 @@ impl Run<'_, '_> {
 }
 
 /// What the pilots of a cell have found.
-#[derive(Default)]
 struct Found {
+    cell: Cell,
     /// Exchanges per second of each that counts.
     rates: Vec<f64>,
     /// Why the last one does not that does not.
@@ -195,6 +189,10 @@ struct Found {
 }
 
 impl Found {
+    fn of(cell: &Cell) -> Found {
+        Found { cell: nameless(cell.clone()), rates: Vec::new(), why: None }
+    }
+
     fn enter(&mut self, pilot: &Trial) {
         match (&pilot.status, pilot.rate()) {
             (TrialStatus::Measured, Some(rate)) if rate > 0.0 => self.rates.push(rate),
@@ -239,11 +237,9 @@ mod tests {
         assert_eq!(tried.len(), 4, "another part of the same peak needs no other pilot: {tried:?}");
         assert!(tried.iter().all(|cell| cell.workload.options.word("rate") == "auto"));
         // Of poll there is none.
-        let peaks = tried.into_iter().zip([1000.0, 2000.0, 500.0]).map(|(cell, rate)| {
-            let peak = Peak { cell: cell.id.clone(), pilots: vec![rate] };
-            (nameless(cell), peak)
-        });
-        let loads = loads(&cells, &peaks.collect::<Vec<_>>());
+        let rates = [1000.0, 2000.0, 500.0].map(|rate| vec![rate]).into_iter().chain([Vec::new()]);
+        let found = tried.iter().zip(rates).map(|(cell, rates)| Found { rates, ..Found::of(cell) });
+        let loads = loads(&cells, &found.collect::<Vec<_>>());
         let found: Vec<_> =
             loads.iter().map(|load| (load.rate, load.cells.len(), load.peaks.len())).collect();
         assert_eq!(found, [(700, 3, 2), (500, 1, 1), (350, 1, 1)]);
