@@ -48,14 +48,7 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     let trials: usize = plan.order.iter().map(Vec::len).sum();
     let (each, all) = (plan.seconds_per_trial, time(plan.seconds));
     writeln!(out, "{trials} trials of {each:.1} s: at least {all}")?;
-    if plan.pilots > 0 {
-        let all = time(plan.pilot_seconds);
-        writeln!(
-            out,
-            "before them {} pilots in a closed loop, which find the peaks: {all}",
-            plan.pilots
-        )?;
-    }
+    write_pilots(plan, out)?;
     if let Some(budget) = s.budget {
         let (most, blocks) = (time(budget.seconds), plan.order.len());
         writeln!(
@@ -84,6 +77,17 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     Ok(())
+}
+
+fn write_pilots(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
+    let time = unit::seconds(Duration::try_from_secs_f64(plan.pilot_seconds).unwrap_or_default());
+    match plan.pilots {
+        0 => Ok(()),
+        pilots => writeln!(
+            out,
+            "before them {pilots} pilots in a closed loop, which find the peaks: {time}"
+        ),
+    }
 }
 
 /// Prints settings of the study, and preparations: what all cells have in common once, then the
