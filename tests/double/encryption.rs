@@ -75,7 +75,7 @@ fn moved(cell: &Cell, secret: &Secret) -> (Result<u64, Fault>, u64) {
     let listener = (KERNEL_TCP.listen)(Ipv4Addr::LOCALHOST.into(), &terms(&SECRET)).unwrap();
     let address = listener.address;
     let look = Look::start(cell.stream.message_size, address.port());
-    let tx = (KERNEL_TCP.connect)(address, &terms(secret), &token, 1).unwrap().remove(0);
+    let tx = (KERNEL_TCP.connect)(&[address], &terms(secret), &token, 1).unwrap().remove(0);
     let rx = listener.accept(&token, 1).unwrap().remove(0);
     let gate = Arc::new(Gate::default());
     let [sender, receiver] = [(Role::Sender, &tx), (Role::Receiver, &rx)].map(|(role, flow)| {

@@ -72,7 +72,7 @@ fn threads_of_the_kernel_that_work_for_us() {
     let machine = Machine::at_start("server-64cpu-irqtime");
     let mut context = context(machine.roots());
     context.threads = vec![tag(901, "rx-0")];
-    context.device = Some("enp65s0f0np0".into());
+    context.devices = vec!["enp65s0f0np0".into()];
     let output = machine.measure("threads", &context);
     let names: Vec<_> = output.threads.iter().map(|t| (t.tid, t.name.as_str())).collect();
     // Not 7002, the NAPI thread of enp65s0f0np01, and not the main thread.
@@ -184,7 +184,7 @@ fn softnet_refuses_to_guess_whose_row_it_is() {
 fn link_of_a_recorded_machine_and_of_a_made_up_one() {
     let machine = Machine::at_start("linux-6.18-2cpu");
     let mut context = context(machine.roots());
-    context.device = Some("lo".into());
+    context.devices = vec!["lo".into()];
     let output = machine.measure("link", &context);
     let scope = Scope::Link(Role::Receiver, "lo".into());
     for metric in ["link.rx_bytes", "link.tx_bytes"] {
@@ -197,7 +197,7 @@ fn link_of_a_recorded_machine_and_of_a_made_up_one() {
 
     let machine = Machine::at_start("server-64cpu-irqtime");
     let mut context = Context::idle(machine.roots());
-    context.device = Some("enp65s0f0np0".into());
+    context.devices = vec!["enp65s0f0np0".into()];
     let output = machine.measure("link", &context);
     let scope = Scope::Link(Role::Receiver, "enp65s0f0np0".into());
     for (metric, expected) in [
@@ -219,7 +219,7 @@ fn link_of_a_recorded_machine_and_of_a_made_up_one() {
 fn a_device_that_is_not_there_is_named() {
     let machine = Machine::at_start("linux-6.18-2cpu");
     let mut context = context(machine.roots());
-    context.device = Some("veth9".into());
+    context.devices = vec!["veth9".into()];
     let fault = (meter("link").start)(&context).err().unwrap();
     assert!(fault.message.contains("veth9"), "{fault}");
 }
@@ -229,7 +229,7 @@ fn a_device_that_was_replaced_has_no_numbers() {
     let machine = Machine::at_start("linux-6.18-2cpu");
     machine.lay("stop");
     let mut context = context(machine.roots());
-    context.device = Some("lo".into());
+    context.devices = vec!["lo".into()];
     let running = (meter("link").start)(&context).unwrap();
     machine.lay("start");
     let output = running.stop().unwrap();
@@ -245,7 +245,7 @@ fn files_of_nonsense_are_errors_that_name_the_file() {
         fs::write(path, b"\xff\0nonsense\n:\n:\ncpu\n").unwrap();
     }
     let mut context = context(Roots::recorded(dir.path()));
-    context.device = Some("lo".into());
+    context.devices = vec!["lo".into()];
     for (name, file) in [
         ("cpu", "/proc/stat"),
         ("softirqs", "/proc/softirqs"),
@@ -434,7 +434,7 @@ mod timing {
         let mut context = context(Roots::real());
         context.flows = Arc::new(vec![rx.try_clone().unwrap().into()]);
         context.moved = Arc::new(move |_| counted.load(Ordering::Relaxed));
-        context.device = Some("lo".into());
+        context.devices = vec!["lo".into()];
 
         let mut running: Vec<_> = ["throughput", "tcp-info", "softnet", "link"]
             .map(|name| (meter(name).start)(&context).unwrap())
@@ -497,7 +497,7 @@ mod timing {
         let threads: Vec<_> = (0..4).map(|_| worker(|| Duration::ZERO)).collect();
         let mut context = context(Roots::real());
         context.threads = threads.iter().map(|t| tag(t.tid, "t")).collect();
-        context.device = Some("lo".into());
+        context.devices = vec!["lo".into()];
         // What runs in trials of its own has more to do (see `sampling`).
         for meter in CATALOG.iter().filter(|meter| !meter.apart) {
             // The best of several: what others do on the machine is not the meter's.

@@ -165,15 +165,15 @@ fn requests() -> Vec<Request> {
     let listen = Listen {
         cell: Box::new(cell()),
         address,
-        device: None,
+        devices: Vec::new(),
         token: token(),
         ports: Some(Ports { low: 5000, high: 5009 }),
         secret: Some(Secret([[1; 28], [2; 28]])),
     };
     let connect = Connect {
         cell: Box::new(cell()),
-        peer: (address, 40_000).into(),
-        device: Some("bp0".into()),
+        peers: vec![(address, 40_000).into()],
+        devices: vec!["bp0".into()],
         token: token(),
         ports: None,
         secret: None,

@@ -221,7 +221,7 @@ fn inside_a_full_disk() {
 fn inside_queues_change() {
     let _host = Host::new();
     let steady = meter::CATALOG.iter().find(|meter| meter.name == "steady").unwrap();
-    let context = Context { device: Some("set0".into()), ..Context::idle(Roots::real()) };
+    let context = Context { devices: vec!["set0".into()], ..Context::idle(Roots::real()) };
     let mut netlink = Netlink::new();
     let index = netlink.link("set0").unwrap().unwrap().index;
     let mut warnings = |change: &dyn Fn(&mut Netlink)| {

@@ -243,14 +243,15 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
     let listen = Listen {
         cell: Box::new(cell.clone()),
         address,
-        device: None,
+        devices: Vec::new(),
         token: token.clone(),
         ports: None,
         secret: None,
     };
     let peer = receiver.call(listen);
     let cell = Box::new(cell);
-    sender.call(Connect { cell, peer, device: None, token, ports: None, secret: None });
+    let (peers, devices) = (vec![peer], Vec::new());
+    sender.call(Connect { cell, peers, devices, token, ports: None, secret: None });
     receiver.call(Accept {});
     receiver.call(Start { meters: vec![], alone: false });
     // The sender, which is never started, ends nothing; and someone reads the answers.

@@ -45,7 +45,7 @@ fn softirqs_are_counted_and_a_polling_thread_is_followed_from_cpu_to_cpu() {
     let second = 1_000_000_000;
     lay_softirqs(dir.path(), [(1, u32::MAX - 9), (0, 100)], 0, second);
     let mut context =
-        Context { device: Some("wire".into()), ..Context::idle(Roots::recorded(dir.path())) };
+        Context { devices: vec!["wire".into()], ..Context::idle(Roots::recorded(dir.path())) };
     let meter = meter::CATALOG.iter().find(|meter| meter.name == "softirqs").unwrap();
     let mut running = (meter.start)(&context).unwrap();
     lay_softirqs(dir.path(), [(1, u32::MAX), (0, 100)], 0, 3 * second / 2);
@@ -67,9 +67,57 @@ fn softirqs_are_counted_and_a_polling_thread_is_followed_from_cpu_to_cpu() {
     }
     assert_eq!(output.warnings, [""; 0]);
     // Without a device there is no thread to look for.
-    context.device = None;
+    context.devices.clear();
     let output = (meter.start)(&context).unwrap().stop().unwrap();
     assert!(output.readings.iter().all(|reading| reading.metric != "softirqs.napi"));
+}
+
+/// Flow i crosses the pair i modulo their number, whose work is on the CPU of its turn.
+#[test]
+fn adapters_carry_their_flows_on_the_cpus_of_their_turns() {
+    let Some(_alone) = able("pins kernel threads") else { return };
+    let [first, second] = cpus();
+    for adapters in [2, 4] {
+        let turns = format!("{second}+{first}");
+        let cores = format!("sender={first},receiver={turns},softirq={turns}");
+        let cell = requested(
+            "socket",
+            "flows=4,touch=verify",
+            &format!("wire:adapters={adapters}"),
+            &cores,
+        );
+        let trial = run(&cell);
+        let device = |at: u32| if at == 0 { "byte1".into() } else { format!("byte1_{at}") };
+        let received = |at| {
+            let scope = Scope::Link(Role::Receiver, device(at));
+            trial.reading("link.rx_bytes", &scope).expect("a device of each adapter")
+        };
+        let of_flow = |at| {
+            let scope = Scope::Flow(Role::Receiver, at);
+            trial.reading("tcp.bytes_received", &scope).expect("bytes of each flow")
+        };
+        for adapter in 0..adapters {
+            let (bytes, device) = (received(adapter), device(adapter));
+            let flows = (0..4).filter(|flow| flow % adapters == adapter);
+            let carried: f64 = flows.map(of_flow).sum();
+            // Headers come on top, and the two meters do not read at one moment.
+            assert!(
+                carried > 0.0 && bytes > 0.8 * carried && bytes < 1.4 * carried,
+                "{device}: {bytes} {carried}"
+            );
+            let lead = format!("napi/{device}-");
+            let mut threads = trial.roles.iter().flat_map(|role| &role.threads);
+            let ran =
+                threads.find(|thread| thread.name.starts_with(&lead)).map(|thread| thread.run);
+            assert!(ran.is_some_and(|ran| ran > 0.0), "{lead}: {ran:?}");
+        }
+        let napi = of_cpus(&trial, "softirqs.napi");
+        assert!(cpus().iter().all(|cpu| napi.iter().any(|(at, _)| at == cpu)), "{napi:?}");
+        let work = ReceiveWork::of(&cell, &[&trial], Role::Receiver).unwrap();
+        assert_eq!(work.requested(), [second, first]);
+        let [sender, receiver] = trial.roles.as_slice() else { panic!("two roles") };
+        assert_eq!(sender.total_bytes, receiver.total_bytes);
+    }
 }
 
 #[test]
@@ -249,9 +297,13 @@ fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
 }
 
 fn cell(path: &str, link: &str, cores: &str) -> Cell {
+    requested(path, "", link, cores)
+}
+
+fn requested(path: &str, stream: &str, link: &str, cores: &str) -> Cell {
     let cores = spec::parse_cores(cores, cpus_here()).unwrap();
     let paths = [path.to_owned()];
-    let ask = CellRequest { link, ..CellRequest::of(&paths, &cores) };
+    let ask = CellRequest { stream, link, ..CellRequest::of(&paths, &cores) };
     let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
     cells.into_iter().next().unwrap()
 }

@@ -288,11 +288,12 @@ impl Bed {
     fn link_on(&mut self, settings: &LinkSettings, cpu: Option<u32>) -> Result<Vec<String>, Fault> {
         let mut notes = Vec::new();
         for role in Role::ALL {
-            let end = self.raised.host(role).attachment().end(settings, cpu).unwrap();
-            let end = LinkEnd { second: role == Role::Receiver, ..end };
-            let end = serde_json::to_string(&end).unwrap();
-            let answer = self.ask(role, &format!("link {end}"));
-            notes.extend(serde_json::from_str::<Result<Vec<String>, Fault>>(&answer).unwrap()?);
+            for end in self.raised.host(role).attachment().ends(settings, |_| cpu) {
+                let end = LinkEnd { second: role == Role::Receiver, ..end };
+                let end = serde_json::to_string(&end).unwrap();
+                let answer = self.ask(role, &format!("link {end}"));
+                notes.extend(serde_json::from_str::<Result<Vec<String>, Fault>>(&answer).unwrap()?);
+            }
         }
         Ok(notes)
     }

@@ -182,7 +182,7 @@ impl Lab {
         let shown = &token;
         let (accepted, connected) = thread::scope(|scope| {
             let accepted = scope.spawn(move || listener.accept(shown, 1).unwrap().remove(0));
-            let connect = |_: &mut _| (other.1.connect)(at, &end.terms(), &token, 1).unwrap();
+            let connect = |_: &mut _| (other.1.connect)(&[at], &end.terms(), &token, 1).unwrap();
             let connected = other.0.within(connect).remove(0);
             (accepted.join().unwrap(), connected)
         });

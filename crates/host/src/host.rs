@@ -1,6 +1,7 @@
 //! A host as the controller uses it: an agent, its pipe and its place on the link.
 
 use super::LocalAgent;
+use super::testbed::ends;
 use bytepath_record::wire::{LinkEnd, Nic};
 use bytepath_record::{LinkSettings, TapSettings};
 use std::io::{Read, Write};
@@ -124,9 +125,32 @@ impl Attachment {
         }
     }
 
-    /// What is requested of the agent so that its end of the link exists; `None` if the link is
-    /// not ours to make.
-    pub fn end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
+    /// The address at an adapter of a link that is made.
+    pub fn address_at(&self, adapter: u32) -> Option<IpAddr> {
+        match self {
+            Attachment::Beside { veth, .. } => Some(ends::of_adapter(veth, adapter).address),
+            Attachment::Made(..) | Attachment::Given { .. } => {
+                self.address().filter(|_| adapter == 0)
+            }
+        }
+    }
+
+    /// What is requested of the agent so that its ends of the link exist, one for each adapter, with
+    /// the CPU for the softirqs of each; none if the link is not ours to make.
+    pub fn ends(
+        &self,
+        settings: &LinkSettings,
+        softirq_cpu: impl Fn(u32) -> Option<u32>,
+    ) -> Vec<LinkEnd> {
+        let Some(end) = self.end(settings) else { return Vec::new() };
+        let of_adapter = |adapter| LinkEnd {
+            softirq_cpu: softirq_cpu(adapter),
+            ..ends::of_adapter(&end, adapter)
+        };
+        (0..settings.adapters).map(of_adapter).collect()
+    }
+
+    fn end(&self, settings: &LinkSettings) -> Option<LinkEnd> {
         let (end, hw_gro) = match self {
             Attachment::Made(end, hw_gro) => (end, *hw_gro),
             Attachment::Beside { veth, tap, macvtap } => {
@@ -145,7 +169,7 @@ impl Attachment {
             HwGro::WithTso => settings.hw_gro || settings.tso,
         };
         let settings = LinkSettings { hw_gro, ..settings.clone() };
-        Some(LinkEnd { settings, softirq_cpu, ..end.clone() })
+        Some(LinkEnd { settings, ..end.clone() })
     }
 }
 

@@ -21,8 +21,8 @@ pub struct Context {
     pub work: Work,
     /// Work that a flow has done so far: bytes moved, or exchanges.
     pub moved: Arc<dyn Fn(u32) -> u64 + Send + Sync>,
-    /// The network device of the link.
-    pub device: Option<String>,
+    /// The network devices of the link; none over an existing network.
+    pub devices: Vec<String>,
     /// Whether the host has no other role, so that this one measures its machine.
     pub alone: bool,
     /// See [`PreviousSnapshot`].
@@ -41,7 +41,7 @@ impl Context {
             flows: Arc::new(Vec::new()),
             work: Work::default(),
             moved: Arc::new(|_| 0),
-            device: None,
+            devices: Vec::new(),
             alone: false,
             last_look: Default::default(),
             options: Value::Null,
@@ -79,6 +79,6 @@ pub struct Snapshot {
     pub(crate) throttled: Vec<(u32, u64)>,
     /// What the CPU quotas of its control groups have taken.
     pub(crate) quota: Throttling,
-    /// Settings of the link's device, by name.
-    pub(crate) link: Vec<(&'static str, String)>,
+    /// Settings of each of the link's devices, by name.
+    pub(crate) links: Vec<Vec<(&'static str, String)>>,
 }

@@ -1,10 +1,10 @@
-//! The counters of the link's device, in the agent's own network namespace.
+//! The counters of the link's devices, in the agent's own network namespace.
 
 use super::{Context, Meter, Output, ProcFile, Reach, Running, at_stop};
 use bytepath_record::{Fault, RX_PACKETS, Role, Scope, Unit};
 use bytepath_sys::procfs::{self, LinkCounts};
 
-/// Bytes, packets, errors and drops of the link's device. `rx_dropped` holds
+/// Bytes, packets, errors and drops of each of the link's devices. `rx_dropped` holds
 /// what the stack above the driver dropped and what the device missed too
 /// (`dev_seq_printf_stats`, net/core/net-procfs.c).
 pub(crate) static METER: Meter = Meter {
@@ -17,11 +17,22 @@ pub(crate) static METER: Meter = Meter {
 
 fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     // A trial over an existing network has no device of its own to count.
-    let Some(device) = context.device.clone() else { return (Meter::BASE.start)(context) };
-    let role = context.role;
+    if context.devices.is_empty() {
+        return (Meter::BASE.start)(context);
+    }
+    let (role, devices) = (context.role, context.devices.clone());
     let mut file = ProcFile::open(context.roots.proc.join("self/net/dev"))?;
-    let before = read(&mut file, &device)?;
-    at_stop(move || Ok(readings(&before, &read(&mut file, &device)?, role, &device)))
+    let before = read(&mut file, &devices)?;
+    at_stop(move || {
+        let after = read(&mut file, &devices)?;
+        let mut output = Output::default();
+        for (device, (before, after)) in devices.iter().zip(before.iter().zip(&after)) {
+            let of_device = readings(before, after, role, device);
+            output.readings.extend(of_device.readings);
+            output.warnings.extend(of_device.warnings);
+        }
+        Ok(output)
+    })
 }
 
 /// Metric and unit of each counter, and whether to warn of it.
@@ -36,18 +47,24 @@ const COUNTERS: [(&str, Unit, bool); 8] = [
     ("link.tx_dropped", Unit::Count, true),
 ];
 
-/// In the order of [`COUNTERS`].
-fn read(file: &mut ProcFile, device: &str) -> Result<Vec<u64>, Fault> {
+/// Of each device, in the order of [`COUNTERS`].
+fn read(file: &mut ProcFile, devices: &[String]) -> Result<Vec<Vec<u64>>, Fault> {
     let all = |counts: LinkCounts| [counts.bytes, counts.packets, counts.errors, counts.dropped];
     let counts = file.read(|text| {
-        let devices = procfs::parse_net_dev(text)?;
-        let found = devices.iter().find(|d| d.name == device);
-        Ok(found.map(|d| [all(d.rx), all(d.tx)].concat()))
+        let found = procfs::parse_net_dev(text)?;
+        let of_device = |device: &String| {
+            let counts = found.iter().find(|d| d.name == *device)?;
+            Some([all(counts.rx), all(counts.tx)].concat())
+        };
+        Ok(devices.iter().map(of_device).collect::<Vec<_>>())
+    })?;
+    let counts = devices.iter().zip(counts).map(|(device, counts)| {
+        counts.ok_or_else(|| {
+            let text = format!("link: no device '{device}' in /proc/self/net/dev");
+            Fault::failed(text).remedy("was it removed during the trial?")
+        })
     });
-    counts?.ok_or_else(|| {
-        let text = format!("link: no device '{device}' in /proc/self/net/dev");
-        Fault::failed(text).remedy("was it removed during the trial?")
-    })
+    counts.collect()
 }
 
 fn readings(before: &[u64], after: &[u64], role: Role, device: &str) -> Output {

@@ -8,7 +8,7 @@ use bytepath_sys::nic_stats::{Counted, DriverStats, PoolStats, PoolUser, QueueSt
 use bytepath_sys::qdisc::{Qdisc, ROOT};
 use std::collections::BTreeMap;
 
-/// Counters of the link's device in the agent's own network namespace. A driver's own
+/// Counters of each of the link's devices in the agent's own network namespace. A driver's own
 /// counters have the driver's names; those that stood still are left out, because a NIC has
 /// thousands.
 pub(crate) static METER: Meter = Meter {
@@ -23,26 +23,33 @@ pub(crate) static METER: Meter = Meter {
 const MOST: usize = 400;
 
 fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
-    // A trial over an existing network has no device of its own.
-    let Some(device) = context.device.clone() else { return (Meter::BASE.start)(context) };
     let mut netlink = Netlink::new();
-    let link = netlink.link(&device);
-    let link = link.map_err(|e| Fault::system(format_args!("nic: {device}"), &e))?;
-    // The meter `link` reports a device that is missing.
-    let Some(link) = link else { return (Meter::BASE.start)(context) };
-    // Drivers without counters of their own return an error.
-    let mut driver = DriverStats::open(&device).ok();
-    let before = Counts::read(&mut netlink, link.index, driver.as_mut());
-    let scope = Scope::Link(context.role, device.clone());
+    let mut begun = Vec::new();
+    // A trial over an existing network has no device of its own.
+    for device in &context.devices {
+        let link = netlink.link(device);
+        let link = link.map_err(|e| Fault::system(format_args!("nic: {device}"), &e))?;
+        // The meter `link` reports a device that is missing.
+        let Some(link) = link else { continue };
+        // Drivers without counters of their own return an error.
+        let mut driver = DriverStats::open(device).ok();
+        let before = Counts::read(&mut netlink, link.index, driver.as_mut());
+        begun.push((device.clone(), link.index, driver, before));
+    }
+    let role = context.role;
     at_stop(move || {
-        let after = Counts::read(&mut netlink, link.index, driver.as_mut());
-        let names = driver.map(|driver| driver.names).unwrap_or_default();
-        let mut sum = Sum { output: Output::default(), scope };
-        sum.driver(&names, &before.driver, &after.driver, &device);
-        sum.queues(&before.queues, &after.queues);
-        sum.pools(&before.pools, &after.pools, &device);
-        sum.qdisc(&before.qdiscs, &after.qdiscs, &device);
-        Ok(sum.output)
+        let mut output = Output::default();
+        for (device, index, mut driver, before) in begun {
+            let after = Counts::read(&mut netlink, index, driver.as_mut());
+            let names = driver.map(|driver| driver.names).unwrap_or_default();
+            let mut sum = Sum { output, scope: Scope::Link(role, device.clone()) };
+            sum.driver(&names, &before.driver, &after.driver, &device);
+            sum.queues(&before.queues, &after.queues);
+            sum.pools(&before.pools, &after.pools, &device);
+            sum.qdisc(&before.qdiscs, &after.qdiscs, &device);
+            output = sum.output;
+        }
+        Ok(output)
     })
 }
 

@@ -27,9 +27,8 @@ pub(crate) static METER: Meter = Meter {
 
 fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     let proc = &context.roots.proc;
-    let device = context.device.as_deref();
-    let polling = device.map(|device| polling_threads(proc, device)).unwrap_or_default();
-    let threads = polling.iter().filter_map(|(dir, ..)| PollingThread::open(dir).ok()).collect();
+    let polling = context.devices.iter().flat_map(|device| polling_threads(proc, device));
+    let threads = polling.filter_map(|(dir, ..)| PollingThread::open(&dir).ok()).collect();
     let mut file = ProcFile::open(proc.join("softirqs"))?;
     let start = file.read(procfs::parse_softirqs)?;
     Ok(Box::new(Window { file, start, threads }))

@@ -52,11 +52,12 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
 impl Snapshot {
     fn take(context: &Context, quota: &Throttling) -> Snapshot {
         let machine = sees_machine(context);
+        let of_device = |device: &String| link_settings(device).unwrap_or_default();
         Snapshot {
             clock_source: machine.then(|| clock_source(&context.roots)).flatten(),
             throttled: if machine { throttled(&context.roots) } else { Vec::new() },
             quota: cgroup::throttling_again(quota),
-            link: context.device.as_deref().and_then(link_settings).unwrap_or_default(),
+            links: context.devices.iter().map(of_device).collect(),
         }
     }
 
@@ -83,8 +84,8 @@ impl Snapshot {
         let scope = Scope::Role(context.role);
         output.add("steady.moved", Unit::Count, moved.len() as f64, &scope);
         output.warnings.extend(moved);
-        if let Some(device) = &context.device {
-            let changes = changes(&self.link, &now.link);
+        for (device, (was, is)) in context.devices.iter().zip(self.links.iter().zip(&now.links)) {
+            let changes = changes(was, is);
             let scope = Scope::Link(context.role, device.clone());
             output.add("steady.link_changes", Unit::Count, changes.len() as f64, &scope);
             output.warnings.extend(changes.iter().map(|text| format!("steady: {device}: {text}")));

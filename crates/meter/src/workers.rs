@@ -50,7 +50,7 @@ pub(crate) fn of_role(context: &Context) -> Vec<Worker> {
         all.extend(of_frames(proc, &own, context.role));
     }
     // Last, because it looks at every kernel thread: 0.5 ms with a hundred.
-    if let Some(device) = &context.device {
+    for device in &context.devices {
         let worker = |(dir, tid, name)| Worker { dir, tid, name };
         all.extend(polling_threads(proc, device).into_iter().map(worker));
     }

@@ -91,13 +91,13 @@ fn role_of_softirq(stream: &Stream, cpu: Option<u32>) -> Option<Role> {
         [None, Some(_)] => return Some(Role::Receiver),
         _ => {}
     }
-    let mut here = Role::ALL.into_iter().filter(|role| placement.cpu(*role) == Some(cpu));
+    let mut here = Role::ALL.into_iter().filter(|role| placement.cpus(*role).contains(&cpu));
     match (here.next(), here.next()) {
         (Some(role), None) => Some(role),
         // A CPU that was reserved for the work of one end's device is not a role's own.
         (None, _) => {
             let mut set_aside =
-                Role::ALL.into_iter().filter(|role| placement.softirq(*role).cpu() == Some(cpu));
+                Role::ALL.into_iter().filter(|role| placement.softirq(*role).cpus().contains(&cpu));
             set_aside.next().filter(|_| set_aside.next().is_none())
         }
         _ => None,

@@ -255,6 +255,10 @@ pub enum Tls {
 pub struct LinkSettings {
     /// Name of the preset these settings started from.
     pub preset: String,
+    /// Pairs of devices between the hosts, each with a network of its own. Flow i crosses the
+    /// pair i modulo their number.
+    #[serde(default = "LinkSettings::one", skip_serializing_if = "LinkSettings::is_one")]
+    pub adapters: u32,
     /// MTU in bytes.
     pub mtu: u32,
     /// TCP segmentation offload at both ends. Off means that the stack cuts
@@ -306,6 +310,14 @@ pub struct LinkSettings {
 }
 
 impl LinkSettings {
+    fn one() -> u32 {
+        1
+    }
+
+    fn is_one(adapters: &u32) -> bool {
+        *adapters == 1
+    }
+
     /// Whether one of the settings is in force because it was requested.
     pub fn is_asked(&self, name: &str) -> bool {
         self.asked.as_ref().is_none_or(|asked| asked.contains_key(name))
@@ -364,6 +376,7 @@ impl Default for LinkSettings {
     fn default() -> Self {
         LinkSettings {
             preset: "wire".into(),
+            adapters: 1,
             mtu: 4148,
             tso: false,
             gro: true,

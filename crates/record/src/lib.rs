@@ -60,7 +60,7 @@ pub use observation::{
     ObservedSocket, ObservedTcp, ObservedThread, ProfileSummary, ProfiledFunction, Traffic, Way,
 };
 pub use option::{Implied, OptionKind, OptionSpec, OptionValue, Options};
-pub use placement::{Placement, SoftirqCpu};
+pub use placement::{CpuTurns, Placement, SoftirqCpu};
 pub use power::{LogClock, LoggedTrial, Power, PowerLog, PowerSource, Rest, TimeSpan};
 pub use profile::{
     Bytes, ProfileRecord, ProfiledCells, Profiling, SAMPLING_OPTIONS, SamplePrice, Sampling,

@@ -1,8 +1,9 @@
 //! Which CPUs the parts of a stream's work run on.
 
-use super::{Cell, Role};
+use super::{Cell, Fault, Role, distinct, joined};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Where the work of a cell runs, as it was requested. Where it really ran is
 /// measured (meter `softirqs`). None leaves the choice to the scheduler.
@@ -12,6 +13,12 @@ pub struct Placement {
     pub sender: Option<u32>,
     /// CPU of the receiver's threads.
     pub receiver: Option<u32>,
+    /// CPUs that the sender's threads take in turn, in place of `sender`.
+    #[serde(default, rename = "sender-turns", skip_serializing_if = "crate::is_default")]
+    pub sender_turns: CpuTurns,
+    /// CPUs that the receiver's threads take in turn, in place of `receiver`.
+    #[serde(default, rename = "receiver-turns", skip_serializing_if = "crate::is_default")]
+    pub receiver_turns: CpuTurns,
     /// CPU of the kernel's work for the sender's device: acknowledgements that come, the
     /// end of transmissions.
     #[serde(default, rename = "sender-softirq", skip_serializing_if = "crate::is_default")]
@@ -42,6 +49,64 @@ pub enum SoftirqCpu {
     /// On this CPU: a polling thread is pinned there, a card's queues interrupt it, else
     /// RPS moves packets there.
     Cpu(u32),
+    /// On these CPUs, which the adapters of the link take in turn.
+    Turns(CpuTurns),
+}
+
+/// CPUs that the threads of an end, or the adapters of its link, take in turn: the first has the
+/// first, and after the last comes the first again. Empty if there is no choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "Vec<u32>", into = "Vec<u32>")]
+#[schemars(with = "Vec<u32>")]
+pub struct CpuTurns {
+    cpus: [u32; CpuTurns::MOST],
+    count: usize,
+}
+
+impl CpuTurns {
+    /// Most CPUs: as many as a link has adapters.
+    pub const MOST: usize = 16;
+
+    /// No CPU.
+    pub const NONE: CpuTurns = CpuTurns { cpus: [0; CpuTurns::MOST], count: 0 };
+
+    /// The CPUs, in their order.
+    pub fn cpus(&self) -> &[u32] {
+        &self.cpus[..self.count]
+    }
+
+    /// The CPU of the thread or adapter of this number.
+    pub fn nth(&self, number: u32) -> Option<u32> {
+        let count = self.count.max(1);
+        self.cpus().get(number as usize % count).copied()
+    }
+}
+
+impl TryFrom<Vec<u32>> for CpuTurns {
+    type Error = Fault;
+
+    fn try_from(all: Vec<u32>) -> Result<CpuTurns, Fault> {
+        let mut turns = CpuTurns { count: all.len(), ..CpuTurns::NONE };
+        let Some(cpus) = turns.cpus.get_mut(..all.len()) else {
+            let text = format!("{} CPUs are more than take turns", all.len());
+            return Err(Fault::usage(text).remedy(format!("name at most {}", CpuTurns::MOST)));
+        };
+        cpus.copy_from_slice(&all);
+        Ok(turns)
+    }
+}
+
+impl From<CpuTurns> for Vec<u32> {
+    fn from(turns: CpuTurns) -> Vec<u32> {
+        turns.cpus().to_vec()
+    }
+}
+
+/// As it is typed: `0+1`.
+impl fmt::Display for CpuTurns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&joined(self.cpus(), "+"))
+    }
 }
 
 impl SoftirqCpu {
@@ -49,7 +114,23 @@ impl SoftirqCpu {
     pub fn cpu(self) -> Option<u32> {
         match self {
             SoftirqCpu::Cpu(cpu) => Some(cpu),
-            SoftirqCpu::Link | SoftirqCpu::Free => None,
+            SoftirqCpu::Link | SoftirqCpu::Free | SoftirqCpu::Turns(_) => None,
+        }
+    }
+
+    /// The CPU that was requested for an adapter of the link by its number.
+    pub fn of_adapter(self, adapter: u32) -> Option<u32> {
+        match self {
+            SoftirqCpu::Turns(turns) => turns.nth(adapter),
+            one => one.cpu(),
+        }
+    }
+
+    /// All CPUs that were requested by their numbers.
+    pub fn cpus(self) -> Vec<u32> {
+        match self {
+            SoftirqCpu::Turns(turns) => turns.into(),
+            one => one.cpu().into_iter().collect(),
         }
     }
 }
@@ -60,6 +141,8 @@ impl Placement {
         Placement {
             sender: Some(sender),
             receiver: Some(receiver),
+            sender_turns: CpuTurns::NONE,
+            receiver_turns: CpuTurns::NONE,
             sender_softirq: SoftirqCpu::Link,
             softirq: SoftirqCpu::Link,
             io_wq: None,
@@ -67,12 +150,30 @@ impl Placement {
         }
     }
 
-    /// The CPU a role is pinned to.
+    /// The CPU that all threads of a role are pinned to.
     pub fn cpu(&self, role: Role) -> Option<u32> {
         match role {
             Role::Sender => self.sender,
             Role::Receiver => self.receiver,
         }
+    }
+
+    /// The CPUs that the threads of a role take in turn; none unless there are several.
+    pub fn turns(&self, role: Role) -> CpuTurns {
+        match role {
+            Role::Sender => self.sender_turns,
+            Role::Receiver => self.receiver_turns,
+        }
+    }
+
+    /// The CPU that a thread of a role is pinned to, by its number.
+    pub fn of_thread(&self, role: Role, thread: u32) -> Option<u32> {
+        self.turns(role).nth(thread).or(self.cpu(role))
+    }
+
+    /// All CPUs that threads of a role are pinned to.
+    pub fn cpus(&self, role: Role) -> Vec<u32> {
+        self.cpu(role).into_iter().chain(Vec::from(self.turns(role))).collect()
     }
 
     /// Where the kernel's work for the device of a role was asked to run.
@@ -97,28 +198,43 @@ impl Placement {
     /// Parts by name, each with the role that it is of; none is of both.
     fn parts(&self) -> impl Iterator<Item = (&'static str, Option<Role>, u32)> + use<> {
         let parts = [
-            ("sender", Some(Role::Sender), self.sender),
-            ("receiver", Some(Role::Receiver), self.receiver),
-            ("sender-softirq", Some(Role::Sender), self.sender_softirq.cpu()),
-            ("softirq", Some(Role::Receiver), self.softirq.cpu()),
-            ("io-wq", None, self.io_wq),
-            ("vhost", None, self.vhost),
+            ("sender", Some(Role::Sender), self.cpus(Role::Sender)),
+            ("receiver", Some(Role::Receiver), self.cpus(Role::Receiver)),
+            ("sender-softirq", Some(Role::Sender), self.sender_softirq.cpus()),
+            ("softirq", Some(Role::Receiver), self.softirq.cpus()),
+            ("io-wq", None, self.io_wq.into_iter().collect()),
+            ("vhost", None, self.vhost.into_iter().collect()),
         ];
-        parts.into_iter().filter_map(|(part, of, cpu)| Some((part, of, cpu?)))
+        let each =
+            |(part, of, cpus): (_, _, Vec<u32>)| cpus.into_iter().map(move |cpu| (part, of, cpu));
+        parts.into_iter().flat_map(each)
     }
 }
 
 impl Cell {
     /// The CPU that the kernel's work for a role's device was asked to run on, by the
-    /// placement or by the link; none if not requested.
+    /// placement or by the link; none if not requested, or if adapters differ in it.
     pub fn softirq_cpu(&self, role: Role) -> Option<u32> {
-        match self.placement.softirq(role) {
-            SoftirqCpu::Cpu(cpu) => Some(cpu),
-            SoftirqCpu::Free => None,
-            SoftirqCpu::Link if role == Role::Sender => None,
-            SoftirqCpu::Link if self.link.threaded_napi => self.placement.receiver,
-            SoftirqCpu::Link => self.link.rps,
+        match self.softirq_cpus(role)[..] {
+            [cpu] => Some(cpu),
+            _ => None,
         }
+    }
+
+    /// The same of an adapter of the link by its number.
+    pub fn softirq_cpu_of(&self, role: Role, adapter: u32) -> Option<u32> {
+        match self.placement.softirq(role) {
+            SoftirqCpu::Link if role == Role::Sender => None,
+            // A flow's polling thread goes with the thread that receives it.
+            SoftirqCpu::Link if self.link.threaded_napi => self.placement.of_thread(role, adapter),
+            SoftirqCpu::Link => self.link.rps,
+            asked => asked.of_adapter(adapter),
+        }
+    }
+
+    /// Those of all adapters.
+    pub fn softirq_cpus(&self, role: Role) -> Vec<u32> {
+        distinct((0..self.link.adapters).filter_map(|adapter| self.softirq_cpu_of(role, adapter)))
     }
 }
 
@@ -172,6 +288,34 @@ mod tests {
         assert_eq!(cell.softirq_cpu(Role::Sender), None);
         cell.placement.sender_softirq = SoftirqCpu::Cpu(4);
         assert_eq!(cell.softirq_cpu(Role::Sender), Some(4));
+    }
+
+    #[test]
+    fn adapters_and_threads_take_cpus_in_turn() {
+        let turns = |cpus: &[u32]| CpuTurns::try_from(cpus.to_vec()).unwrap();
+        let mut cell = Cell::new("a", Half::plain("socket"), Half::plain("socket"));
+        cell.link.adapters = 4;
+        cell.placement = Placement {
+            receiver: None,
+            receiver_turns: turns(&[1, 2]),
+            sender_softirq: SoftirqCpu::Turns(turns(&[0, 3, 5])),
+            ..Placement::pinned(0, 1)
+        };
+        let threads = [0, 1, 2, 7].map(|at| cell.placement.of_thread(Role::Receiver, at));
+        assert_eq!(threads, [Some(1), Some(2), Some(1), Some(2)]);
+        assert_eq!(cell.placement.of_thread(Role::Sender, 3), Some(0));
+        assert_eq!(cell.placement.cpu(Role::Receiver), None, "it has no CPU to itself");
+        assert_eq!(cell.softirq_cpus(Role::Receiver), [1, 2], "with the threads of its flows");
+        assert_eq!(cell.softirq_cpu_of(Role::Sender, 3), Some(0));
+        assert_eq!(cell.softirq_cpus(Role::Sender), [0, 3, 5]);
+        assert_eq!(cell.softirq_cpu(Role::Sender), None);
+        assert_eq!(cell.placement.named_at(Role::Receiver).count(), 2);
+        let text = serde_json::to_string(&cell.placement).unwrap();
+        let expected = r#"{"sender":0,"receiver":null,"receiver-turns":[1,2],"sender-softirq":{"turns":[0,3,5]}}"#;
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<Placement>(&text).unwrap(), cell.placement);
+        let fault = CpuTurns::try_from(vec![0; 17]).unwrap_err().to_string();
+        assert!(fault.contains("17 CPUs") && fault.contains("at most 16"), "{fault}");
     }
 
     #[test]

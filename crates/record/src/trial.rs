@@ -268,13 +268,19 @@ impl Trial {
         (ran && self.window > 0.0).then(|| self.count as f64 / self.window)
     }
 
-    /// Packets that the receiver's device took in within the window, as that device
-    /// counts them: where segmentation is offloaded and nothing cuts them on the way,
+    /// Packets that the receiver's devices took in within the window, as those
+    /// count them: where segmentation is offloaded and nothing cuts them on the way,
     /// one of up to 64 KiB (with BIG TCP: 512 KiB) is one; of streams that go both ways those that
     /// the sender's took in, too. `None` if no meter counted.
     pub fn packets(&self) -> Option<f64> {
-        let of =
-            |role| self.value(RX_PACKETS, |at| matches!(at, Scope::Link(at, _) if *at == role));
+        let of = |role| {
+            let is_meant = |r: &&Reading| {
+                r.metric == RX_PACKETS && matches!(r.scope, Scope::Link(at, _) if at == role)
+            };
+            let counts = self.readings.iter().filter(is_meant).map(|reading| reading.value);
+            // There is one of each adapter.
+            counts.reduce(|one, other| one + other)
+        };
         let mut count = of(Role::Receiver)?;
         if self.readings.iter().any(|reading| reading.metric == REVERSE) {
             count += of(Role::Sender)?;

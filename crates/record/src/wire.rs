@@ -221,10 +221,10 @@ calls! {
     /// host's, and the port.
     Listen {
         cell: Box<Cell>,
-        /// Own address on the link.
+        /// Own address on the link; with several adapters any of the host's.
         address: IpAddr,
-        /// The network device of the link.
-        device: Option<String>,
+        /// The network devices of the link.
+        devices: Vec<String>,
         token: Token,
         /// Ports to choose from; any if `None`.
         ports: Option<Ports>,
@@ -235,10 +235,10 @@ calls! {
     /// Sender: connects all flows, opens the path, sends the witness page.
     Connect {
         cell: Box<Cell>,
-        /// Where the receiver listens.
-        peer: SocketAddr,
-        /// The network device of the link at this end.
-        device: Option<String>,
+        /// Where the receiver listens, by the number of the adapter.
+        peers: Vec<SocketAddr>,
+        /// The network devices of the link at this end.
+        devices: Vec<String>,
         token: Token,
         /// Ports to connect from, one a flow, in their order; any if `None`.
         ports: Option<Ports>,

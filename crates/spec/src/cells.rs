@@ -146,7 +146,31 @@ pub(super) fn cell(
         ..Cell::default()
     };
     limit(&cell)?;
+    take_turns(&cell)?;
     Ok(cell)
+}
+
+/// Refuses adapters that no flow crosses, and CPUs whose turn never comes.
+fn take_turns(cell: &Cell) -> Result<(), Fault> {
+    let (flows, adapters) = (cell.stream.flows, cell.link.adapters);
+    if flows < adapters {
+        let text = format!("{adapters} adapters have {flows} of the flows to carry, one each");
+        return Err(usage(text).remedy(format!("choose --stream flows={adapters}, or more")));
+    }
+    for role in Role::ALL {
+        let idle = |of: &str, turns: usize, count: u32| {
+            let fault = || {
+                let text = format!("{of}: {turns} CPUs for {count}, which take one each");
+                usage(text).remedy("name fewer CPUs, or choose more flows or adapters")
+            };
+            if turns > count as usize { Err(fault()) } else { Ok(()) }
+        };
+        let threads = cell.placement.turns(role).cpus().len();
+        idle(&format!("the {role}'s threads"), threads, cell.threads(role))?;
+        let softirqs = cell.placement.softirq(role).cpus().len();
+        idle(&format!("softirqs of the {role}'s adapters"), softirqs, adapters)?;
+    }
+    Ok(())
 }
 
 /// Threads that an end may have.
@@ -201,7 +225,7 @@ pub(super) fn activity(text: &str, spec: &PathSpec) -> Result<(Activity, String)
 /// Link and placement may both name the CPU of the kernel's receive work.
 fn agree(link: &LinkSettings, cores: &PlacementSpec) -> Result<(), Fault> {
     let (Some(rps), softirq) = (link.rps, cores.placement.softirq) else { return Ok(()) };
-    if softirq == SoftirqCpu::Link || softirq.cpu() == Some(rps) {
+    if softirq == SoftirqCpu::Link || softirq.cpus() == [rps] {
         return Ok(());
     }
     let text = format!("the link's rps={rps} and the placement's softirq contradict each other");
@@ -404,6 +428,30 @@ mod tests {
         assert!(refused("socket", "flows=256,message-size=1G").message.contains("GiB"));
         assert!(refused("epoll+epoll:threads=9", "flows=9,read-size=1G").message.contains("GiB"));
         ids(&["epoll+epoll:threads=9"], "flows=2,read-size=1G", "wire").unwrap();
+    }
+
+    #[test]
+    fn every_adapter_has_a_flow_and_every_cpu_its_turn() {
+        let of = |stream: &str, link: &str, cores: &str| {
+            let (paths, cores) = (["socket".to_owned()], parse_cores(cores, [0, 1])?);
+            let ask = CellRequest { stream, link, ..CellRequest::of(&paths, &cores) };
+            cells(&ask, &spec()).map(|(cells, _)| cells[0].id.0.clone())
+        };
+        let id = of("flows=4", "wire:adapters=2", "sender=0,receiver=0+1,softirq=0+1").unwrap();
+        assert_eq!(id, "socket flows=4 adapters=2 cores=none/sender=0/receiver=0+1/softirq=0+1");
+        for (stream, link, cores, words) in [
+            ("flows=3", "wire:adapters=4", "two", "4 adapters have 3 of the flows"),
+            (
+                "flows=4",
+                "wire",
+                "two,softirq=0+1",
+                "softirqs of the receiver's adapters: 2 CPUs for 1",
+            ),
+            ("", "wire", "receiver=0+1", "the receiver's threads: 2 CPUs for 1"),
+        ] {
+            let fault = of(stream, link, cores).unwrap_err();
+            assert!(fault.message.contains(words) && fault.remedy.is_some(), "{fault}");
+        }
     }
 
     #[test]

@@ -2,10 +2,14 @@
 
 use super::options::{TypedOption, find, resolve, split, usage};
 use bytepath_record::OptionKind::{AutoSize, Choice, Count, Flag, WordCount};
-use bytepath_record::{Fault, LinkSettings, Netem, OptionSpec, Options, TapSettings, joined};
+use bytepath_record::{
+    CpuTurns, Fault, LinkSettings, Netem, OptionSpec, Options, TapSettings, joined,
+};
 
 /// What can be set of the link.
 pub const LINK_OPTIONS: &[OptionSpec] = &[
+    OptionSpec::new("adapters", Count(1, CpuTurns::MOST as u64), "1")
+        .help("pairs of devices between the hosts; flow i crosses the pair i modulo their number"),
     OptionSpec::new("mtu", Count(576, 65535), "4148")
         .help("MTU in bytes (4148 carries 4096 bytes of payload)"),
     OptionSpec::new("tso", Flag, "off")
@@ -169,6 +173,10 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
             return Err(usage(text).remedy(format!("choose --link {}:{key}=...", kinds[0])));
         }
     }
+    if settings.adapters > 1 && (settings.tap.is_some() || settings.asked.is_some()) {
+        let text = format!("several adapters are for links that are made, not {}", preset.name);
+        return Err(usage(text).remedy("choose --link wire:adapters=... or nic:adapters=..."));
+    }
     if let Some(netem) = settings.netem {
         check_netem(netem, preset, &settings, &typed_options)?;
     }
@@ -233,6 +241,7 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
     };
     LinkSettings {
         preset: preset.to_owned(),
+        adapters: number("adapters").unwrap_or(1),
         mtu: number("mtu").unwrap_or(1500),
         tso: options.flag("tso"),
         gro: options.flag("gro"),
@@ -360,6 +369,21 @@ mod tests {
             ("tap:loss=5", "links that are made"),
             ("wire:reorder=5", "delay is 0"),
             ("wire:delay=5,qdisc=fq", "take the place of the queueing discipline"),
+        ] {
+            let fault = parse_link(link).unwrap_err();
+            assert!(fault.message.contains(words) && fault.remedy.is_some(), "{fault}");
+        }
+    }
+
+    #[test]
+    fn several_adapters_are_of_a_link_that_is_made() {
+        let (settings, difference) = parse_link("nic:adapters=4,mtu=1500").unwrap();
+        assert_eq!((settings.adapters, &*difference), (4, "link=nic,adapters=4,mtu=1500"));
+        assert_eq!(parse_link("wire:adapters=1").unwrap(), parse_link("wire").unwrap());
+        for (link, words) in [
+            ("tap:adapters=2", "links that are made, not tap"),
+            ("given:adapters=2", "links that are made, not given"),
+            ("wire:adapters=17", "outside 1 to 16"),
         ] {
             let fault = parse_link(link).unwrap_err();
             assert!(fault.message.contains(words) && fault.remedy.is_some(), "{fault}");

@@ -1,7 +1,7 @@
 //! Which CPUs the work runs on, as typed: a short form, parts by name, or both.
 
 use super::options::{suggest, usage};
-use bytepath_record::{Facts, Fault, Placement, Role, SoftirqCpu, joined};
+use bytepath_record::{CpuTurns, Facts, Fault, Placement, Role, SoftirqCpu, joined};
 
 /// A placement and how ids name it (empty for the default).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,8 @@ pub const PARTS: [(&str, &str); 6] = [
 /// Reads a placement: `two-cores` (the default) or another of [`SHORT_FORMS`], two CPU
 /// numbers `S,R`, or parts by name as in `sender=0,receiver=1,softirq=1,io-wq=0`,
 /// alone or after one of the others. A part goes to a CPU, is `free`, or goes where
-/// the `sender` or the `receiver` is. `cpus` are those that may be used; others are an
+/// the `sender` or the `receiver` is; flows or adapters take several CPUs in turn
+/// (`receiver=0+1,softirq=receiver`). `cpus` are those that may be used; others are an
 /// error.
 pub fn parse_cores(text: &str, cpus: impl Into<Cpus>) -> Result<PlacementSpec, Fault> {
     let cpus = cpus.into();
@@ -215,27 +216,45 @@ fn read_part<'t>(text: &str, word: &'t str) -> Result<(&'static str, &'t str), F
 }
 
 fn put(placement: &mut Placement, text: &str, part: &str, value: &str) -> Result<(), Fault> {
-    let with = |role: Role| {
-        placement.cpu(role).ok_or_else(|| {
+    let with = |role: Role| match &placement.cpus(role)[..] {
+        [] => {
             let text = format!("{part} cannot go with the {role}, which has no CPU");
-            usage(text).remedy(format!("give the {role} a CPU, or {part} a number"))
+            Err(usage(text).remedy(format!("give the {role} a CPU, or {part} a number")))
+        }
+        cpus => Ok(cpus.to_vec()),
+    };
+    let number = |word: &str| {
+        word.parse().map_err(|_| {
+            usage(format!("'{value}' in '{text}' is not a place for '{part}'"))
+                .remedy("write a CPU number, several as in 0+1, free, sender or receiver")
         })
     };
-    let cpu = match value {
-        "free" => None,
-        "sender" if part != "sender" => Some(with(Role::Sender)?),
-        "receiver" if part != "receiver" => Some(with(Role::Receiver)?),
-        number => Some(number.parse().map_err(|_| {
-            usage(format!("'{value}' in '{text}' is not a place for '{part}'"))
-                .remedy("write a CPU number, free, sender or receiver")
-        })?),
+    let cpus: Vec<u32> = match value {
+        "free" => Vec::new(),
+        "sender" if part != "sender" => with(Role::Sender)?,
+        "receiver" if part != "receiver" => with(Role::Receiver)?,
+        numbers => numbers.split('+').map(number).collect::<Result<_, _>>()?,
     };
-    let softirq = cpu.map_or(SoftirqCpu::Free, SoftirqCpu::Cpu);
+    let (cpu, turns) = match cpus[..] {
+        [] => (None, CpuTurns::NONE),
+        [cpu] => (Some(cpu), CpuTurns::NONE),
+        _ => (None, CpuTurns::try_from(cpus)?),
+    };
+    let several = turns != CpuTurns::NONE;
+    let softirq = match cpu {
+        _ if several => SoftirqCpu::Turns(turns),
+        Some(cpu) => SoftirqCpu::Cpu(cpu),
+        None => SoftirqCpu::Free,
+    };
     match part {
-        "sender" => placement.sender = cpu,
-        "receiver" => placement.receiver = cpu,
+        "sender" => (placement.sender, placement.sender_turns) = (cpu, turns),
+        "receiver" => (placement.receiver, placement.receiver_turns) = (cpu, turns),
         "sender-softirq" => placement.sender_softirq = softirq,
         "softirq" => placement.softirq = softirq,
+        _ if several => {
+            let text = format!("'{part}' in '{text}' takes one CPU, not {turns}");
+            return Err(usage(text).remedy("name one"));
+        }
         "io-wq" => placement.io_wq = cpu,
         _ => placement.vhost = cpu,
     }
@@ -251,9 +270,11 @@ fn difference(placement: &Placement, short: Option<&str>, base: &Placement) -> S
         (_, Some(sender), Some(receiver)) => format!("{sender}/{receiver}"),
         _ => "none".to_owned(),
     }];
-    if sender.is_none() != receiver.is_none() {
-        words.extend(sender.map(|cpu| format!("sender={cpu}")));
-        words.extend(receiver.map(|cpu| format!("receiver={cpu}")));
+    if sender.is_none() || receiver.is_none() {
+        for role in Role::ALL {
+            let cpus = placement.cpus(role);
+            words.extend((!cpus.is_empty()).then(|| format!("{role}={}", joined(cpus, "+"))));
+        }
     }
     for (part, role) in [("sender-softirq", Role::Sender), ("softirq", Role::Receiver)] {
         match placement.softirq(role) {
@@ -261,6 +282,7 @@ fn difference(placement: &Placement, short: Option<&str>, base: &Placement) -> S
             SoftirqCpu::Link => {}
             SoftirqCpu::Free => words.push(format!("{part}=free")),
             SoftirqCpu::Cpu(cpu) => words.push(format!("{part}={cpu}")),
+            SoftirqCpu::Turns(cpus) => words.push(format!("{part}={cpus}")),
         }
     }
     words.extend(io_wq.map(|cpu| format!("io-wq={cpu}")));
@@ -282,6 +304,28 @@ mod tests {
 
     fn placed(text: &str) -> Placement {
         parse_cores(text, [0, 1, 2]).unwrap().placement
+    }
+
+    #[test]
+    fn threads_and_adapters_take_several_cpus_in_turn() {
+        let turns = |cpus: &[u32]| CpuTurns::try_from(cpus.to_vec()).unwrap();
+        let spread = placed("sender=0,receiver=1+2,softirq=receiver");
+        assert_eq!((spread.sender, spread.receiver), (Some(0), None));
+        assert_eq!(spread.receiver_turns, turns(&[1, 2]));
+        assert_eq!(spread.softirq, SoftirqCpu::Turns(turns(&[1, 2])));
+        for (text, id) in [
+            ("sender=0,receiver=1+2,softirq=receiver", "none/sender=0/receiver=1+2/softirq=1+2"),
+            ("two,softirq=1+0", "two/softirq=1+0"),
+            ("receiver=2+0,sender=1+2", "none/sender=1+2/receiver=2+0"),
+        ] {
+            let spec = parse_cores(text, [0, 1, 2]).unwrap();
+            assert_eq!(spec.difference, format!("cores={id}"));
+            assert_eq!(placed(&id.replace('/', ",")), spec.placement, "{id} is read as the same");
+        }
+        let refused = |text: &str| parse_cores(text, [0, 1]).unwrap_err().to_string();
+        assert!(refused("two,softirq=0+7").contains("CPU 7 does not exist"));
+        assert!(refused("two,softirq=0+x").contains("'0+x' in 'two,softirq=0+x' is not a place"));
+        assert!(refused("two,io-wq=0+1").contains("takes one CPU, not 0+1"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The kernel's TCP: connected, blocking, with the contract's options set.
 
+use super::transport::peer_of_flow;
 use super::{Connected, Flow, Listener, Terms, Transport, hello, ports, tls};
 use bytepath_record::wire::Token;
 use bytepath_record::{Fault, Protocol, Role, Stream};
@@ -18,8 +19,9 @@ pub const KERNEL_TCP: &Transport = &Transport {
     protocol: Protocol::Tcp,
     check: |_| Ok(()),
     listen,
-    connect: |peer, terms, token, flows| {
-        (0..flows).map(|index| connect(peer, terms, token, index)).collect()
+    connect: |peers, terms, token, flows| {
+        let connect = |index| connect(peer_of_flow(peers, index)?, terms, token, index);
+        (0..flows).map(connect).collect()
     },
 };
 

@@ -1,6 +1,7 @@
 //! The kernel's UDP: a connected socket for each flow. Nothing is retransmitted, not
 //! even the hello; waiting for a lost datagram ends only when the connection is cut.
 
+use super::transport::peer_of_flow;
 use super::{Connected, Flow, Listener, Terms, Transport, hello, ports};
 use bytepath_record::wire::Token;
 use bytepath_record::{Fault, Protocol, Stream};
@@ -16,8 +17,9 @@ pub const KERNEL_UDP: &Transport = &Transport {
     protocol: Protocol::Udp,
     check: |_| Ok(()),
     listen,
-    connect: |peer, terms, token, flows| {
-        (0..flows).map(|index| connect(peer, terms, token, index)).collect()
+    connect: |peers, terms, token, flows| {
+        let connect = |index| connect(peer_of_flow(peers, index)?, terms, token, index);
+        (0..flows).map(connect).collect()
     },
 };
 

@@ -20,8 +20,15 @@ pub struct Transport {
     pub check: fn(&Cell) -> Result<(), Fault>,
     /// Gets ready to meet the peer's flows at an address of this host.
     pub listen: fn(IpAddr, &Terms) -> Result<Listener, Fault>,
-    /// Connects so many flows, each of which shows the token and its index: all, in their order.
-    pub connect: fn(SocketAddr, &Terms, &Token, u32) -> AllConnected,
+    /// Connects so many flows, which take the peer's addresses in turn; each shows the token and its
+    /// index: all, in their order.
+    pub connect: fn(&[SocketAddr], &Terms, &Token, u32) -> AllConnected,
+}
+
+/// The peer's address that a flow connects to.
+pub(super) fn peer_of_flow(peers: &[SocketAddr], index: u32) -> Result<SocketAddr, Fault> {
+    let peer = peers.get(index as usize % peers.len().max(1)).copied();
+    peer.ok_or_else(|| Fault::failed("no address to connect to").remedy("report this as a bug"))
 }
 
 /// A flow that is connected, or why not.

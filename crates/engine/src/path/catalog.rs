@@ -6,7 +6,7 @@ use super::{
     socket, splice, tap, tcp_zerocopy_receive, udp_gso, uring, uring_loop, uring_zc, userspace,
     userspace_loop, vhost, xdp, zcrx,
 };
-use crate::connection::Transport;
+use crate::connection::{KERNEL_TCP, Transport};
 use crate::workload::{self, Direction, Workload};
 #[cfg(test)]
 use bytepath_record::Options;
@@ -161,6 +161,30 @@ pub fn suits_workload(workload: &Workload, path: &DataPath) -> Result<(), Fault>
     Err(Fault::usage(text).remedy("choose --workload rr, or a path with a thread per flow"))
 }
 
+/// Refuses several adapters to what knows one device at each end.
+pub fn crosses_adapters(
+    workload: &Workload,
+    transport: &Transport,
+    paths: [&DataPath; 2],
+) -> Result<(), Fault> {
+    let of_one_nic = paths.into_iter().find(|path| path.is_of_one_nic);
+    let what = match of_one_nic {
+        Some(path) => format!("path '{}' takes queues or memory of one NIC", path.name),
+        None if workload.reconnects => {
+            format!(
+                "connections of the workload {} come and go between two addresses",
+                workload.name
+            )
+        }
+        None if transport.name != KERNEL_TCP.name => {
+            format!("{} is of one device at each end", transport.name)
+        }
+        None => return Ok(()),
+    };
+    let text = format!("{what}: its flows cannot cross several adapters");
+    Err(Fault::usage(text).remedy("leave out adapters, or choose another path or workload"))
+}
+
 /// Whether frames come to this half by a vhost worker, which can be placed.
 pub fn has_vhost_worker(half: &str) -> bool {
     half == vhost::PATH.name
@@ -170,6 +194,30 @@ pub fn has_vhost_worker(half: &str) -> bool {
 mod tests {
     use super::*;
     use bytepath_record::{Attempt, Facts, Outcome, Protocol, Support};
+
+    #[test]
+    fn what_is_of_one_device_crosses_no_second() {
+        let refusal = |workload: &str, path: &str| {
+            let of = |name| workload::CATALOG.iter().find(|one| one.name == name).unwrap();
+            let (workload, path) = (of(workload), find(CATALOG, path).unwrap());
+            let name = &Half::plain(path.name);
+            let cell = Cell::new("a", name.clone(), name.clone());
+            let transport = transport(workload, &cell, Role::Receiver, [path, path]).unwrap();
+            crosses_adapters(workload, transport, [path, path]).err().map(|f| f.to_string())
+        };
+        for (workload, path) in [("stream", "socket"), ("rr", "epoll"), ("stream", "uring-zc")] {
+            assert_eq!(refusal(workload, path), None, "{path}");
+        }
+        for (workload, path, words) in [
+            ("stream", "devmem", "queues or memory of one NIC"),
+            ("stream", "userspace", "one device at each end"),
+            ("packets", "packet", "one device at each end"),
+            ("crr", "epoll", "come and go between two addresses"),
+        ] {
+            let text = refusal(workload, path).unwrap_or_default();
+            assert!(text.contains(words) && text.contains("leave out adapters"), "{path}: {text}");
+        }
+    }
 
     #[test]
     fn halves_need_their_attempt_to_work() {

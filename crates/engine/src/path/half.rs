@@ -20,6 +20,8 @@ pub struct DataPath {
     pub attempt: fn(Option<&str>) -> Vec<Attempt>,
     /// Whether it works by io_uring, and may have worker threads therefore.
     pub uses_io_uring: bool,
+    /// Whether it takes receive queues or memory of one NIC, so that all its flows have to come by that.
+    pub is_of_one_nic: bool,
     /// Its sending half, if it has one.
     pub tx: Option<HalfPath<OpenTx>>,
     /// Its receiving half, if it has one.
@@ -39,6 +41,7 @@ impl DataPath {
         summary: "",
         attempt: |_| Vec::new(),
         uses_io_uring: false,
+        is_of_one_nic: false,
         tx: None,
         rx: None,
         event_loop: None,

@@ -48,8 +48,8 @@ mod zerocopy_send;
 #[cfg(test)]
 pub(crate) use catalog::cell_of;
 pub use catalog::{
-    CATALOG, FRAME_PAIRS, PAIRS, Pair, TAP_PAIRS, find, has_vhost_worker, of_end, suits_workload,
-    transport,
+    CATALOG, FRAME_PAIRS, PAIRS, Pair, TAP_PAIRS, crosses_adapters, find, has_vhost_worker, of_end,
+    suits_workload, transport,
 };
 pub use half::{DataPath, HalfPath, OpenLoop, OpenRx, OpenTx, Opened, Wire};
 pub use nic::{

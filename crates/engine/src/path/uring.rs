@@ -27,8 +27,7 @@ pub(super) static PATH: DataPath = DataPath {
             .with_options(RX_OPTIONS)
             .over_kernel(),
     ),
-    event_loop: None,
-    one_at_a_time: None,
+    ..DataPath::EMPTY
 };
 
 const TX_OPTIONS: &[OptionSpec] = &[

@@ -28,7 +28,7 @@ pub(super) static PATH: DataPath = DataPath {
     tx: Some(HalfPath::tx(check, event_loop::open_half).with_options(OPTIONS)),
     rx: Some(HalfPath::rx(check, event_loop::open_half).with_options(OPTIONS)),
     event_loop: Some(open),
-    one_at_a_time: None,
+    ..DataPath::EMPTY
 };
 
 const OPTIONS: &[OptionSpec] = &[

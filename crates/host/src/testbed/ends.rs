@@ -25,6 +25,26 @@ pub(super) fn device(role: Role) -> &'static str {
     ["byte0", "byte1"][role as usize]
 }
 
+/// The end of a role at another pair of devices of its link, by its number: with names and in a
+/// network of its own.
+pub(crate) fn of_adapter(end: &LinkEnd, adapter: u32) -> LinkEnd {
+    let named = |device: &str| match adapter {
+        0 => device.to_owned(),
+        number => format!("{device}_{number}"),
+    };
+    let peer = end.peer.as_ref().map(|(device, process)| (named(device), *process));
+    let address = of_network(end.address, adapter);
+    LinkEnd { device: named(&end.device), peer, address, ..end.clone() }
+}
+
+/// The address in another network: the last byte, or group, but one has its number.
+fn of_network(address: IpAddr, number: u32) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => IpAddr::from((v4.to_bits() + (number << 8)).to_be_bytes()),
+        IpAddr::V6(v6) => IpAddr::from((v6.to_bits() + (u128::from(number) << 64)).to_be_bytes()),
+    }
+}
+
 /// A role's end, with a device that is there.
 pub(super) fn end(role: Role, device: impl Into<String>) -> LinkEnd {
     LinkEnd::plain(device, address(role), PREFIX)

@@ -3,7 +3,7 @@
 
 mod cable;
 mod catalog;
-mod ends;
+pub(crate) mod ends;
 mod hosts;
 mod netns;
 mod ports;
@@ -154,6 +154,8 @@ pub struct Properties {
     pub nics_are_new: bool,
     /// Both hosts are namespaces of one kernel, so that their link may be a tap.
     pub holds_taps: bool,
+    /// Most pairs of devices that can join its hosts.
+    pub adapters: u32,
     /// The sender's device may be a tap whose reader is the receiver's guest.
     pub has_guest_tap: bool,
     /// The link that it is for: one of `spec::PRESETS`.
@@ -173,6 +175,7 @@ impl Default for Properties {
             link_is_given: false,
             nics_are_new: false,
             holds_taps: false,
+            adapters: 1,
             has_guest_tap: false,
             usual_link: "wire",
             timeout: Duration::ZERO,

@@ -4,7 +4,7 @@
 
 use super::{Deployment, Properties, Site, Testbed, ends};
 use crate::{Adapter, ProcessHost, pair_of_agents, remedy};
-use bytepath_record::{Fault, Role, Support};
+use bytepath_record::{CpuTurns, Fault, Role, Support};
 use bytepath_sys::Roots;
 use bytepath_sys::namespace::{self, Refused, Step};
 use bytepath_sys::netlink::{Veth, veth_message};
@@ -22,7 +22,7 @@ impl Testbed for Netns {
     }
 
     fn properties(&self) -> Properties {
-        Properties { holds_taps: true, ..Properties::default() }
+        Properties { holds_taps: true, adapters: CpuTurns::MOST as u32, ..Properties::default() }
     }
 
     fn probe(&self) -> Support {

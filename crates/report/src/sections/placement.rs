@@ -17,7 +17,7 @@ pub(crate) fn section(view: &View) -> Section {
 fn lines(analysis: &Analysis) -> Vec<(String, String)> {
     let rows = analysis.rows.iter();
     let rows = rows.filter(|row| row.receive_work.is_some() || !row.collisions.is_empty());
-    let requested = |row: &Row| row.receive_work.as_ref().map(|work| work.asked);
+    let requested = |row: &Row| row.receive_work.as_ref().map(ReceiveWork::requested);
     let groups = grouped(rows.map(|row| ((requested(row), &row.collisions, placement(row)), row)));
     let alone = groups.len() == 1;
     groups.iter().map(|(_, group)| placed(group, alone)).collect()
@@ -41,8 +41,11 @@ fn placed(group: &[&Row], alone: bool) -> (String, String) {
         let (first, cpus) = works?;
         let of_cpu = |(cpu, part): &(u32, f64)| format!("CPU {cpu}: {}", percent(*part));
         let ran = joined(cpus.iter().filter(|(_, part)| *part >= 0.001).map(of_cpu), ", ");
-        let request =
-            first.asked.map_or("left free".to_owned(), |cpu| format!("requested: CPU {cpu}"));
+        let request = match &first.requested()[..] {
+            [] => "left free".to_owned(),
+            [cpu] => format!("requested: CPU {cpu}"),
+            several => format!("requested: CPUs {} in turn", joined(several, ", ")),
+        };
         let sender = first.asked_of_sender.filter(|cpu| first.asked != Some(*cpu));
         let sender = sender.map(|cpu| format!(", CPU {cpu} for the sender"));
         Some(format!("{what} ran on {ran}; {request}{}", sender.unwrap_or_default()))

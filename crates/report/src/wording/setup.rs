@@ -189,6 +189,9 @@ fn link(l: &LinkSettings) -> String {
         if l.tso || l.descriptors().is_some() { "" } else { " (no packet larger than the MTU)" };
     let mut text =
         format!("link {}: MTU {}, TSO {}{cut}, GRO {}", l.preset, l.mtu, flag(l.tso), flag(l.gro));
+    if l.adapters > 1 {
+        text += &format!(", {} adapters", l.adapters);
+    }
     let qdisc = if l.qdisc == "none" { "noqueue" } else { &l.qdisc };
     let parts = [
         l.gso_max.map(|size| format!(", largest GSO packet {size}")),
@@ -288,16 +291,23 @@ fn touch(touch: Touch) -> &'static str {
 }
 
 fn placement(p: &Placement) -> String {
-    let one = |cpu: Option<u32>| cpu.map_or("left to the scheduler".into(), |c| format!("CPU {c}"));
-    let mut text = match (p.sender, p.receiver) {
-        (None, None) => "left to the scheduler".into(),
-        (tx, rx) => format!("sender {}, receiver {}", one(tx), one(rx)),
+    let place = |role| match &p.cpus(role)[..] {
+        [] => "left to the scheduler".to_owned(),
+        [cpu] => format!("CPU {cpu}"),
+        several => format!("threads on CPUs {} in turn", joined(several, ", ")),
+    };
+    let mut text = match Role::ALL.map(place) {
+        [tx, rx] if tx == rx && p.cpus(Role::Sender).is_empty() => tx,
+        [tx, rx] => format!("sender {tx}, receiver {rx}"),
     };
     for (part, softirq) in [("sender's softirq", p.sender_softirq), ("softirq", p.softirq)] {
         text += &match softirq {
             SoftirqCpu::Link => String::new(),
             SoftirqCpu::Free => format!(", {part} left to the scheduler"),
             SoftirqCpu::Cpu(cpu) => format!(", {part} CPU {cpu}"),
+            SoftirqCpu::Turns(cpus) => {
+                format!(", {part} of adapters on CPUs {} in turn", joined(cpus.cpus(), ", "))
+            }
         };
     }
     for (part, cpu) in [("io-wq", p.io_wq), ("vhost", p.vhost)] {

@@ -15,8 +15,12 @@ pub const ELSEWHERE_LIMIT: f64 = 0.25;
 /// Where the softirqs of a cell's devices ran, on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ReceiveWork {
-    /// The CPU that was requested; `None` if that was left to the scheduler.
+    /// The CPU that was requested; `None` if that was left to the scheduler, or if adapters differ
+    /// in it.
     pub asked: Option<u32>,
+    /// The CPUs that were requested where adapters differ in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub asked_in_turn: Vec<u32>,
     /// The CPU that was requested for the sender's device, where it is on the same machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked_of_sender: Option<u32>,
@@ -84,15 +88,27 @@ impl ReceiveWork {
         };
         let cpus = sums.into_iter().map(share).filter(|share| share.part > 0.0).collect();
         let of_sender = cell.softirq_cpu(Role::Sender).filter(|_| !apart);
-        Some(ReceiveWork { asked: cell.softirq_cpu(role), asked_of_sender: of_sender, cpus })
+        let (asked, asked_in_turn) = match cell.softirq_cpus(role) {
+            several if several.len() > 1 => (None, several),
+            one => (one.first().copied(), Vec::new()),
+        };
+        Some(ReceiveWork { asked, asked_in_turn, asked_of_sender: of_sender, cpus })
+    }
+
+    /// The CPUs that were requested, by the placement or the link.
+    pub fn requested(&self) -> Vec<u32> {
+        self.asked.into_iter().chain(self.asked_in_turn.iter().copied()).collect()
     }
 
     /// The part that ran on other CPUs than those requested; `None` if the receiver's
     /// was not.
     pub fn elsewhere(&self) -> Option<f64> {
-        let asked = self.asked?;
+        let asked = self.requested();
+        if asked.is_empty() {
+            return None;
+        }
         let strays = |share: &&CpuShare| {
-            share.cpu != asked && self.asked_of_sender.is_none_or(|cpu| share.cpu != cpu)
+            !asked.contains(&share.cpu) && self.asked_of_sender.is_none_or(|cpu| share.cpu != cpu)
         };
         Some(self.cpus.iter().filter(strays).map(|share| share.part).sum())
     }

@@ -51,7 +51,7 @@ pub(crate) enum DeviceWork {
     Thread { cpu: u32, run: f64 },
     /// By softirqs on CPUs that belong to no role, and whether one was reserved for them.
     Softirqs { cpus: Vec<u32>, named: bool },
-    /// By a polling thread that may have run on any CPU.
+    /// By polling threads on several CPUs, or on any.
     Anywhere,
 }
 
@@ -72,15 +72,18 @@ impl DeviceWork {
         match cell.softirq_cpu(role) {
             Some(cpu) if cell.placement.cpu(role) == Some(cpu) => DeviceWork::Counted,
             Some(cpu) if run > 0.0 => DeviceWork::Thread { cpu, run },
-            None if run > 0.0 && cell.placement.softirq(role) == SoftirqCpu::Free => {
-                DeviceWork::Anywhere
-            }
+            None if run > 0.0 && is_spread(cell.placement.softirq(role)) => DeviceWork::Anywhere,
             _ => match softirq_cpus(cell, trial, role) {
                 cpus if cpus.is_empty() => DeviceWork::Counted,
                 cpus => DeviceWork::Softirqs { cpus, named: cell.softirq_cpu(role).is_some() },
             },
         }
     }
+}
+
+/// Whether threads that poll have more than one CPU to be on.
+fn is_spread(softirq: SoftirqCpu) -> bool {
+    matches!(softirq, SoftirqCpu::Free | SoftirqCpu::Turns(_))
 }
 
 impl Correction {

@@ -7,7 +7,9 @@ use crate::estimate::{Effect, Estimate, Looks, PairSpread};
 use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::trial::{Costs, why_not_measured};
-use bytepath_record::{Cell, CopyCeiling, RoleRecord, Scope, Trial, TrialStatus, Work};
+use bytepath_record::{
+    Cell, CopyCeiling, Reading, Role, RoleRecord, Scope, Trial, TrialStatus, Work,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +25,14 @@ const HEADERS: f64 = 20.0 + 20.0 + 12.0;
 /// Bytes that a packet takes on Ethernet beyond its MTU: preamble, header, frame
 /// check sequence, gap (IEEE 802.3).
 const FRAMING: f64 = 8.0 + 14.0 + 4.0 + 12.0;
+
+/// The rate of a device of the link, and of which end.
+fn link_rate(reading: &Reading) -> Option<(Role, f64)> {
+    match reading.scope {
+        Scope::Link(role, _) if reading.metric == LINK_RATE => Some((role, reading.value)),
+        _ => None,
+    }
+}
 
 /// A cell against the baseline, in one question.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -250,9 +260,11 @@ impl Comparer<'_> {
         let margin = self.rules.margin;
         let figures = side.figures(Metric::Rate);
         let mean = figures.values().map(|t| t / figures.len() as f64).sum::<f64>();
-        let rate = side.trials.iter().flat_map(|t| &t.readings).find_map(|r| {
-            let of_link = r.metric == LINK_RATE && matches!(r.scope, Scope::Link(..));
-            of_link.then_some(r.value)
+        // Of a trial whose link has several adapters, all of one end.
+        let rate = side.trials.iter().find_map(|t| {
+            let first = t.readings.iter().find_map(link_rate)?.0;
+            let all = t.readings.iter().filter_map(link_rate);
+            Some(all.filter(|(role, _)| *role == first).map(|(_, rate)| rate).sum::<f64>())
         });
         let mtu = f64::from(side.cell.link.mtu);
         let ways = if side.cell.goes_both_ways() { 2.0 } else { 1.0 };

@@ -52,11 +52,12 @@ fn stream_properties(a: &Cell, b: &Cell) -> [Property; 11] {
     ]
 }
 
-fn link_properties(a: &LinkSettings, b: &LinkSettings) -> [Property; 18] {
+fn link_properties(a: &LinkSettings, b: &LinkSettings) -> [Property; 19] {
     const LINK: &[&str] = &["link"];
     let [tap_a, tap_b] = [a, b].map(|link| link.tap.unwrap_or_default());
     let [kind_a, kind_b] = [a, b].map(|link| link.tap.map(|tap| (tap.macvtap, tap.guest)));
     [
+        ("adapters", LINK, differing(&a.adapters, &b.adapters)),
         ("mtu", LINK, differing(&a.mtu, &b.mtu)),
         ("tso", LINK, differing(&a.tso, &b.tso)),
         ("gro", LINK, differing(&a.gro, &b.gro)),
@@ -86,9 +87,10 @@ fn host_properties(a: &Cell, b: &Cell) -> [Property; 8] {
     };
     let kernel = |cell: &Cell| cell.kernel.as_ref().map(|kernel| kernel.to_string());
     let (on_a, on_b) = (a.placement, b.placement);
+    let cpus = |role| differing(&on_a.cpus(role), &on_b.cpus(role));
     [
-        ("sender CPU", CORES, differing(&on_a.sender, &on_b.sender)),
-        ("receiver CPU", CORES, differing(&on_a.receiver, &on_b.receiver)),
+        ("sender CPU", CORES, cpus(Role::Sender)),
+        ("receiver CPU", CORES, cpus(Role::Receiver)),
         ("sender-softirq CPU", CORES, differing(&on_a.sender_softirq, &on_b.sender_softirq)),
         ("softirq CPU", CORES, differing(&on_a.softirq, &on_b.softirq)),
         ("io-wq CPU", CORES, differing(&on_a.io_wq, &on_b.io_wq)),

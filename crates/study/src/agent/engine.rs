@@ -147,7 +147,7 @@ impl Open {
     fn of(assignment: &Assignment) -> Result<Open, Fault> {
         let Assignment { halves, role, cell, connections, groups, .. } = assignment;
         let uses_io_uring = halves.tx.uses_io_uring || halves.rx.uses_io_uring;
-        if let Some(cpu) = cell.placement.cpu(*role) {
+        if let Some(cpu) = cell.placement.of_thread(*role, assignment.number()) {
             thread::pin(cpu).map_err(|e| Fault::system(format!("cannot pin to CPU {cpu}"), &e))?;
         }
         if let Some(cpu) = cell.placement.io_wq.filter(|_| uses_io_uring) {

@@ -52,7 +52,8 @@ pub(super) struct Session {
     engines: Vec<Engine>,
     ends: Vec<Option<EngineResult>>,
     meters: Vec<Chosen>,
-    device: Option<String>,
+    /// The network devices of the link at this end.
+    devices: Vec<String>,
     /// Whether the host has no other role.
     alone: bool,
     last_look: meter::PreviousSnapshot,
@@ -78,7 +79,7 @@ impl Session {
         queues: &[Arc<OwnedFd>],
     ) -> Result<Self, Fault> {
         let mut session =
-            Session::new(paths, *call.cell, Role::Receiver, call.device, call.secret)?;
+            Session::new(paths, *call.cell, Role::Receiver, call.devices, call.secret)?;
         let terms = Terms { ports: call.ports, queues, ..session.terms() };
         let listener = (session.transport()?.listen)(call.address, &terms)?;
         session.listener = Some((listener, call.token));
@@ -96,10 +97,10 @@ impl Session {
         call: Connect,
         events: Sender<Event>,
     ) -> Result<Self, Fault> {
-        let Connect { cell, peer, device, token, ports, secret } = call;
-        let mut session = Session::new(paths, *cell, Role::Sender, device, secret)?;
+        let Connect { cell, peers, devices, token, ports, secret } = call;
+        let mut session = Session::new(paths, *cell, Role::Sender, devices, secret)?;
         let (transport, terms) = (session.transport()?, Terms { ports, ..session.terms() });
-        let connections = (transport.connect)(peer, &terms, &token, session.lasting)?;
+        let connections = (transport.connect)(&peers, &terms, &token, session.lasting)?;
         session.open(connections, events)?;
         Ok(session)
     }
@@ -118,7 +119,7 @@ impl Session {
         paths: &[&'static DataPath],
         cell: Cell,
         role: Role,
-        device: Option<String>,
+        devices: Vec<String>,
         secret: Option<Secret>,
     ) -> Result<Self, Fault> {
         // By the paths of both ends, which the cell of one no longer has.
@@ -154,7 +155,7 @@ impl Session {
             engines: Vec::new(),
             ends: Vec::new(),
             meters: Vec::new(),
-            device,
+            devices,
             alone: false,
             last_look: meter::PreviousSnapshot::default(),
             prepared: Vec::new(),
@@ -174,7 +175,8 @@ impl Session {
 
     fn terms(&self) -> Terms<'_> {
         let (contract, link) = (&self.cell.stream, &self.cell.link);
-        let (device, options) = (self.device.as_deref(), &self.cell.half(self.role).options);
+        let (device, options) =
+            (self.devices.first().map(String::as_str), &self.cell.half(self.role).options);
         let secret = self.secret.as_ref();
         Terms { contract, link, device, ports: None, queues: &[], options, secret }
     }
@@ -428,7 +430,7 @@ impl Session {
         let threads = self.engines.iter().enumerate().map(|(index, engine)| ThreadTag {
             tid: engine.tid,
             name: format!("{}/{index}", self.role),
-            cpu: self.cell.placement.cpu(self.role),
+            cpu: self.cell.placement.of_thread(self.role, index as u32),
         });
         Context {
             roots: Roots::real(),
@@ -437,7 +439,7 @@ impl Session {
             flows: self.sockets.clone(),
             work: self.halves.workload.work,
             moved: Arc::new(move |flow| progress.get(flow as usize).map_or(0, |p| p.total())),
-            device: self.device.clone(),
+            devices: self.devices.clone(),
             alone: self.alone,
             last_look: self.last_look.clone(),
             options: Value::Null,

@@ -239,7 +239,11 @@ pub(super) fn halves(
     let find = |role: Role| path::find(paths, &cell.half(role).path);
     if let (Some(tx), Some(rx)) = (find(Role::Sender), find(Role::Receiver)) {
         path::suits_workload(workload, tx).and_then(|()| path::suits_workload(workload, rx))?;
-        (path::transport(workload, cell, role, [tx, rx])?.check)(cell)?;
+        let transport = path::transport(workload, cell, role, [tx, rx])?;
+        (transport.check)(cell)?;
+        if cell.link.adapters > 1 {
+            path::crosses_adapters(workload, transport, [tx, rx])?;
+        }
     }
     let open = (workload.halves)(role).iter().map(|&direction| {
         let name = &cell.half(direction.role()).path;

@@ -50,7 +50,7 @@ impl<'a> OpenTestbed<'a> {
     pub fn usual_sampling(&mut self, cell: &Cell) -> Result<Sampling, Fault> {
         let call = PriceSample { event: None, cpu: cell.placement.receiver };
         let price = self.remotes.agents.call(Role::Receiver, call)?;
-        let cpus = Role::ALL.into_iter().filter_map(|role| cell.placement.cpu(role)).collect();
+        let cpus = Role::ALL.into_iter().flat_map(|role| cell.placement.cpus(role)).collect();
         Ok(Sampling { event: price.event, rate: affordable_rate(price.seconds, SHARE), cpus })
     }
 

@@ -354,7 +354,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
             link: cell.link.clone(),
             placement: Placement { sender_softirq, softirq, ..self.baseline.placement },
             stream: Stream {
-                flows: 1,
+                flows: cell.link.adapters,
                 message_size: stream.message_size.min(PROBE_SIZE),
                 read_size: stream.read_size.min(PROBE_SIZE),
                 read_memory: None,
@@ -444,6 +444,11 @@ fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
     if cell.link.descriptors().is_some() && !properties.holds_taps {
         let fault = usage(format!("testbed {} has no tap between its hosts", testbed.name()));
         return Some(fault.remedy("choose --testbed netns, or vm with one guest and no NICs"));
+    }
+    if cell.link.adapters > properties.adapters {
+        let (name, wanted) = (testbed.name(), cell.link.adapters);
+        let text = format!("testbed {name} has one adapter at each end, not {wanted}");
+        return Some(usage(text).remedy("choose --testbed netns, or leave out adapters"));
     }
     if cell.link.tap.is_some_and(|tap| tap.guest) && !properties.has_guest_tap {
         let text = format!("testbed {} has no guest behind a tap of the sender's", testbed.name());

@@ -22,7 +22,7 @@ use bytepath_record::{
 };
 use bytepath_spec::{resolve, split, usage};
 use bytepath_sys::device;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// What would be set for the trials of each cell, from what to what, or why it cannot. Empty
 /// if the testbed creates its devices. Nothing is changed.
@@ -148,7 +148,8 @@ pub(super) fn prepare(
     }
     let listening = listen(remotes, cell)?;
     if !rules.is_empty() {
-        let rules = wanted(Some(listening.peer.port()))?.into_iter().filter(is_rule);
+        let rules =
+            wanted(listening.peers.first().map(SocketAddr::port))?.into_iter().filter(is_rule);
         records.extend(set(remotes, &rules.collect::<Vec<_>>())?);
     }
     Ok((records, listening))

@@ -15,9 +15,9 @@ use bytepath_profile::import::{PPROF, Times};
 use bytepath_profile::{Profile, export};
 use bytepath_record::wire::{FetchPart, PackProfile, PriceSample};
 use bytepath_record::{
-    Cell, CellId, Design, Fault, FaultKind, Placement, ProfileRecord, ProfiledCells, Profiling,
-    Role, SamplePrice, Sampling, Schedule, SoftirqCpu, Study, StudyHeader, Trial, TrialStatus,
-    Work,
+    Cell, CellId, CpuTurns, Design, Fault, FaultKind, Placement, ProfileRecord, ProfiledCells,
+    Profiling, Role, SamplePrice, Sampling, Schedule, SoftirqCpu, Study, StudyHeader, Trial,
+    TrialStatus, Work,
 };
 use bytepath_spec as spec;
 use bytepath_stats as stats;
@@ -333,12 +333,15 @@ fn fetch_from(
     let placement = match (apart, role) {
         (false, _) => cell.placement,
         (true, Role::Sender) => {
-            let Placement { sender, sender_softirq, io_wq, .. } = cell.placement;
-            Placement { sender, sender_softirq, io_wq, ..Placement::default() }
+            let Placement { sender, sender_turns, sender_softirq, io_wq, .. } = cell.placement;
+            Placement { sender, sender_turns, sender_softirq, io_wq, ..Placement::default() }
         }
-        (true, Role::Receiver) => {
-            Placement { sender: None, sender_softirq: SoftirqCpu::Link, ..cell.placement }
-        }
+        (true, Role::Receiver) => Placement {
+            sender: None,
+            sender_turns: CpuTurns::NONE,
+            sender_softirq: SoftirqCpu::Link,
+            ..cell.placement
+        },
     };
     let call = PackProfile {
         title: format!("{} ({number})", cell.id),

@@ -11,7 +11,7 @@ use bytepath_record::wire::{
 use bytepath_record::{Cell, Fault, Hops, Ports, Role, SettingRecord, WantedSetting, joined};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// How long a device may take to be able to send again after it was set up.
@@ -35,6 +35,8 @@ pub(super) struct Remotes<'a> {
     pub listen_on: Option<Ports>,
     /// Whether the receiver's end of the link is descriptors, and no device.
     ends_in_descriptors: bool,
+    /// Each role's devices and addresses, by the number of the adapter, of a link that has several.
+    adapters: [Vec<(String, IpAddr)>; 2],
 }
 
 impl<'a> Remotes<'a> {
@@ -59,6 +61,7 @@ impl<'a> Remotes<'a> {
             connect_from: None,
             listen_on: None,
             ends_in_descriptors: false,
+            adapters: Default::default(),
         })
     }
 
@@ -66,6 +69,32 @@ impl<'a> Remotes<'a> {
     pub(super) fn device(&self, role: Role) -> Option<String> {
         let is_device = role == Role::Sender || !self.ends_in_descriptors;
         self.devices[role as usize].clone().filter(|_| is_device)
+    }
+
+    /// All network devices of a role's host on the link.
+    pub(super) fn devices(&self, role: Role) -> Vec<String> {
+        match &self.adapters[role as usize][..] {
+            [] => self.device(role).into_iter().collect(),
+            all => all.iter().map(|(device, _)| device.clone()).collect(),
+        }
+    }
+
+    /// The address that the receiver listens at: any, if it has several on the link.
+    pub(super) fn listening_address(&self) -> IpAddr {
+        match (self.addresses[Role::Receiver as usize], &self.adapters[Role::Receiver as usize][..])
+        {
+            (one, []) => one,
+            (IpAddr::V4(_), _) => Ipv4Addr::UNSPECIFIED.into(),
+            (IpAddr::V6(_), _) => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+
+    /// Where the sender finds a receiver that listens there, by the number of the adapter.
+    pub(super) fn addresses_of(&self, listens: SocketAddr) -> Vec<SocketAddr> {
+        match &self.adapters[Role::Receiver as usize][..] {
+            [] => vec![listens],
+            all => all.iter().map(|(_, address)| (*address, listens.port()).into()).collect(),
+        }
     }
 
     /// What a role's device on the link has counted of frames so far.
@@ -86,16 +115,21 @@ impl<'a> Remotes<'a> {
         self.ends_in_descriptors = cell.link.descriptors().is_some();
         for role in order {
             let host = self.agents.hosts.host(role);
-            let Some(end) = host.attachment().end(&cell.link, cell.softirq_cpu(role)) else {
-                continue;
-            };
-            let softirq_required = cell.placement.softirq(role).cpu().is_some();
+            let softirq_cpu = |adapter| cell.softirq_cpu_of(role, adapter);
+            let ends = host.attachment().ends(&cell.link, softirq_cpu);
+            if ends.len() > 1 {
+                let of_end = |end: &LinkEnd| (end.device.clone(), end.address);
+                self.adapters[role as usize] = ends.iter().map(of_end).collect();
+            }
+            let softirq_required = !cell.placement.softirq(role).cpus().is_empty();
             // The steward has moved the interrupts of a NIC, or will.
             let interrupts_there =
                 softirq_required && self.nic(role)?.is_some_and(|nic| !nic.interrupts.is_empty());
             let second = role == order[1];
-            let end = LinkEnd { second, softirq_required, interrupts_there, ..end };
-            all.extend(self.agents.call(role, SetUpLink { end: Box::new(end) })?);
+            for end in ends {
+                let end = LinkEnd { second, softirq_required, interrupts_there, ..end };
+                all.extend(self.agents.call(role, SetUpLink { end: Box::new(end) })?);
+            }
         }
         Ok(all)
     }

@@ -48,7 +48,8 @@ pub(super) fn run(
 
 /// A receiver that listens for the flows of a cell.
 pub(super) struct Listening {
-    pub peer: SocketAddr,
+    /// Where, by the number of the adapter.
+    pub peers: Vec<SocketAddr>,
     token: Token,
     secret: Option<Secret>,
 }
@@ -59,14 +60,14 @@ pub(super) fn listen(remotes: &mut Remotes, cell: &Cell) -> Result<Listening, Fa
     let secret = (cell.stream.tls != Tls::None).then(new_secret).transpose()?;
     let listen = Listen {
         cell: Box::new(cell.clone()),
-        address: remotes.addresses[Role::Receiver as usize],
-        device: remotes.device(Role::Receiver),
+        address: remotes.listening_address(),
+        devices: remotes.devices(Role::Receiver),
         token: token.clone(),
         ports: remotes.agents.hosts.ports.or(remotes.listen_on),
         secret: secret.clone(),
     };
-    let peer = remotes.agents.call(Role::Receiver, listen)?;
-    Ok(Listening { peer, token, secret })
+    let listens = remotes.agents.call(Role::Receiver, listen)?;
+    Ok(Listening { peers: remotes.addresses_of(listens), token, secret })
 }
 
 /// Connects every flow and opens both ends of the path; no byte flows yet.
@@ -75,11 +76,11 @@ pub(super) fn connect(
     cell: &Cell,
     listening: Listening,
 ) -> Result<(), Fault> {
-    let Listening { peer, token, secret } = listening;
+    let Listening { peers, token, secret } = listening;
     let connect = Connect {
         cell: Box::new(cell.clone()),
-        peer,
-        device: remotes.device(Role::Sender),
+        peers,
+        devices: remotes.devices(Role::Sender),
         token,
         ports: remotes.connect_from,
         secret,

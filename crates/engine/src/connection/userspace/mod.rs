@@ -18,6 +18,7 @@ pub use device::Counts;
 pub use frame::Tcp;
 pub use stack::{Received, Stack};
 
+use super::transport::peer_of_flow;
 use super::{AllConnected, Connected, Connection, Flow, Listener, Terms, Transport, hello, ports};
 use bytepath_record::wire::Token;
 use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Role};
@@ -119,7 +120,8 @@ fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
     }))
 }
 
-fn connect(peer: SocketAddr, terms: &Terms, token: &Token, flows: u32) -> AllConnected {
+fn connect(peers: &[SocketAddr], terms: &Terms, token: &Token, flows: u32) -> AllConnected {
+    let peer = peer_of_flow(peers, 0)?;
     let config = config(address::towards(peer.ip(), terms.device)?, terms)?;
     let mut stack = open(&config)?;
     let own = own_ports(flows);

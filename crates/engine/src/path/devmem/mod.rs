@@ -21,6 +21,7 @@ pub(super) static PATH: DataPath = DataPath {
     name: "devmem",
     summary: "devmem TCP: the NIC moves payload from and to a dmabuf, by reference",
     attempt: support::attempts,
+    is_of_one_nic: true,
     tx: Some(
         HalfPath::tx(check_tx, |job, connection, _| send::open(job, connection.kernel()?))
             .with_options(SENDER_OPTIONS),

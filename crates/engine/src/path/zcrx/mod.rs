@@ -23,6 +23,7 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "io_uring: zero-copy receive, the NIC writes into application memory",
     attempt: probe::attempts,
     uses_io_uring: true,
+    is_of_one_nic: true,
     rx: Some(HalfPath {
         nic_settings,
         ..HalfPath::rx(check, open).with_options(OPTIONS).without_read_size()

@@ -95,7 +95,8 @@ impl Host {
         let met = inside(&self.file(), || {
             let listener = (USERSPACE_TCP.listen)(address, &ours).unwrap();
             let flows = contract.flows;
-            let clients = (KERNEL_TCP.connect)(listener.address, &theirs, &token, flows).unwrap();
+            let clients =
+                (KERNEL_TCP.connect)(&[listener.address], &theirs, &token, flows).unwrap();
             let socket = |client: &Arc<dyn Connection>| {
                 let socket = client.kernel().unwrap().socket;
                 TcpStream::from(socket.try_clone().unwrap())
