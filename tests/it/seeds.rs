@@ -101,6 +101,7 @@ fn histories() -> [BTreeMap<String, StudyPoints>; 2] {
 
 fn settings() -> LinkSettings {
     LinkSettings {
+        adapters: 2,
         hds: Some(true),
         gro_max: Some(524_280),
         queue_length: Some(1000),

@@ -79,7 +79,7 @@ fn adapters_carry_their_flows_on_the_cpus_of_their_turns() {
     let [first, second] = cpus();
     for adapters in [2, 4] {
         let turns = format!("{second}+{first}");
-        let cores = format!("sender={first},receiver={turns},softirq={turns}");
+        let cores = format!("sender={first}+{second},receiver={turns},softirq={turns}");
         let cell = requested(
             "socket",
             "flows=4,touch=verify",
@@ -179,6 +179,9 @@ fn refuses_impossible_placements_with_the_reason() {
         ("two-cores,softirq=receiver", "offload:rps=0", "contradict each other"),
         ("two-cores,softirc=0", "wire", "did you mean 'softirq'?"),
         ("unpinned,softirq=sender", "wire", "cannot go with the sender, which has no CPU"),
+        ("two-cores,softirq=0+0", "wire", "softirqs of the receiver's adapters: 2 CPUs for 1"),
+        ("two-cores", "wire:adapters=2", "2 adapters have 1 of the flows to carry"),
+        ("two-cores", "tap:adapters=2", "several adapters are for links that are made, not tap"),
     ] {
         if reason.contains("vhost") && able("raises the testbed").is_none() {
             continue;
