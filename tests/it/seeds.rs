@@ -185,7 +185,7 @@ fn requests() -> Vec<Request> {
         bytes: 1 << 30,
         packets: Some(1e6),
         agents: [Some(4242), None],
-        placement: Placement::pinned(0, 1),
+        placement: Box::new(Placement::pinned(0, 1)),
     };
     vec![
         Hello {}.into(),

@@ -297,7 +297,7 @@ calls! {
         /// machine.
         agents: [Option<u32>; 2],
         /// The CPUs of the roles.
-        placement: Placement,
+        placement: Box<Placement>,
     } -> ProfileSize;
 
     /// The part of the packed profile that begins at this byte.

@@ -305,7 +305,8 @@ impl Agent {
         let capture = self.capture.take();
         let capture = capture.ok_or_else(|| protocol_error("nothing was sampled"))?;
         let work = Work { bytes: Some(bytes as f64), packets };
-        let (packed, size) = samples::pack(&capture, title, work, &Stream { agents, placement })?;
+        let (packed, size) =
+            samples::pack(&capture, title, work, &Stream { agents, placement: *placement })?;
         self.packed = packed;
         Ok(size)
     }

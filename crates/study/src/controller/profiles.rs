@@ -351,7 +351,7 @@ fn fetch_from(
             Work::Bytes | Work::Exchanges => trial.packets(),
         },
         agents,
-        placement,
+        placement: Box::new(placement),
     };
     let size = remotes.agents.call_within(role, call, SYMBOLIZING)?;
     if let Some(profile) = &mut trial.profile {
