@@ -10,9 +10,10 @@ use bytepath::sys::perf::Event;
 use bytepath::{study, testbed};
 use std::path::Path;
 
-const KINDS: [OptionKind; 10] = [
+const KINDS: [OptionKind; 11] = [
     OptionKind::Size(0, u64::MAX),
     OptionKind::Size(4096, 1 << 30),
+    OptionKind::Sizes(1, 1 << 30),
     OptionKind::Count(0, u64::MAX),
     OptionKind::Count(1, 32_768),
     OptionKind::Flag,

@@ -137,6 +137,31 @@ fn event_loops_exchange_with_each_other_and_with_threads() {
     }
 }
 
+/// Neither end is told the size of a message: they would not agree on how many there are if they did not
+/// agree on every size.
+#[test]
+fn messages_of_several_sizes_are_whole_at_both_ends() {
+    let mut ends = vec![["epoll:threads=2", "poll"], ["poll", "epoll:threads=3,trigger=edge"]];
+    if crate::uring::path_for("uring-loop", Role::Receiver, &[]).is_some() {
+        ends.extend([["epoll", "uring-loop:threads=2"], ["uring-loop", "epoll"]]);
+    }
+    for ends in ends {
+        for workload in [
+            "rr:request=64@3/4K@1,response=1@1/100@5/40K@2",
+            "rr:request=1@1/2@1/3@1,outstanding=16",
+            "rr:response=64@90/16K@9/256K@1,rate=2000,outstanding=4",
+        ] {
+            exchange(ends, workload);
+        }
+    }
+    refused(&[
+        ("socket", "rr:request=64@1/65@1", "'socket' sends and receives messages of one size"),
+        ("epoll", "rr:response=64@1/1M@1,outstanding=1000", "both ends may wait"),
+    ]);
+    let fault = run_paths(["epoll", "socket"], "rr:response=64@1/65@1", "", 0.1).unwrap_err();
+    assert!(fault.to_string().contains("choose event loops for both ends"), "{fault}");
+}
+
 /// A trial of six connections, in which nothing is lost and none is left out.
 fn exchange(ends: [&str; 2], workload: &str) {
     let _shared = shared();

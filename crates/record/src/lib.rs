@@ -29,6 +29,7 @@ mod published;
 mod reach;
 mod reading;
 mod setting;
+mod sizes;
 mod study;
 mod trial;
 pub mod unit;
@@ -76,6 +77,7 @@ pub use setting::{
     PacketLimits, Restoration, RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord,
     SettingValue, Split, SysctlName, TapFlags, WantedSetting, Word,
 };
+pub use sizes::Sizes;
 pub use study::{
     Budget, CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader,
 };

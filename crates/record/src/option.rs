@@ -1,8 +1,8 @@
 //! Typed options: how a catalogue entry declares what can be set, so that
 //! parsing, help text and errors are written once.
 
-use super::Load;
 use super::unit::{self, bytes};
+use super::{Load, Sizes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -37,6 +37,8 @@ pub struct Implied {
 pub enum OptionKind {
     /// Bytes: `4096`, `64K`, `1M` (powers of 1024). Bounds are inclusive.
     Size(u64, u64),
+    /// Bytes as for `Size`, or several sizes by weight ([`Sizes`]): `64@90/16K@9/1M@1`.
+    Sizes(u64, u64),
     /// A whole number, bounds inclusive.
     Count(u64, u64),
     /// `on` or `off`.
@@ -85,6 +87,16 @@ impl Options {
         }
     }
 
+    /// Sizes of messages; one byte where they are not declared.
+    pub fn sizes(&self, name: &str) -> Sizes {
+        match self.0.get(name) {
+            Some(OptionValue::Number(size)) => Some(Sizes::one(*size)),
+            Some(OptionValue::Word(text)) => text.parse().ok(),
+            _ => None,
+        }
+        .unwrap_or_else(|| Sizes::one(1))
+    }
+
     /// A flag; false where it is not declared.
     pub fn flag(&self, name: &str) -> bool {
         matches!(self.0.get(name), Some(OptionValue::Flag(true)))
@@ -120,6 +132,15 @@ impl OptionKind {
             OptionKind::WordCount(special, ..) if text == special => word(),
             OptionKind::Size(min, max) | OptionKind::AutoSize(min, max) => {
                 within(unit::parse_bytes(text)?, [min, max], &format!("'{text}'"), bytes)
+            }
+            OptionKind::Sizes(min, max) => {
+                let sizes: Sizes = text.parse()?;
+                let outside = || format!("'{text}' is outside {} to {}", bytes(min), bytes(max));
+                match sizes.all() {
+                    _ if sizes.smallest() < min || sizes.largest() > max => Err(outside()),
+                    [(size, _)] => Ok(OptionValue::Number(*size)),
+                    _ => Ok(OptionValue::Word(sizes.to_string())),
+                }
             }
             OptionKind::Load(..) if text == "auto" => word(),
             OptionKind::Load(..) if text.ends_with('%') => {
@@ -161,7 +182,9 @@ impl OptionKind {
     /// is written in digits, because a count of `9K` is nothing one can type.
     pub fn print(&self, value: &OptionValue) -> String {
         match (self, value) {
-            (OptionKind::Size(..) | OptionKind::AutoSize(..), _) => value.to_string(),
+            (OptionKind::Size(..) | OptionKind::AutoSize(..) | OptionKind::Sizes(..), _) => {
+                value.to_string()
+            }
             (OptionKind::Time(..), OptionValue::Number(ms)) => milliseconds(*ms),
             (_, OptionValue::Number(n)) => n.to_string(),
             _ => value.to_string(),
@@ -202,6 +225,9 @@ impl fmt::Display for OptionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OptionKind::Size(min, max) => write!(f, "{}..{}", bytes(*min), bytes(*max)),
+            OptionKind::Sizes(min, max) => {
+                write!(f, "{}..{}|SIZE@WEIGHT/...", bytes(*min), bytes(*max))
+            }
             OptionKind::AutoSize(min, max) => write!(f, "auto|{}..{}", bytes(*min), bytes(*max)),
             OptionKind::Count(min, max) => write!(f, "{min}..{max}"),
             OptionKind::WordCount(word, min, max) => write!(f, "{word}|{min}..{max}"),

@@ -26,6 +26,7 @@ mod payload;
 mod recorder;
 mod rr;
 mod rr_loop;
+mod sizes;
 mod stream;
 mod stream_loop;
 mod tally;

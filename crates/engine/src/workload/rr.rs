@@ -36,8 +36,10 @@ pub(super) static WORKLOAD: Workload = Workload {
 };
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec::new("request", OptionKind::Size(1, 1 << 30), "64").help("bytes of a request"),
-    OptionSpec::new("response", OptionKind::Size(1, 1 << 30), "64").help("bytes of a response"),
+    OptionSpec::new("request", OptionKind::Sizes(1, 1 << 30), "64")
+        .help("bytes of a request; several sizes by weight need event loops: 64@90/16K@9/1M@1"),
+    OptionSpec::new("response", OptionKind::Sizes(1, 1 << 30), "64")
+        .help("bytes of a response, likewise"),
     OptionSpec::new("outstanding", OptionKind::Count(1, 1024), "1")
         .help("maximum requests in flight per connection"),
     OptionSpec::new("rate", OptionKind::Load(1, 100_000_000), "auto").help(
@@ -102,6 +104,7 @@ fn check(cell: &Cell) -> Result<(), Fault> {
     leaves_work(cell, &plan)?;
     suits_rounds(cell, &plan)?;
     suits_pauses(cell, &plan)?;
+    suits_sizes(cell)?;
     if cell.stream.protocol == Protocol::Udp {
         fits_datagrams(cell, &plan)?;
     }
@@ -202,6 +205,19 @@ fn suits_pauses(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     Ok(())
 }
 
+/// A loop sends any number of bytes, a mover of one connection messages of one size.
+fn suits_sizes(cell: &Cell) -> Result<(), Fault> {
+    let has_one = |name| cell.workload.options.sizes(name).all().len() == 1;
+    if ["request", "response"].into_iter().all(has_one) {
+        return Ok(());
+    }
+    let halves = [&cell.tx, &cell.rx];
+    let Some(half) = halves.into_iter().find(|half| !half.is_event_loop()) else { return Ok(()) };
+    let text = format!("path '{}' sends and receives messages of one size", half.path);
+    Err(Fault::usage(text)
+        .remedy("choose event loops for both ends, such as epoll+epoll, or one size"))
+}
+
 /// Whether requests are due at a rate, be it that of its trials or a part of a peak that they find.
 fn is_open(cell: &Cell) -> bool {
     cell.workload.options.number("rate").is_some() || cell.part_of_peak().is_some()
@@ -235,6 +251,7 @@ fn fits_datagrams(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
 /// What the options request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
+    /// Bytes of the largest request and of the largest response.
     pub(super) request: u64,
     pub(super) response: u64,
     pub(super) outstanding: u64,
@@ -253,13 +270,14 @@ impl Plan {
     pub(super) fn of(cell: &Cell) -> Plan {
         let options = &cell.workload.options;
         let number = |name| options.number(name).unwrap_or(1);
+        let largest = |name| options.sizes(name).largest();
         let idle = options.number("idle").map_or(0, |idle| idle as u32);
         let active = cell.stream.flows.saturating_sub(idle);
         let rate = options.number("rate").map(|rate| rate as f64 / f64::from(active));
         Plan {
             active,
-            request: number("request"),
-            response: number("response"),
+            request: largest("request"),
+            response: largest("response"),
             outstanding: number("outstanding"),
             gap: rate.map(|rate| 1e9 / rate),
             think: options.number("think").filter(|ms| *ms > 0).map(|ms| ms as f64 * 1e6),

@@ -13,9 +13,10 @@
 
 use super::event_loop::{Crew, Service, Shares};
 use super::rr::{AWAKE, Arrivals, LAST_ANSWER, NAP, Plan};
+use super::sizes::Sequence;
 use super::{Account, EventLoop, FlowEnd, Phase, Recorder};
 use crate::connection::Connection;
-use bytepath_record::{Fault, Role, Scope, Unit};
+use bytepath_record::{Cell, Fault, Role, Scope, Unit};
 use bytepath_sys::clock;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -31,7 +32,8 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
     let exchanges = if role == Role::Sender { recorder.with_latency() } else { recorder };
     // Each thread has some of the first.
     let active = connections.iter().filter(|one| one.index() < plan.active).count();
-    let ends = Ends::new([connections.len(), active], &plan, exchanges);
+    let indices = connections.iter().map(|connection| connection.index());
+    let ends = Ends::new(role, &cell, (indices, active), exchanges);
     // The first connection has the number of the thread, and threads take turns.
     let number = connections.first().map_or(0, |connection| connection.index());
     let arrivals = |mean| Arrivals::new(mean, plan.poisson, u64::from(number));
@@ -111,8 +113,9 @@ struct Ends {
     /// How many of them exchange anything: the first.
     active: usize,
     exchanges: Recorder,
-    request: u64,
-    response: u64,
+    /// Sizes of the messages that go out and that come in.
+    goes: Sequence,
+    comes: Sequence,
     outstanding: usize,
     /// Whether each exchange is timed, and not a round of them.
     times_each: bool,
@@ -125,6 +128,9 @@ struct Ends {
 struct End {
     /// Bytes of the message that is coming in.
     came: u64,
+    /// How far it is in each sequence of sizes.
+    out_at: u32,
+    in_at: u32,
     /// Exchanges of the window.
     exchanges: u64,
     /// Which of its places in [`Ends::since`] the next request takes, and the next response frees.
@@ -133,17 +139,35 @@ struct End {
 }
 
 impl Ends {
-    fn new([connections, active]: [usize; 2], plan: &Plan, exchanges: Recorder) -> Ends {
+    /// Of connections with these indices, of which so many exchange anything.
+    fn new(
+        role: Role,
+        cell: &Cell,
+        (indices, active): (impl Iterator<Item = u32>, usize),
+        exchanges: Recorder,
+    ) -> Ends {
+        let plan = Plan::of(cell);
+        let sizes = |name, seed| Sequence::new(&cell.workload.options.sizes(name), seed);
+        let (request, response) = (sizes("request", 1), sizes("response", 2));
+        let (goes, comes) = match role {
+            Role::Sender => (request, response),
+            Role::Receiver => (response, request),
+        };
+        let end = |index| {
+            let begin = Sequence::begin(index);
+            End { out_at: begin, in_at: begin, ..End::default() }
+        };
+        let all: Box<[End]> = indices.map(end).collect();
         let outstanding = plan.outstanding as usize;
         Ends {
-            all: vec![End::default(); connections].into(),
+            since: vec![0; all.len() * outstanding].into(),
+            all,
             active,
             exchanges,
-            request: plan.request,
-            response: plan.response,
+            goes,
+            comes,
             outstanding,
             times_each: !plan.incast,
-            since: vec![0; connections * outstanding].into(),
         }
     }
 
@@ -151,18 +175,23 @@ impl Ends {
     fn memory(&self, role: Role) -> Account {
         let mut account = Account::default();
         let bytes = size_of_val(&self.all[..]) + size_of_val(&self.since[..]);
+        let bytes = bytes + self.goes.memory() + self.comes.memory();
         account.count("loop", &Scope::Role(role), Unit::Bytes, [("memory", bytes as u64)]);
         account
     }
 
-    /// Enters bytes that came in over a connection in messages of this size: how many are whole.
+    /// Enters bytes that came in over a connection: how many messages are whole.
     #[inline]
-    fn messages(&mut self, connection: usize, bytes: u64, size: u64) -> u64 {
+    fn messages(&mut self, connection: usize, bytes: u64) -> u64 {
         let end = &mut self.all[connection];
         end.came += bytes;
-        let whole = end.came / size;
-        end.came %= size;
-        whole
+        self.comes.whole(&mut end.in_at, &mut end.came)
+    }
+
+    /// Bytes of the next messages that go out over a connection.
+    #[inline]
+    fn outgoing(&mut self, connection: usize, messages: u64) -> u64 {
+        self.goes.take(&mut self.all[connection].out_at, messages)
     }
 
     /// Enters exchanges that are complete.
@@ -213,9 +242,9 @@ struct Server {
 impl Service for Server {
     #[inline]
     fn received(&mut self, connection: usize, bytes: u64) -> u64 {
-        let requests = self.ends.messages(connection, bytes, self.ends.request);
+        let requests = self.ends.messages(connection, bytes);
         self.ends.complete(connection, requests);
-        requests * self.ends.response
+        self.ends.outgoing(connection, requests)
     }
 
     fn ended(&mut self, _: usize) -> Result<(), Fault> {
@@ -343,14 +372,14 @@ impl Client {
     fn request(&mut self, connection: usize, since: u64) -> u64 {
         self.ends.sent(connection, since);
         self.in_flight += 1;
-        self.ends.request
+        self.ends.outgoing(connection, 1)
     }
 }
 
 impl Service for Client {
     #[inline]
     fn received(&mut self, connection: usize, bytes: u64) -> u64 {
-        let responses = self.ends.messages(connection, bytes, self.ends.response);
+        let responses = self.ends.messages(connection, bytes);
         if responses == 0 {
             return 0;
         }
@@ -377,21 +406,22 @@ impl Service for Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::{Cell, Half, OptionValue};
+    use bytepath_record::{Half, OptionValue};
 
-    fn ends(connections: usize, outstanding: u64) -> Ends {
+    fn ends(role: Role, connections: u32, outstanding: u64) -> Ends {
         let mut cell = Cell::new("test", Half::plain("epoll"), Half::plain("epoll"));
         let options = [("request", 10), ("response", 30), ("outstanding", outstanding)];
         let options = options.map(|(name, n)| (name.to_owned(), OptionValue::Number(n)));
         cell.workload.options.0.extend(options);
         let recorder = Recorder::new(false, Arc::default(), Arc::default(), Default::default());
-        Ends::new([connections; 2], &Plan::of(&cell), recorder.with_latency())
+        let all = (0..connections, connections as usize);
+        Ends::new(role, &cell, all, recorder.with_latency())
     }
 
     /// Of 20 connections that pause for 20 ms one sends every millisecond, at first, too.
     #[test]
     fn users_pause_after_each_response() {
-        let ends = ends(20, 1);
+        let ends = ends(Role::Sender, 20, 1);
         ends.exchanges.gate().set(Phase::Window);
         let echo = Box::new(Echo::default());
         let moved = ends.exchanges.companion();
@@ -452,7 +482,7 @@ mod tests {
 
     #[test]
     fn server_answers_whole_requests() {
-        let mut server = Server { ends: ends(2, 1), left: 2 };
+        let mut server = Server { ends: ends(Role::Receiver, 2, 1), left: 2 };
         let pieces = [(0, 4, 0), (1, 10, 30), (0, 5, 0), (0, 1, 30), (0, 25, 60), (0, 5, 30)];
         for (connection, bytes, answer) in pieces {
             assert_eq!(server.received(connection, bytes), answer, "{bytes} over {connection}");
@@ -464,7 +494,7 @@ mod tests {
 
     #[test]
     fn client_follows_each_response_with_a_request() {
-        let mut client = Client::new(ends(2, 2), true);
+        let mut client = Client::new(ends(Role::Sender, 2, 2), true);
         while let Some(connection) = client.free.pop_front() {
             assert_eq!(client.request(connection as usize, 0), 10);
         }
@@ -482,7 +512,7 @@ mod tests {
     /// Times are those of the request that a response belongs to, in order.
     #[test]
     fn each_request_keeps_its_time() {
-        let mut ends = ends(3, 2);
+        let mut ends = ends(Role::Sender, 3, 2);
         ends.exchanges.gate().set(Phase::Window);
         ends.exchanges.phase();
         for since in [100, 200] {

@@ -83,7 +83,7 @@ fn option_level(spec: &OptionSpec) -> Value {
             json!({"anyOf": [{"type": "integer", "minimum": min, "maximum": max}, {"type": "string"}]})
         }
         OptionKind::Name | OptionKind::Text | OptionKind::Time(..) => json!({"type": "string"}),
-        OptionKind::Size(..) | OptionKind::AutoSize(..) => {
+        OptionKind::Size(..) | OptionKind::AutoSize(..) | OptionKind::Sizes(..) => {
             json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]})
         }
     }
