@@ -1,13 +1,54 @@
 //! What halves share: their memory, their attempts, and refusals that several have.
 
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
-use crate::workload::{HalfConfig, Pattern};
+use crate::workload::{Call, HalfConfig, Pattern, Recorder};
 use bytepath_record::{
     Attempt, Fault, Ledger, Manner, OptionKind, OptionSpec, Outcome, Protocol, Support,
 };
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// An epoll instance that watches one socket for bytes, level-triggered.
+pub(super) struct Epoll {
+    fd: OwnedFd,
+}
+
+impl Epoll {
+    pub(super) fn of(flow: &Flow) -> Result<Epoll, Fault> {
+        let make = || -> io::Result<OwnedFd> {
+            let fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&fd, flow.fd(), data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP)?;
+            Ok(fd)
+        };
+        let fd = make().map_err(|e| flow.fault("epoll", &e))?;
+        Ok(Epoll { fd })
+    }
+
+    /// Waits, at most this long if there is a limit: whether there is anything. A signal may end it, too.
+    pub(super) fn wait(
+        &self,
+        limit: Option<Duration>,
+        recorder: &mut Recorder,
+        call: Call,
+    ) -> Result<bool, Fault> {
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let mut events = [std::mem::MaybeUninit::uninit(); 1];
+        let wait = || {
+            let waited = epoll::wait(&self.fd, &mut events, limit.as_ref());
+            waited.map(|(ready, _)| !ready.is_empty())
+        };
+        match recorder.timed_with(call, wait, |_| 0) {
+            Err(Errno::INTR) => Ok(true),
+            waited => waited.map_err(|e| Fault::system("epoll_wait", &e.into())),
+        }
+    }
+}
 
 /// Bytes that went one way, and the events that report them: calls, completions or fragments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

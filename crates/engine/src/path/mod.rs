@@ -59,6 +59,6 @@ pub use tls::{encrypts, support as tls_support};
 pub use userspace::offloaded;
 
 use common::{
-    Sum, buffer, fits, looked_for, message, needs_stream, reads_into_kernel_memory, refuse_if,
-    send_page, set_lowat, tried, waits_within_messages, witness_page,
+    Epoll, Sum, buffer, fits, looked_for, message, needs_stream, reads_into_kernel_memory,
+    refuse_if, send_page, set_lowat, tried, waits_within_messages, witness_page,
 };

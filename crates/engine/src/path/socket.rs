@@ -3,17 +3,14 @@
 
 mod tls;
 
-use super::common::{self, LOWAT, clamp};
+use super::common::{self, Epoll, LOWAT, clamp};
 use super::{DataPath, HalfPath, Opened, event_loop};
 use crate::connection::{Connection, Flow, WitnessPage};
 use crate::workload::{Account, Call, Group, HalfConfig, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
-use rustix::event::epoll;
-use rustix::io::Errno;
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 pub(super) static PATH: DataPath = DataPath {
@@ -196,7 +193,7 @@ impl Rx for Receiver {
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if e.kind() == ErrorKind::WouldBlock => match &mut self.wait {
-                Wait::Epoll(epoll) => epoll.wait(recorder)?,
+                Wait::Epoll(epoll) => drop(epoll.wait(None, recorder, EPOLL)?),
                 Wait::Spin => std::hint::spin_loop(),
                 // A socket of a blocking receiver does not return this.
                 Wait::Block => return Err(self.flow.fault("recv", &e)),
@@ -214,32 +211,6 @@ impl Rx for Receiver {
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         let source = "recv(2): copied to user memory";
         Ok(Account::of(Manner::Copied, recorder.total(), self.calls, source))
-    }
-}
-
-/// An epoll instance that watches one socket, level-triggered.
-struct Epoll {
-    fd: OwnedFd,
-}
-
-impl Epoll {
-    fn of(flow: &Flow) -> Result<Epoll, Fault> {
-        let make = || -> io::Result<OwnedFd> {
-            let fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            let data = epoll::EventData::new_u64(0);
-            epoll::add(&fd, flow.fd(), data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP)?;
-            Ok(fd)
-        };
-        let fd = make().map_err(|e| flow.fault("epoll", &e))?;
-        Ok(Epoll { fd })
-    }
-
-    fn wait(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        let mut events = [std::mem::MaybeUninit::uninit(); 1];
-        match recorder.timed_with(EPOLL, || epoll::wait(&self.fd, &mut events, None), |_| 0) {
-            Err(e) if e != Errno::INTR => Err(Fault::system("epoll_wait", &e.into())),
-            _ => Ok(()),
-        }
     }
 }
 

@@ -9,7 +9,7 @@ mod send;
 mod support;
 
 use super::nic::{each_has_a_flow, own_queues};
-use super::{DataPath, HalfPath, Opened};
+use super::{DataPath, Epoll, HalfPath, Opened};
 use crate::connection::Connection;
 use crate::workload::{Group, HalfConfig, Rx};
 use area::{AreaSpec, Areas};
@@ -52,7 +52,8 @@ fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Open
     let flow = connection.kernel()?;
     let spec = AreaSpec::of(&job.options, &flow)?;
     let area = group.share(|| Ok(Areas::default()))?.of(&spec)?;
-    Ok(Box::new(Receiving::new(Live(flow), area, job)?))
+    let epoll = (job.options.word("wait") == "epoll").then(|| Epoll::of(&flow)).transpose()?;
+    Ok(Box::new(Receiving::new(Live { flow, epoll }, area, job)?))
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub(super) const RECEIVER_OPTIONS: &[OptionSpec] = &[
         .help("bytes of one buffer, a power of two (Linux 7.3; auto: a page)"),
     OptionSpec::new("recycle-batch", OptionKind::WordCount("each", 1, 65_536), "each")
         .help("fragments to gather before they are returned (each: after every call)"),
+    OptionSpec::new("wait", OptionKind::Choice(&["block", "epoll"]), "block")
+        .help("sleep in recvmsg, or in epoll_wait before each"),
 ];
 
 pub(super) const SENDER_OPTIONS: &[OptionSpec] = &[

@@ -7,7 +7,7 @@
 
 use super::area::Area;
 use crate::connection::Flow;
-use crate::path::{Sum, buffer};
+use crate::path::{Epoll, Sum, buffer};
 use crate::workload::{Account, Call, HalfConfig, Recorder, Rx, Toucher};
 use bytepath_record::{Fault, Manner, Touch};
 use bytepath_sys::devmem::{self, Arrived, Control, Freer, Held, Lent, Received, TokenRange};
@@ -22,6 +22,11 @@ pub(super) trait Receiver: Freer + Send {
     /// Receives; see [`devmem::Socket::receive`]. WouldBlock: nothing came for
     /// [`TIMEOUT`].
     fn receive(&mut self, linear: &mut [u8], control: &mut Control) -> io::Result<Received>;
+
+    /// What to wait with before each receive, if not in it.
+    fn epoll(&self) -> Option<&Epoll> {
+        None
+    }
 
     /// Called before the first receive.
     fn prepare(&mut self) -> Result<(), Fault>;
@@ -43,32 +48,40 @@ const SMALL: u64 = 1024;
 /// Bytes that are copied at once from memory that the CPU cannot look at.
 const COPIED_AT_ONCE: u64 = 256 << 10;
 
-pub(super) struct Live(pub Flow);
+pub(super) struct Live {
+    pub flow: Flow,
+    /// What it waits with, if not in the receive.
+    pub epoll: Option<Epoll>,
+}
 
 impl Freer for Live {
     #[inline]
     fn free(&mut self, ranges: &[TokenRange]) -> io::Result<usize> {
-        devmem::Socket(self.0.fd()).free(ranges)
+        devmem::Socket(self.flow.fd()).free(ranges)
     }
 }
 
 impl Receiver for Live {
     #[inline]
     fn receive(&mut self, linear: &mut [u8], control: &mut Control) -> io::Result<Received> {
-        devmem::Socket(self.0.fd()).receive(linear, control)
+        devmem::Socket(self.flow.fd()).receive(linear, control)
+    }
+
+    fn epoll(&self) -> Option<&Epoll> {
+        self.epoll.as_ref()
     }
 
     fn prepare(&mut self) -> Result<(), Fault> {
-        let set = devmem::Socket(self.0.fd()).set_timeout(TIMEOUT);
-        set.map_err(|e| self.0.fault("SO_RCVTIMEO", &e))
+        let set = devmem::Socket(self.flow.fd()).set_timeout(TIMEOUT);
+        set.map_err(|e| self.flow.fault("SO_RCVTIMEO", &e))
     }
 
     fn confirm_end(&self) -> Result<(), Fault> {
-        self.0.confirm_end()
+        self.flow.confirm_end()
     }
 
     fn fault(&self, call: &str, error: &io::Error) -> Fault {
-        self.0.fault(call, error)
+        self.flow.fault(call, error)
     }
 }
 
@@ -139,6 +152,7 @@ struct Counts {
 const RECEIVE: Call = Call(0, "recvmsg(devmem)");
 const FREE: Call = Call(1, "setsockopt(dontneed)");
 const SYNC: Call = Call(2, "ioctl(dma-buf sync)");
+const WAIT: Call = Call(3, "epoll_wait");
 
 impl<R: Receiver> Receiving<R> {
     /// An engine over an area; all memory is taken here.
@@ -264,6 +278,12 @@ impl<R: Receiver> Receiving<R> {
         Ok(())
     }
 
+    /// Everything held goes back: the device may have no buffer left for what is to come.
+    fn starve(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.counts.starved += u64::from(!self.held.is_empty());
+        self.give_all_back(recorder)
+    }
+
     fn sums(&self) -> Account {
         let Counts { device, linear, ordinary, starved } = self.counts;
         let looked_at = self.inspection.copied;
@@ -316,6 +336,11 @@ impl<R: Receiver> Rx for Receiving<R> {
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        if let Some(epoll) = self.receiver.epoll()
+            && !epoll.wait(Some(TIMEOUT), recorder, WAIT)?
+        {
+            return self.starve(recorder).map(|()| true);
+        }
         let (receiver, linear, control) = (&mut self.receiver, &mut self.linear, &mut self.control);
         let receive = || receiver.receive(linear, control);
         match recorder.timed_with(RECEIVE, receive, |received| received.bytes) {
@@ -325,10 +350,7 @@ impl<R: Receiver> Rx for Receiving<R> {
             }
             Ok(received) => self.deliver(received, recorder)?,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                self.counts.starved += u64::from(!self.held.is_empty());
-                self.give_all_back(recorder)?;
-            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => self.starve(recorder)?,
             Err(e) => return Err(receive_fault(&self.receiver, &e)),
         }
         Ok(true)
@@ -633,6 +655,12 @@ mod tests {
     /// all that the kernel can do is copy, and the ledger shows it.
     #[test]
     fn on_a_connection_without_a_bound_queue_every_byte_is_copied() {
+        assert!(!copied_by_the_kernel(false).contains(&WAIT.1));
+        assert!(copied_by_the_kernel(true).contains(&WAIT.1));
+    }
+
+    /// The calls of such a receiver, which waits in epoll_wait or in the receive.
+    fn copied_by_the_kernel(waits: bool) -> Vec<&'static str> {
         const LEN: usize = 3_000_000;
         let (tx, rx) = tcp::loopback_pair().unwrap();
         let sender = std::thread::spawn(move || {
@@ -646,13 +674,23 @@ mod tests {
         cell.stream.touch = Touch::Verify;
         cell.stream.message_size = MESSAGE;
         let area = Area::unbound(DMABUF, Box::new(Rehearsal::new(PAGE, true).unwrap()));
-        let live = Live(Flow::tcp(rx, 0));
+        let flow = Flow::tcp(rx, 0);
+        let epoll = waits.then(|| Epoll::of(&flow).unwrap());
+        let live = Live { flow, epoll };
         let mut engine = Receiving::new(live, area, &job(&cell)).unwrap();
-        let mut recorder = Recorder::new(false, Arc::default(), Arc::default(), Detail::ALL);
+        let gate = Arc::new(Gate::default());
+        gate.set(Phase::Window);
+        let mut recorder = Recorder::new(false, gate, Arc::default(), Detail::ALL);
         let account = run(&mut engine, &mut recorder).unwrap();
         sender.join().unwrap();
         assert_eq!((account.ledger.delivered, account.ledger.copied), (LEN as u64, LEN as u64));
         assert!(account.notes[0].contains("not steered to it"), "{:?}", account.notes);
+        let calls = recorder.finish().calls;
+        calls
+            .into_iter()
+            .filter(|(_, stats)| stats.row("", 1.0).calls > 0)
+            .map(|(n, _)| n)
+            .collect()
     }
 
     #[test]
