@@ -3,9 +3,9 @@
 use crate::shared::{bytepath, render, words};
 use crate::{made_up, rr};
 
-use bytepath::record::{Load, Peak, ProfileRecord, Study, TrialStatus};
+use bytepath::record::{CellId, Load, Peak, ProfileRecord, Study, StudyHeader, TrialStatus};
 use bytepath::report::{CATALOG, Style};
-use bytepath::stats::{Metric, Rules, analyse};
+use bytepath::stats::{Metric, Rules, analyse, differences};
 use bytepath::study::{StudyWriter, load};
 use std::fs;
 use std::path::Path;
@@ -138,8 +138,18 @@ fn rates_that_are_parts_of_a_peak_are_those_of_their_pair() {
     let rates: Vec<_> =
         merged.header.loads.iter().map(|load| (load.pair.as_deref(), load.rate)).collect();
     assert_eq!(rates, [(Some("one"), 700), (Some("two"), 350)]);
-    let said = "two has load of socket 350/s, one has 700/s";
-    assert!(merged.remarks.iter().any(|remark| remark == said), "{:?}", merged.remarks);
+    let remark = "two has load of socket 350/s, one has 700/s";
+    assert!(merged.remarks.iter().any(|one| one == remark), "{:?}", merged.remarks);
+    // A pair is compared with itself, and by the cells that both studies have.
+    let differing = |other: &StudyHeader| {
+        let all = differences(&merged.header, other);
+        all.into_iter().filter(|one| one.what.starts_with("load of")).count()
+    };
+    assert_eq!(differing(&merged.header), 0);
+    let mut other = merged.header.clone();
+    other.loads[1].cells.push(CellId("one more".into()));
+    other.loads[1].rate = 900;
+    assert_eq!(differing(&other), 1);
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn refuses_impossible_placements_with_the_reason() {
         ("two-cores,softirc=0", "wire", "did you mean 'softirq'?"),
         ("unpinned,softirq=sender", "wire", "cannot go with the sender, which has no CPU"),
         ("two-cores,softirq=0+0", "wire", "softirqs of the receiver's adapters: 2 CPUs for 1"),
-        ("two-cores", "wire:adapters=2", "2 adapters have 1 of the flows to carry"),
+        ("two-cores", "wire:adapters=2", "2 adapters need at least as many flows, and there are 1"),
         ("two-cores", "tap:adapters=2", "several adapters are for links that are made, not tap"),
     ] {
         if reason.contains("vhost") && able("raises the testbed").is_none() {

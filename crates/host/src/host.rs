@@ -125,16 +125,6 @@ impl Attachment {
         }
     }
 
-    /// The address at an adapter of a link that is made.
-    pub fn address_at(&self, adapter: u32) -> Option<IpAddr> {
-        match self {
-            Attachment::Beside { veth, .. } => Some(ends::of_adapter(veth, adapter).address),
-            Attachment::Made(..) | Attachment::Given { .. } => {
-                self.address().filter(|_| adapter == 0)
-            }
-        }
-    }
-
     /// What is requested of the agent so that its ends of the link exist, one for each adapter, with
     /// the CPU for the softirqs of each; none if the link is not ours to make.
     pub fn ends(

@@ -154,13 +154,14 @@ pub(super) fn cell(
 fn take_turns(cell: &Cell) -> Result<(), Fault> {
     let (flows, adapters) = (cell.stream.flows, cell.link.adapters);
     if flows < adapters {
-        let text = format!("{adapters} adapters have {flows} of the flows to carry, one each");
+        let text =
+            format!("{adapters} adapters need at least as many flows, and there are {flows}");
         return Err(usage(text).remedy(format!("choose --stream flows={adapters}, or more")));
     }
     for role in Role::ALL {
         let idle = |of: &str, turns: usize, count: u32| {
             let fault = || {
-                let text = format!("{of}: {turns} CPUs for {count}, which take one each");
+                let text = format!("{turns} CPUs are named for {of}, of which there are {count}");
                 usage(text).remedy("name fewer CPUs, or choose more flows or adapters")
             };
             if turns > count as usize { Err(fault()) } else { Ok(()) }

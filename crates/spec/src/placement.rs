@@ -237,7 +237,9 @@ fn put(placement: &mut Placement, text: &str, part: &str, value: &str) -> Result
     };
     let (cpu, turns) = match cpus[..] {
         [] => (None, CpuTurns::NONE),
-        [cpu] => (Some(cpu), CpuTurns::NONE),
+        [cpu, ref more @ ..] if more.iter().all(|other| *other == cpu) => {
+            (Some(cpu), CpuTurns::NONE)
+        }
         _ => (None, CpuTurns::try_from(cpus)?),
     };
     let several = turns != CpuTurns::NONE;

@@ -167,19 +167,19 @@ mod tests {
     use super::*;
     use rustls::{CertificateError, Error, HandshakeKind};
 
-    /// Hands over what each end has to say until both are silent, or one has failed.
-    fn talk(ends: &mut [Connection; 2]) -> Result<(), Error> {
-        let mut silent = 0;
+    /// Hands over what each end sends until both have nothing to send, or one has failed.
+    fn exchange(ends: &mut [Connection; 2]) -> Result<(), Error> {
+        let mut quiet = 0;
         for from in [0, 1].into_iter().cycle() {
-            let mut said = Vec::new();
+            let mut sent = Vec::new();
             while ends[from].wants_write() {
-                ends[from].write_tls(&mut said).unwrap();
+                ends[from].write_tls(&mut sent).unwrap();
             }
-            silent = if said.is_empty() { silent + 1 } else { 0 };
-            if silent == 2 {
+            quiet = if sent.is_empty() { quiet + 1 } else { 0 };
+            if quiet == 2 {
                 break;
             }
-            let mut came = &said[..];
+            let mut came = &sent[..];
             while !came.is_empty() {
                 ends[1 - from].read_tls(&mut came).unwrap();
                 ends[1 - from].process_new_packets()?;
@@ -190,7 +190,7 @@ mod tests {
 
     fn kinds(client: &End, server: &End) -> [Option<HandshakeKind>; 2] {
         let mut ends = [client, server].map(|end| end.begin().unwrap());
-        talk(&mut ends).unwrap();
+        exchange(&mut ends).unwrap();
         assert!(ends.iter().all(|end| !end.is_handshaking()));
         ends.map(|end| end.handshake_kind())
     }
@@ -221,10 +221,10 @@ mod tests {
         let client = End::client_that_trusts(other.leak(), Handshake::Full, 0).unwrap();
         let server = End::server(Handshake::Full).unwrap();
         let mut ends = [client, server].map(|end| end.begin().unwrap());
-        let refused = talk(&mut ends).unwrap_err();
+        let refused = exchange(&mut ends).unwrap_err();
         assert!(matches!(refused, Error::InvalidCertificate(CertificateError::BadSignature)));
-        // The server is told.
-        assert!(matches!(talk(&mut ends).unwrap_err(), Error::AlertReceived(_)));
+        // The server gets the alert.
+        assert!(matches!(exchange(&mut ends).unwrap_err(), Error::AlertReceived(_)));
         assert!(is_failure(&failure(refused)));
         assert!(!is_failure(&io::ErrorKind::InvalidData.into()));
     }

@@ -46,9 +46,13 @@ fn placed(group: &[&Row], alone: bool) -> (String, String) {
             [cpu] => format!("requested: CPU {cpu}"),
             several => format!("requested: CPUs {} in turn", joined(several, ", ")),
         };
-        let sender = first.asked_of_sender.filter(|cpu| first.asked != Some(*cpu));
-        let sender = sender.map(|cpu| format!(", CPU {cpu} for the sender"));
-        Some(format!("{what} ran on {ran}; {request}{}", sender.unwrap_or_default()))
+        let sender = match &first.asked_of_sender[..] {
+            of_sender if of_sender == first.requested() => String::new(),
+            [] => String::new(),
+            [cpu] => format!(", CPU {cpu} for the sender"),
+            several => format!(", CPUs {} in turn for the sender", joined(several, ", ")),
+        };
+        Some(format!("{what} ran on {ran}; {request}{sender}"))
     };
     let mut parts: Vec<String> = ends.into_iter().filter_map(ran).collect();
     if let Some(first) = group.first() {

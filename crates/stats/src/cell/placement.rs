@@ -21,9 +21,9 @@ pub struct ReceiveWork {
     /// The CPUs that were requested where adapters differ in it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub asked_in_turn: Vec<u32>,
-    /// The CPU that was requested for the sender's device, where it is on the same machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub asked_of_sender: Option<u32>,
+    /// The CPUs that were requested for the sender's device, where it is on the same machine.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub asked_of_sender: Vec<u32>,
     /// Every CPU that did some, by its number.
     pub cpus: Vec<CpuShare>,
 }
@@ -87,12 +87,12 @@ impl ReceiveWork {
             net_rx: net_rx / wall,
         };
         let cpus = sums.into_iter().map(share).filter(|share| share.part > 0.0).collect();
-        let of_sender = cell.softirq_cpu(Role::Sender).filter(|_| !apart);
+        let asked_of_sender = if apart { Vec::new() } else { cell.softirq_cpus(Role::Sender) };
         let (asked, asked_in_turn) = match cell.softirq_cpus(role) {
             several if several.len() > 1 => (None, several),
             one => (one.first().copied(), Vec::new()),
         };
-        Some(ReceiveWork { asked, asked_in_turn, asked_of_sender: of_sender, cpus })
+        Some(ReceiveWork { asked, asked_in_turn, asked_of_sender, cpus })
     }
 
     /// The CPUs that were requested, by the placement or the link.
@@ -108,7 +108,7 @@ impl ReceiveWork {
             return None;
         }
         let strays = |share: &&CpuShare| {
-            !asked.contains(&share.cpu) && self.asked_of_sender.is_none_or(|cpu| share.cpu != cpu)
+            !asked.contains(&share.cpu) && !self.asked_of_sender.contains(&share.cpu)
         };
         Some(self.cpus.iter().filter(strays).map(|share| share.part).sum())
     }

@@ -53,6 +53,7 @@ pub fn should_stop(study: &Study) -> Option<String> {
         looks,
         planned: schedule.blocks,
         ceiling: None,
+        loads: &header.loads,
         functional: false,
     };
     let trials_of =

@@ -51,8 +51,10 @@ pub fn differences(first: &StudyHeader, second: &StudyHeader) -> Vec<Difference>
     let meters = |header: &StudyHeader| header.meters.join(" ");
     all.check(Weight::Method, "meters", &meters(first), &meters(second));
     for load in &first.loads {
-        let other = second.loads.iter().find(|other| other.cells == load.cells);
-        if let (Some(other), [cell, ..]) = (other, load.cells.as_slice()) {
+        for other in second.loads.iter().filter(|other| other.pair == load.pair) {
+            let Some(cell) = load.cells.iter().find(|cell| other.cells.contains(cell)) else {
+                continue;
+            };
             let rate = |load: &Load| format!("{}/s", load.rate);
             all.check(Weight::State, &format!("load of {cell}"), &rate(load), &rate(other));
         }

@@ -30,6 +30,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         looks: looks(&header.schedule),
         planned: header.schedule.blocks,
         ceiling: header.ceiling,
+        loads: &header.loads,
         functional: header.functional.is_some(),
     };
     let null = nulls.first().map(|null| null.side());

@@ -21,16 +21,18 @@ pub fn softirq_cpus(cell: &Cell, trial: &Trial, role: Role) -> Vec<u32> {
     let apart = trial.has_hosts_apart();
     let on_this_machine = |of: &Role| !apart || *of == role;
     let roles = || Role::ALL.into_iter().filter(on_this_machine);
-    let free = |cpu: &u32| roles().all(|of| cell.placement.cpu(of) != Some(*cpu));
-    if let Some(cpu) = cell.softirq_cpu(role) {
+    let free = |cpu: &u32| roles().all(|of| !cell.placement.cpus(of).contains(cpu));
+    let own = cell.softirq_cpus(role);
+    if !own.is_empty() {
         // One that serves both devices is counted once.
-        let twice = role == Role::Sender && !apart && cell.softirq_cpu(Role::Receiver) == Some(cpu);
-        return Some(cpu).filter(|cpu| free(cpu) && !twice).into_iter().collect();
+        let is_sender = role == Role::Sender && !apart;
+        let twice = |cpu: &u32| is_sender && cell.softirq_cpus(Role::Receiver).contains(cpu);
+        return own.into_iter().filter(|cpu| free(cpu) && !twice(cpu)).collect();
     }
     if role == Role::Sender && !apart {
         return Vec::new();
     }
-    let named = |cpu: &u32| roles().any(|of| cell.softirq_cpu(of) == Some(*cpu));
+    let named = |cpu: &u32| roles().any(|of| cell.softirq_cpus(of).contains(cpu));
     let counts: Vec<(u32, f64)> = trial
         .readings
         .iter()
@@ -75,7 +77,7 @@ impl DeviceWork {
             None if run > 0.0 && is_spread(cell.placement.softirq(role)) => DeviceWork::Anywhere,
             _ => match softirq_cpus(cell, trial, role) {
                 cpus if cpus.is_empty() => DeviceWork::Counted,
-                cpus => DeviceWork::Softirqs { cpus, named: cell.softirq_cpu(role).is_some() },
+                cpus => DeviceWork::Softirqs { cpus, named: !cell.softirq_cpus(role).is_empty() },
             },
         }
     }
@@ -197,6 +199,11 @@ mod tests {
         c.placement.sender_softirq = SoftirqCpu::Cpu(3);
         let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
         assert!(near(tx.total, 0.5) && near(rx.total, 1.3), "{tx:?} {rx:?}");
+        // The sender's adapters interrupt two CPUs in turn.
+        c.link.adapters = 2;
+        c.placement.sender_softirq = SoftirqCpu::Turns(vec![2, 4].try_into().unwrap());
+        let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
+        assert!(near(tx.total, 0.8) && near(rx.total, 1.3), "{tx:?} {rx:?}");
     }
 
     #[test]

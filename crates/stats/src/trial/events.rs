@@ -107,7 +107,12 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule, earlier: &[
             Design::Slices { slice } if slice > 0.0 => TICK * (wall / slice).max(1.0).sqrt(),
             _ => TICK,
         };
-        let cpus: BTreeSet<u32> = Role::ALL.iter().filter_map(|r| cell.placement.cpu(*r)).collect();
+        // Where threads of one end take several CPUs in turn, those are judged with all others.
+        let of_turns = |cpu: &u32| {
+            Role::ALL.iter().any(|role| cell.placement.turns(*role).cpus().contains(cpu))
+        };
+        let cpus = Role::ALL.iter().filter_map(|role| cell.placement.cpu(*role));
+        let cpus: BTreeSet<u32> = cpus.filter(|cpu| !of_turns(cpu)).collect();
         for cpu in cpus {
             of_cpu(trial, cell, cpu, (wall, tick), earlier, &mut events);
         }
@@ -148,8 +153,11 @@ fn out_of_step(trial: &Trial) -> Option<String> {
 
 /// What did not stay as it was, by the meter `steady`.
 fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
-    // A role without a CPU of its own may have run on any.
-    let runs_on = |role: Role, cpu: u32| cell.placement.cpu(role).is_none_or(|own| own == cpu);
+    // A role without CPUs of its own may have run on any.
+    let runs_on = |role: Role, cpu: u32| {
+        let own = cell.placement.cpus(role);
+        own.is_empty() || own.contains(&cpu)
+    };
     let happened = trial.readings.iter().filter(|reading| reading.value > 0.0);
     happened
         .filter_map(|reading| match (reading.metric.as_str(), &reading.scope) {

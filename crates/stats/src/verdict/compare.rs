@@ -1,6 +1,6 @@
 //! The comparisons of a study: every cell against the baseline, in every question.
 
-use super::contract::{undeclared, unlike};
+use super::contract::{other_load, undeclared, unlike};
 use super::judge::{Ceiling, Findings, Noise, Test, Verdict, judge, tests};
 use crate::cell::rejections;
 use crate::estimate::{Effect, Estimate, Looks, PairSpread};
@@ -8,7 +8,7 @@ use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::trial::{Costs, why_not_measured};
 use bytepath_record::{
-    Cell, CopyCeiling, Reading, Role, RoleRecord, Scope, Trial, TrialStatus, Work,
+    Cell, CopyCeiling, Load, Reading, Role, RoleRecord, Scope, Trial, TrialStatus, Work,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -116,6 +116,8 @@ pub(crate) struct Comparer<'a> {
     pub planned: u32,
     /// Copy bandwidth, where it is known.
     pub ceiling: Option<CopyCeiling>,
+    /// Rates of cells whose load is a part of their peak.
+    pub loads: &'a [Load],
     /// Whether the study measured no speed: nothing is claimed of it then, and no ratio
     /// is given.
     pub functional: bool,
@@ -208,6 +210,7 @@ impl Comparer<'_> {
         let name = &baseline.cell.id.0;
         draft.reasons = undeclared(name, baseline.cell, cell.cell);
         draft.reasons.extend(unlike(name, baseline.trials, cell.trials));
+        draft.reasons.extend(other_load(self.loads, baseline.cell, cell.cell));
         let is_cost = matches!(question, Metric::Cpu | Metric::Instructions);
         if is_cost && baseline.cost_rules() != cell.cost_rules() {
             draft.reasons.push(
@@ -326,6 +329,7 @@ mod tests {
             rules: &Rules::default(),
             looks: Looks::Once,
             planned: 0,
+            loads: &[],
             functional: false,
             ceiling: ceiling.map(|gbit| CopyCeiling {
                 workload: gbit * GBIT,

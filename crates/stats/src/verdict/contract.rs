@@ -1,7 +1,7 @@
 //! Were two cells given the same task? A comparison is meaningful only if they
 //! differ in what the experiment varies and in nothing else.
 
-use bytepath_record::{Cell, LinkSettings, Role, Setting, SettingRecord, Trial};
+use bytepath_record::{Cell, LinkSettings, Load, Role, Setting, SettingRecord, Trial};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -115,6 +115,19 @@ pub(crate) fn unlike(first: &str, ours: &[&Trial], theirs: &[&Trial]) -> Vec<Str
     let receivers = differing(receiver_action)
         .map(|(a, b)| format!("the receiver {a} the bytes in {first} and {b} them here"));
     [units, queues, receivers].into_iter().flatten().collect()
+}
+
+/// Why cells are incomparable whose load is a part of different peaks, as of two links: their rates, and
+/// latency at these, are what was requested of them.
+pub(crate) fn other_load(loads: &[Load], first: &Cell, second: &Cell) -> Option<String> {
+    let of = |cell: &Cell, pair: &Option<String>| {
+        loads.iter().find(|load| load.pair == *pair && load.cells.contains(&cell.id))
+    };
+    let differing = loads.iter().find_map(|load| {
+        let (a, b) = (of(first, &load.pair)?, of(second, &load.pair)?);
+        (a.rate != b.rate).then_some((a.rate, b.rate))
+    });
+    differing.map(|(a, b)| format!("the load is {a}/s in {} and {b}/s here", first.id))
 }
 
 fn first_run<'a>(trials: &[&'a Trial]) -> Option<&'a Trial> {

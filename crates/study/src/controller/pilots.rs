@@ -155,9 +155,10 @@ impl Run<'_, '_> {
             total = total.max(done);
             self.observer.pilot_begins(done, total, &cell.id);
             let position = self.position(turn);
-            let trial = self.runner(&meters, schedule).run(cell, position)?;
+            let mut trial = self.runner(&meters, schedule).run(cell, position)?;
             self.wait_for_host(lost_peer(&trial))?;
             self.wait_for_link(&trial)?;
+            self.watch_host(std::slice::from_mut(&mut trial))?;
             let functional = self.study.header.functional.is_some();
             let trial = judged(trial, cell, schedule, functional, &[]);
             self.observer.pilot_ends(done, total, &trial);

@@ -298,6 +298,18 @@ fn until_sure(
     let profiles = profiles.trials * (profiles.seconds_each + overhead(schedule.design));
     let pilots = PilotTrials::of(&schedule, cells);
     let profiles = profiles + pilots.seconds() + pilots.trials as f64 * spec::BETWEEN_TRIALS;
+    let block = cells.len() as f64 * time_of_trial(&schedule);
+    if pilots.trials > 0 && time.as_secs_f64() < profiles + 2.0 * block {
+        let text = format!(
+            "{} pilots, which find the peaks, profiles and two blocks take {:.0} s, and the study has {:.0} s",
+            pilots.trials,
+            profiles + 2.0 * block,
+            time.as_secs_f64()
+        );
+        return Err(
+            usage(text).remedy("choose a longer time (-t), fewer cells, or a rate as a number")
+        );
+    }
     let budget = Budget { seconds: time.as_secs_f64(), profiles, first: schedule.blocks };
     Ok(Schedule { budget: Some(budget), until_sure: true, ..schedule })
 }

@@ -27,6 +27,7 @@ use loss::LossConfig;
 use rand::Rng;
 use stack::{Congestion, StackConfig, Stage};
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -112,7 +113,9 @@ fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
     stack.listen(port)?;
     let stack = OwnedStack::keep(stack, config.loss != LossConfig::default())?;
     Ok(Listener::new((config.place.address, port).into(), move |token, flows| {
-        let shown = hello::accept_all(flows, |deadline| stack.next_shown(token, port, deadline))?;
+        let mut taken = BTreeSet::new();
+        let next = |deadline| stack.next_shown(token, port, &mut taken, deadline);
+        let shown = hello::accept_all(flows, next)?;
         let connection = |(index, place)| -> Arc<dyn Connection> {
             Arc::new(Userspace { stack: stack.clone(), place, index })
         };
@@ -212,11 +215,13 @@ impl OwnedStack {
     }
 
     /// The place of a connection that shows the token, and the index of its flow. `None` if one shows
-    /// something else: its place waits for another at the port.
+    /// something else: its place waits for another at the port. What comes over those that were `taken` is
+    /// left to their users.
     fn next_shown(
         &self,
         token: &Token,
         port: u16,
+        taken: &mut BTreeSet<usize>,
         deadline: Instant,
     ) -> Result<Option<(u32, usize)>, Fault> {
         let mut shown = vec![0; hello::of(token, 0).len()];
@@ -225,10 +230,14 @@ impl OwnedStack {
                 let mut stack = self.shared.stack();
                 stack.poll().map_err(|e| self.shared.fault(&e))?;
                 while let Some(place) = stack.next_arrived() {
+                    if taken.contains(&place) {
+                        continue;
+                    }
                     let is_whole = stack.received(place) >= shown.len();
                     if is_whole {
                         stack.receive(place, &mut shown);
                         if let Some(index) = hello::read(&shown, token) {
+                            taken.insert(place);
                             return Ok(Some((index, place)));
                         }
                     }
