@@ -3,7 +3,7 @@
 
 use crate::running::said;
 use bytepath::meter::Context;
-use bytepath::record::{Cell, Reading, Role, Schedule, Scope, Support, Trial};
+use bytepath::record::{Cell, RX_PACKETS, Reading, Role, Schedule, Scope, Support, Trial};
 use bytepath::spec::{self, CellRequest};
 use bytepath::stats::ReceiveWork;
 use bytepath::study::{Laboratory, OpenTestbed, path_spec};
@@ -111,6 +111,9 @@ fn adapters_carry_their_flows_on_the_cpus_of_their_turns() {
                 threads.find(|thread| thread.name.starts_with(&lead)).map(|thread| thread.run);
             assert!(ran.is_some_and(|ran| ran > 0.0), "{lead}: {ran:?}");
         }
+        let packets = (0..adapters)
+            .filter_map(|at| trial.reading(RX_PACKETS, &Scope::Link(Role::Receiver, device(at))));
+        assert_eq!(trial.packets(), Some(packets.sum()), "of all devices");
         let napi = of_cpus(&trial, "softirqs.napi");
         assert!(cpus().iter().all(|cpu| napi.iter().any(|(at, _)| at == cpu)), "{napi:?}");
         let work = ReceiveWork::of(&cell, &[&trial], Role::Receiver).unwrap();

@@ -205,7 +205,7 @@ mod tests {
             let transport = transport(workload, &cell, Role::Receiver, [path, path]).unwrap();
             crosses_adapters(workload, transport, [path, path]).err().map(|f| f.to_string())
         };
-        for (workload, path) in [("stream", "socket"), ("rr", "epoll"), ("stream", "uring-zc")] {
+        for (workload, path) in [("stream", "socket"), ("rr", "epoll"), ("stream", "uring")] {
             assert_eq!(refusal(workload, path), None, "{path}");
         }
         for (workload, path, words) in [
