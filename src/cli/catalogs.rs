@@ -109,7 +109,7 @@ fn write_paths(entries: &[Entry], tls: &[Entry], out: &mut dyn Write) -> io::Res
         let halves = [half(tx, Role::Sender), half(rx, Role::Receiver)];
         let why_not = halves.into_iter().flatten().find_map(|half| half.support.reason());
         let pair = format!("{tx}+{rx}");
-        writeln!(out, "  {name:<13} {pair:<34} {}", here(why_not, 49))?;
+        writeln!(out, "  {name:<14} {pair:<33} {}", here(why_not, 49))?;
     }
     writeln!(out, "\nOther halves (TX+RX), most of them for --workload packets")?;
     let paired = |entry: &&Entry| {
@@ -121,14 +121,19 @@ fn write_paths(entries: &[Entry], tls: &[Entry], out: &mut dyn Write) -> io::Res
     let is_loop = |entry: &Entry| {
         path::find(path::CATALOG, entry.name).is_some_and(|path| path.event_loop.is_some())
     };
-    // The halves of an event loop are the client's and the server's, and alike.
-    let listed = |entry: &&Entry| !(is_loop(entry) && entry.role == Some(Role::Receiver));
-    for entry in entries.iter().filter(|entry| !paired(entry)).filter(listed) {
-        let role = match entry.role {
-            Some(_) if is_loop(entry) => "client and server of --workload rr".to_owned(),
-            role => role.map(|role| role.to_string()).unwrap_or_default(),
+    // Halves that are alike share a line.
+    let has_other = |entry: &Entry| {
+        let other = half(entry.name, entry.role?.peer()).filter(|other| !paired(other))?;
+        Some(other.support.reason() == entry.support.reason())
+    };
+    for entry in entries.iter().filter(|entry| !paired(entry)) {
+        let role = match (entry.role, has_other(entry) == Some(true)) {
+            (Some(Role::Receiver), true) => continue,
+            (_, true) if is_loop(entry) => "client and server".to_owned(),
+            (_, true) => "sender and receiver".to_owned(),
+            (role, false) => role.map(|role| role.to_string()).unwrap_or_default(),
         };
-        writeln!(out, "  {:<13} {role:<34} {}", entry.name, here(entry.support.reason(), 49))?;
+        writeln!(out, "  {:<14} {role:<33} {}", entry.name, here(entry.support.reason(), 49))?;
     }
     writeln!(out, "\nEncryption (--stream)")?;
     for entry in tls {

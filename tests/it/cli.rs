@@ -521,7 +521,7 @@ fn paths_are_a_table_of_one_screen_and_each_has_a_page() {
     assert_eq!(code, 0, "{stderr}");
     let widest = table.lines().map(|line| line.chars().count()).max();
     assert!(table.lines().count() <= 35 && widest <= Some(100), "{table}");
-    assert!(table.contains("\n  splice        splice+tcp-zerocopy-receive        "), "{table}");
+    assert!(table.contains("\n  splice         splice+tcp-zerocopy-receive       "), "{table}");
     // A pair is its two halves, with their options.
     let (code, splice, _) = bytepath(&["paths", "splice"]);
     assert_eq!(code, 0);

@@ -147,18 +147,18 @@ fn messages_of_several_sizes_are_whole_at_both_ends() {
     }
     for ends in ends {
         for workload in [
-            "rr:request=64@3/4K@1,response=1@1/100@5/40K@2",
-            "rr:request=1@1/2@1/3@1,outstanding=16",
-            "rr:response=64@90/16K@9/256K@1,rate=2000,outstanding=4",
+            "rr:request=64@3+4K@1,response=1@1+100@5+40K@2",
+            "rr:request=1@1+2@1+3@1,outstanding=16",
+            "rr:response=64@90+16K@9+256K@1,rate=2000,outstanding=4",
         ] {
             exchange(ends, workload);
         }
     }
     refused(&[
-        ("socket", "rr:request=64@1/65@1", "'socket' sends and receives messages of one size"),
-        ("epoll", "rr:response=64@1/1M@1,outstanding=1000", "both ends may wait"),
+        ("socket", "rr:request=64@1+65@1", "'socket' sends and receives messages of one size"),
+        ("epoll", "rr:response=64@1+1M@1,outstanding=1000", "both ends may wait"),
     ]);
-    let fault = run_paths(["epoll", "socket"], "rr:response=64@1/65@1", "", 0.1).unwrap_err();
+    let fault = run_paths(["epoll", "socket"], "rr:response=64@1+65@1", "", 0.1).unwrap_err();
     assert!(fault.to_string().contains("choose event loops for both ends"), "{fault}");
 }
 

@@ -37,7 +37,7 @@ pub struct Implied {
 pub enum OptionKind {
     /// Bytes: `4096`, `64K`, `1M` (powers of 1024). Bounds are inclusive.
     Size(u64, u64),
-    /// Bytes as for `Size`, or several sizes by weight ([`Sizes`]): `64@90/16K@9/1M@1`.
+    /// Bytes as for `Size`, or several sizes by weight ([`Sizes`]): `64@90+16K@9+1M@1`.
     Sizes(u64, u64),
     /// A whole number, bounds inclusive.
     Count(u64, u64),
@@ -226,7 +226,7 @@ impl fmt::Display for OptionKind {
         match self {
             OptionKind::Size(min, max) => write!(f, "{}..{}", bytes(*min), bytes(*max)),
             OptionKind::Sizes(min, max) => {
-                write!(f, "{}..{}|SIZE@WEIGHT/...", bytes(*min), bytes(*max))
+                write!(f, "{}..{}|SIZE@WEIGHT+...", bytes(*min), bytes(*max))
             }
             OptionKind::AutoSize(min, max) => write!(f, "auto|{}..{}", bytes(*min), bytes(*max)),
             OptionKind::Count(min, max) => write!(f, "{min}..{max}"),

@@ -441,14 +441,24 @@ mod tests {
         let id = of("flows=4", "wire:adapters=2", "sender=0,receiver=0+1,softirq=0+1").unwrap();
         assert_eq!(id, "socket flows=4 adapters=2 cores=none/sender=0/receiver=0+1/softirq=0+1");
         for (stream, link, cores, words) in [
-            ("flows=3", "wire:adapters=4", "two", "4 adapters have 3 of the flows"),
+            (
+                "flows=3",
+                "wire:adapters=4",
+                "two",
+                "4 adapters need at least as many flows, and there are 3",
+            ),
             (
                 "flows=4",
                 "wire",
                 "two,softirq=0+1",
-                "softirqs of the receiver's adapters: 2 CPUs for 1",
+                "2 CPUs are named for softirqs of the receiver's adapters, of which there are 1",
             ),
-            ("", "wire", "receiver=0+1", "the receiver's threads: 2 CPUs for 1"),
+            (
+                "",
+                "wire",
+                "receiver=0+1",
+                "2 CPUs are named for the receiver's threads, of which there are 1",
+            ),
         ] {
             let fault = of(stream, link, cores).unwrap_err();
             assert!(fault.message.contains(words) && fault.remedy.is_some(), "{fault}");

@@ -37,7 +37,7 @@ pub(super) static WORKLOAD: Workload = Workload {
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("request", OptionKind::Sizes(1, 1 << 30), "64")
-        .help("bytes of a request; several sizes by weight need event loops: 64@90/16K@9/1M@1"),
+        .help("bytes of a request; several sizes by weight need event loops: 64@90+16K@9+1M@1"),
     OptionSpec::new("response", OptionKind::Sizes(1, 1 << 30), "64")
         .help("bytes of a response, likewise"),
     OptionSpec::new("outstanding", OptionKind::Count(1, 1024), "1")

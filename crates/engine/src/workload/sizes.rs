@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn sizes_come_as_often_as_their_weights_require_and_at_both_ends_alike() {
-        let sizes: Sizes = "64@90/16K@9/1M@1".parse().unwrap();
+        let sizes: Sizes = "64@90+16K@9+1M@1".parse().unwrap();
         let ends = [(); 2].map(|()| Sequence::new(&sizes, 1));
         let (mut sent, mut came) = (Sequence::begin(7), Sequence::begin(7));
         let messages = LENGTH as u64;
@@ -114,12 +114,12 @@ mod tests {
     #[test]
     fn every_size_comes() {
         let all: Vec<String> = (1..=Sizes::WEIGHTS).map(|size| format!("{size}@1")).collect();
-        let Sequence::Mixed(mut sizes) = Sequence::new(&all.join("/").parse().unwrap(), 1) else {
+        let Sequence::Mixed(mut sizes) = Sequence::new(&all.join("+").parse().unwrap(), 1) else {
             panic!("several");
         };
         sizes.sort_unstable();
         assert!((1..=u64::from(Sizes::WEIGHTS)).eq(sizes.iter().copied()));
-        let Sequence::Mixed(sizes) = Sequence::new(&"1@4095/2@1".parse().unwrap(), 1) else {
+        let Sequence::Mixed(sizes) = Sequence::new(&"1@4095+2@1".parse().unwrap(), 1) else {
             panic!("two");
         };
         assert_eq!(sizes.iter().sum::<u64>(), 4097);
