@@ -182,7 +182,12 @@ fn refuses_impossible_placements_with_the_reason() {
         ("two-cores,softirq=receiver", "offload:rps=0", "contradict each other"),
         ("two-cores,softirc=0", "wire", "did you mean 'softirq'?"),
         ("unpinned,softirq=sender", "wire", "cannot go with the sender, which has no CPU"),
-        ("two-cores,softirq=0+0", "wire", "softirqs of the receiver's adapters: 2 CPUs for 1"),
+        ("two-cores,softirq=0+0", "wire", "is CPU 0 each time"),
+        (
+            "two-cores,softirq=0+1",
+            "wire",
+            "2 CPUs are named for softirqs of the receiver's adapters",
+        ),
         ("two-cores", "wire:adapters=2", "2 adapters need at least as many flows, and there are 1"),
         ("two-cores", "tap:adapters=2", "several adapters are for links that are made, not tap"),
     ] {

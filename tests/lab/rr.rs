@@ -156,7 +156,7 @@ fn messages_of_several_sizes_are_whole_at_both_ends() {
     }
     refused(&[
         ("socket", "rr:request=64@1+65@1", "'socket' sends and receives messages of one size"),
-        ("epoll", "rr:response=64@1+1M@1,outstanding=1000", "both ends may wait"),
+        ("epoll", "rr:request=1M,response=64@1+1M@1,outstanding=8", "both ends may wait"),
     ]);
     let fault = run_paths(["epoll", "socket"], "rr:response=64@1+65@1", "", 0.1).unwrap_err();
     assert!(fault.to_string().contains("choose event loops for both ends"), "{fault}");

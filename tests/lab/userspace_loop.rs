@@ -94,7 +94,10 @@ fn a_stack_has_a_thousand_connections() {
         let trial = run(path, 1024, &["--workload=rr"]);
         for role in Role::ALL {
             let memory = trial.reading("loop.memory", &Scope::Role(role)).unwrap() / 1024.0;
-            assert!((32e3..200e3).contains(&memory), "{path} {role}: {memory} bytes each");
+            // Buffers of a connection are the kernel's, or the program's.
+            let half = path.split('+').nth(role as usize).unwrap();
+            let least = if half.starts_with("userspace-loop") { 32e3 } else { 32.0 };
+            assert!((least..200e3).contains(&memory), "{path} {role}: {memory} bytes each");
         }
     }
 }

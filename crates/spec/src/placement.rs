@@ -237,8 +237,10 @@ fn put(placement: &mut Placement, text: &str, part: &str, value: &str) -> Result
     };
     let (cpu, turns) = match cpus[..] {
         [] => (None, CpuTurns::NONE),
+        [cpu] => (Some(cpu), CpuTurns::NONE),
         [cpu, ref more @ ..] if more.iter().all(|other| *other == cpu) => {
-            (Some(cpu), CpuTurns::NONE)
+            let text = format!("'{value}' in '{text}' is CPU {cpu} each time");
+            return Err(usage(text).remedy(format!("write {part}={cpu}")));
         }
         _ => (None, CpuTurns::try_from(cpus)?),
     };
