@@ -546,7 +546,13 @@ impl EventLoop for RingLoop {
         let sources = self.sessions.sources(sources);
         let plain = self.plain.as_ref().map_or(0, |message| message.len());
         let memory = self.ring.memory() + plain + self.sockets.memory();
-        let memory = memory + self.sessions.memory(self.sockets.most_passing());
+        let passing = self.sockets.places() - self.sockets.lasting.len();
+        // Records of places that were never in use are left out, as the places are.
+        let unused = match self.sessions.are_used() {
+            true => self.stages.bytes(passing - self.sockets.most_passing()) as usize,
+            false => 0,
+        };
+        let memory = memory + self.sessions.memory(self.sockets.most_passing()) - unused;
         let mut account = self.counts.account(self.role, sources, [self.sockets.most(), memory]);
         self.sessions.account(self.role, &mut account);
         Ok(account)
