@@ -90,7 +90,9 @@ fn compare(
     let schedule = Schedule::trials(1, WARM_UP, window);
     let mut stand = OpenTestbed::raise(&laboratory, cells.first().context("no cell")?)?;
     let suits = |rival: &&Rival| {
-        rival.workload == kind && connections <= rival.most && rival.peer.is_there()
+        rival.workloads.contains(&kind.as_str())
+            && connections <= rival.most
+            && rival.peer.is_there()
     };
     let peers = RIVALS.iter().filter(suits).map(|rival| Turn::Peer(&rival.peer));
     let mut turns: Vec<Turn> = (0..cells.len()).map(Turn::Ours).collect();
@@ -160,16 +162,16 @@ enum Turn {
     Peer(&'static Peer),
 }
 
-/// Another program for a workload, and over how many connections it can.
+/// Another program for some workloads, and over how many connections it can.
 struct Rival {
-    workload: &'static str,
+    workloads: &'static [&'static str],
     most: u32,
     peer: Peer,
 }
 
-static RIVALS: [Rival; 7] = [
+static RIVALS: [Rival; 6] = [
     Rival {
-        workload: "rr",
+        workloads: &["rr"],
         most: u32::MAX,
         peer: Peer {
             name: "neper",
@@ -180,7 +182,7 @@ static RIVALS: [Rival; 7] = [
         },
     },
     Rival {
-        workload: "crr",
+        workloads: &["crr"],
         most: u32::MAX,
         peer: Peer {
             name: "neper",
@@ -191,7 +193,7 @@ static RIVALS: [Rival; 7] = [
         },
     },
     Rival {
-        workload: "rr",
+        workloads: &["rr"],
         most: 1,
         peer: Peer {
             name: "netperf",
@@ -202,7 +204,7 @@ static RIVALS: [Rival; 7] = [
         },
     },
     Rival {
-        workload: "stream",
+        workloads: &["stream"],
         most: u32::MAX,
         peer: Peer {
             name: "neper",
@@ -213,7 +215,7 @@ static RIVALS: [Rival; 7] = [
         },
     },
     Rival {
-        workload: "rr",
+        workloads: &["rr", "crr"],
         most: u32::MAX,
         peer: Peer {
             name: "nginx, wrk",
@@ -224,18 +226,7 @@ static RIVALS: [Rival; 7] = [
         },
     },
     Rival {
-        workload: "crr",
-        most: u32::MAX,
-        peer: Peer {
-            name: "nginx, wrk",
-            server: NGINX,
-            client: "wrk -t1 -cFLOWS -dSECONDSs http://ADDRESS:PORT/",
-            read: wrk,
-            config: NGINX_CONFIG,
-        },
-    },
-    Rival {
-        workload: "crr",
+        workloads: &["crr"],
         most: 1,
         peer: Peer {
             name: "netperf",
