@@ -137,8 +137,7 @@ fn event_loops_exchange_with_each_other_and_with_threads() {
     }
 }
 
-/// Neither end is told the size of a message: they would not agree on how many there are if they did not
-/// agree on every size.
+/// No message carries its size: ends that differed in one would count different numbers of messages.
 #[test]
 fn messages_of_several_sizes_are_whole_at_both_ends() {
     let mut ends = vec![["epoll:threads=2", "poll"], ["poll", "epoll:threads=3,trigger=edge"]];

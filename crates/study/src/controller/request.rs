@@ -295,22 +295,24 @@ fn until_sure(
         return Err(usage(text).remedy("leave one of them out"));
     }
     let profiles = ProfileTrials::of(&schedule, cells, profiling);
-    let profiles = profiles.trials * (profiles.seconds_each + overhead(schedule.design));
     let pilots = PilotTrials::of(&schedule, cells);
-    let profiles = profiles + pilots.seconds() + pilots.trials as f64 * spec::BETWEEN_TRIALS;
-    let block = cells.len() as f64 * time_of_trial(&schedule);
-    if pilots.trials > 0 && time.as_secs_f64() < profiles + 2.0 * block {
+    let beside = profiles.trials * (profiles.seconds_each + overhead(schedule.design))
+        + pilots.seconds()
+        + pilots.trials as f64 * spec::BETWEEN_TRIALS;
+    let least = beside + 2.0 * cells.len() as f64 * time_of_trial(&schedule);
+    if pilots.trials > 0 && time.as_secs_f64() < least {
         let text = format!(
             "{} pilots, which find the peaks, profiles and two blocks take {:.0} s, and the study has {:.0} s",
             pilots.trials,
-            profiles + 2.0 * block,
+            least,
             time.as_secs_f64()
         );
         return Err(
             usage(text).remedy("choose a longer time (-t), fewer cells, or a rate as a number")
         );
     }
-    let budget = Budget { seconds: time.as_secs_f64(), profiles, first: schedule.blocks };
+    let (seconds, first) = (time.as_secs_f64(), schedule.blocks);
+    let budget = Budget { seconds, profiles: beside, first };
     Ok(Schedule { budget: Some(budget), until_sure: true, ..schedule })
 }
 
