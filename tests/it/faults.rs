@@ -105,6 +105,10 @@ fn a_damaged_journal_is_an_error_that_says_what_is_known_and_stays() {
         let mut command = Command::new(BYTEPATH);
         said(command.env("BYTEPATH_STATE", dir.path()).arg("restore").args(more))
     };
+    let restored = || {
+        let (code, text, errors) = restore(&[]);
+        assert_eq!(code, 0, "{text}{errors}");
+    };
     // Of another boot: nothing of it is in force, and nothing is set by this test.
     let begin = Begin { schema: 2, boot: "another".into(), ..Begin::default() };
     let lines: Vec<Vec<u8>> = [
@@ -128,14 +132,14 @@ fn a_damaged_journal_is_an_error_that_says_what_is_known_and_stays() {
     let (code, text, errors) = restore(&["--show"]);
     assert_eq!((code, errors.as_str()), (0, ""));
     assert!(text.contains("the last line is torn") && text.contains("1500 -> 4148"), "{text}");
-    assert_eq!(restore(&[]).0, 0);
+    restored();
     assert!(!path.exists(), "nothing is left of it");
 
     // SIGKILL came before the first change, or after the last line, before the file was removed.
     let ended = [&lines[0][..], &Entry::End.line().unwrap()].concat();
     for nothing in [&[][..], &lines[0], &ended] {
         fs::write(&path, nothing).unwrap();
-        assert_eq!(restore(&[]).0, 0);
+        restored();
         assert!(!path.exists(), "a journal that says nothing");
     }
 

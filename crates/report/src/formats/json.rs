@@ -54,9 +54,12 @@ struct Choice<'a> {
 struct Open<'a> {
     cell: &'a CellId,
     metrics: Vec<Metric>,
-    /// About how many blocks would tell, at least two; `None` if it takes more than 1000, or less
+    /// About how many blocks would decide, at least two; `None` if it takes more than 1000, or less
     /// noise.
     blocks: Option<u32>,
+    /// About how many blocks would show a difference as large as the measured one; `None` if it takes more
+    /// than 1000, or less noise.
+    blocks_as_measured: Option<u32>,
     /// The noise that hides the difference, as a part of one; `None` if more blocks would do.
     noise: Option<f64>,
 }
@@ -94,7 +97,8 @@ fn answer<'a>(analysis: &'a Analysis, explanation: Option<&Explanation>) -> Opti
             Requirement::Spread => (Some(2), None),
             Requirement::LessNoise(floor) => (None, Some(floor)),
         };
-        Open { cell: &open.row.cell, metrics: open.questions, blocks, noise }
+        let blocks_as_measured = open.as_measured;
+        Open { cell: &open.row.cell, metrics: open.questions, blocks, blocks_as_measured, noise }
     });
     (!sentences.is_empty()).then(|| Answer {
         baseline: &analysis.baseline,

@@ -224,13 +224,16 @@ fn undecided(analysis: &Analysis, choices: &[Recommendation]) -> Option<Paragrap
         })
     };
     let mut sentences: Vec<String> = choices.iter().filter_map(of_choice).collect();
-    let open = analysis.undecided().into_iter().map(|open| {
-        let abouts = joined(open.questions.iter().map(|q| about(*q, analysis)), ", ");
-        let name = format!("{} ({abouts})", open.row.cell);
-        (remedy(analysis, open.needs), name)
+    let open = analysis.undecided();
+    let open = open.iter().map(|one| {
+        let abouts = joined(one.questions.iter().map(|q| about(*q, analysis)), ", ");
+        let name = format!("{} ({abouts})", one.row.cell);
+        (Remedy::of(one), (name, one))
     });
-    let sentence =
-        |(remedy, names): (String, Vec<String>)| format!("{}: {remedy}.", listed(&names, NAMED));
+    let sentence = |(remedy, open): (Remedy, Vec<(String, &Undecided)>)| {
+        let (names, open): (Vec<String>, Vec<&Undecided>) = open.into_iter().unzip();
+        format!("{}: {}.", listed(&names, NAMED), remedy.words(analysis, &open))
+    };
     sentences.extend(grouped(open).into_iter().map(sentence));
     (!sentences.is_empty()).then(|| ("Undecided", sentences.join(" ")))
 }
@@ -244,22 +247,67 @@ fn about(question: Metric, analysis: &Analysis) -> &'static str {
     }
 }
 
-fn remedy(analysis: &Analysis, needs: Requirement) -> String {
-    let (base, margin) = (&analysis.baseline, level(analysis.rules.margin));
-    match needs {
-        Requirement::LessNoise(floor) => {
-            let floor = percent(floor);
-            format!("within the noise of this study, {floor}; repeat on a quieter machine")
+/// What would decide, of all cells that one sentence is about.
+#[derive(Clone, Copy, PartialEq)]
+enum Remedy {
+    LessNoise(f64),
+    Spread,
+    Blocks,
+    /// Of differences that are large: fewer blocks would show these than decide on small ones.
+    BlocksIfAsMeasured,
+}
+
+impl Remedy {
+    fn of(open: &Undecided) -> Remedy {
+        match open.needs {
+            Requirement::LessNoise(floor) => Remedy::LessNoise(floor),
+            Requirement::Spread => Remedy::Spread,
+            Requirement::Blocks(blocks) => {
+                let fewer = open.as_measured.is_some_and(|n| blocks.is_none_or(|all| n < all));
+                if fewer { Remedy::BlocksIfAsMeasured } else { Remedy::Blocks }
+            }
         }
-        Requirement::Spread => {
-            "a comparison takes two blocks at least; give it a longer --time".into()
+    }
+
+    fn words(self, analysis: &Analysis, open: &[&Undecided]) -> String {
+        let (base, margin) = (&analysis.baseline, level(analysis.rules.margin));
+        let all = blocks(open.iter().map(|open| match open.needs {
+            Requirement::Blocks(blocks) => blocks,
+            _ => None,
+        }));
+        match self {
+            Remedy::LessNoise(floor) => {
+                let floor = percent(floor);
+                format!("within the noise of this study, {floor}; repeat on a quieter machine")
+            }
+            Remedy::Spread => {
+                "a comparison takes two blocks at least; give it a longer --time".into()
+            }
+            Remedy::Blocks => format!("whether the difference from {base} reaches {margin} takes {all}"),
+            Remedy::BlocksIfAsMeasured => {
+                let few = blocks(open.iter().map(|open| open.as_measured));
+                format!(
+                    "{few} would show a difference from {base} that is as large as measured; whether it \
+                     reaches {margin} takes {all}"
+                )
+            }
         }
-        Requirement::Blocks(blocks) => {
-            let plan = match blocks {
-                Some(n) => format!("about {n} blocks (--blocks {n}) would tell"),
-                None => "it would take more than 1000 blocks to tell".to_owned(),
-            };
-            format!("{plan} whether the difference from {base} reaches {margin}")
+    }
+}
+
+/// So many blocks, from the fewest to the most; `None` is more than 1000.
+fn blocks(numbers: impl Iterator<Item = Option<u32>> + Clone) -> String {
+    let known = numbers.clone().flatten();
+    let range = match known.clone().min().zip(known.max()) {
+        None => return "more than 1000 blocks".to_owned(),
+        Some((least, _)) if numbers.clone().any(|n| n.is_none()) => {
+            return format!("about {least} blocks to more than 1000");
         }
+        Some((least, most)) => [least, most],
+    };
+    let [least, most] = range;
+    match least == most {
+        true => format!("about {most} blocks (--blocks {most})"),
+        false => format!("about {least} to {most} blocks (--blocks {most})"),
     }
 }

@@ -14,5 +14,5 @@ pub use interval::{Interval, Looks};
 pub(crate) use order::LEVEL as ORDER_LEVEL;
 pub use order::Order;
 pub use pairs::PairSpread;
-pub(crate) use sample_size::{POWER_OF_PLAN, blocks_for, one_sided};
+pub(crate) use sample_size::{POWER_OF_PLAN, blocks_for, blocks_to_show, one_sided};
 pub use summary::Summary;

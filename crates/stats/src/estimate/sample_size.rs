@@ -18,14 +18,31 @@ pub(crate) const POWER_OF_PLAN: f64 = 0.8;
 /// mean that is within z((1 + power) / 2) standard errors of zero. t takes the place of z, which
 /// allows for a spread that is estimated, too.
 pub(crate) fn blocks_for(stddev: f64, margin: f64, different: f64, equivalent: f64) -> Option<u32> {
-    let enough = |n: u32| {
+    fewest(|n| {
         let t = |confidence| two_sided(confidence, f64::from(n) - 1.0);
-        let detects = t(different).zip(t(one_sided(POWER_OF_PLAN))).map(|(a, b)| a + b);
         let fits = t(equivalent).zip(t(POWER_OF_PLAN)).map(|(a, b)| a + b);
-        let errors = detects.zip(fits).map(|(a, b)| a.max(b));
+        let errors = detecting(n, different).zip(fits).map(|(a, b)| a.max(b));
         errors.is_some_and(|errors| errors * stddev / f64::from(n).sqrt() <= margin)
-    };
-    // What n allows grows with n, so the first that is enough is found by halving.
+    })
+}
+
+/// How many blocks call a difference of the log mean `size` one, at this confidence, in
+/// [`POWER_OF_PLAN`] of all studies. `None` above [`MOST_BLOCKS`].
+pub(crate) fn blocks_to_show(stddev: f64, size: f64, confidence: f64) -> Option<u32> {
+    fewest(|n| {
+        let errors = detecting(n, confidence);
+        errors.is_some_and(|errors| errors * stddev / f64::from(n).sqrt() <= size)
+    })
+}
+
+/// Standard errors that a difference has to have to be called one.
+fn detecting(n: u32, confidence: f64) -> Option<f64> {
+    let t = |confidence| two_sided(confidence, f64::from(n) - 1.0);
+    t(confidence).zip(t(one_sided(POWER_OF_PLAN))).map(|(a, b)| a + b)
+}
+
+/// The fewest blocks that are enough, of which more are enough, too.
+fn fewest(enough: impl Fn(u32) -> bool) -> Option<u32> {
     let (mut low, mut high) = (2, MOST_BLOCKS);
     if !enough(high) {
         return None;
@@ -61,6 +78,9 @@ mod tests {
         assert_eq!(blocks_for(0.0, 0.02, 0.95, 0.95), Some(2));
         assert_eq!(blocks_for(5.0, 0.02, 0.95, 0.95), None);
         assert_eq!(blocks_for(f64::NAN, 0.02, 0.95, 0.95), None);
+        // At n = 10: (2.2622 + 0.8834) 0.05 / sqrt(10) = 0.0497; at 9: 0.0532.
+        assert_eq!(blocks_to_show(0.05, 0.05, 0.95), Some(10));
+        assert_eq!(blocks_to_show(0.05, 0.0, 0.95), None, "no number shows what is not there");
         // A higher confidence, as Holm's rule may require, needs more.
         assert!(blocks_for(0.05, 0.02, 0.99, 0.95) > blocks_for(0.05, 0.02, 0.95, 0.95));
     }

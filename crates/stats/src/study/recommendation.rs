@@ -1,9 +1,9 @@
 //! Which cells a study recommends over its baseline, and what it leaves undecided.
 
 use super::analysis::{Analysis, Row};
-use crate::estimate::Effect;
+use crate::estimate::{Effect, blocks_to_show};
 use crate::metric::{BetterDirection, Metric};
-use crate::verdict::Verdict;
+use crate::verdict::{Comparison, Verdict};
 use bytepath_record::Percentile;
 
 /// A cell that the verdicts recommend.
@@ -22,6 +22,9 @@ pub struct Undecided<'a> {
     pub questions: Vec<Metric>,
     /// What would decide them.
     pub needs: Requirement,
+    /// About how many blocks would show the differences if they are as large as measured; `None` if
+    /// it takes more than 1000, or less noise.
+    pub as_measured: Option<u32>,
 }
 
 /// What an undecided question needs.
@@ -80,19 +83,24 @@ impl Analysis {
         let of = |row| {
             let mut open: Vec<Undecided> = Vec::new();
             for question in &deciding {
-                let needs = match Row::comparison(row, *question).map(|c| c.verdict) {
-                    Some(Verdict::Inconclusive { blocks, .. }) => Requirement::Blocks(blocks),
-                    Some(Verdict::NotEnough { .. }) => Requirement::Spread,
-                    Some(Verdict::NoiseTooHigh { floor }) => Requirement::LessNoise(floor),
+                let Some(comparison) = Row::comparison(row, *question) else { continue };
+                let needs = match comparison.verdict {
+                    Verdict::Inconclusive { blocks, .. } => Requirement::Blocks(blocks),
+                    Verdict::NotEnough { .. } => Requirement::Spread,
+                    Verdict::NoiseTooHigh { floor } => Requirement::LessNoise(floor),
                     _ => continue,
                 };
+                let as_measured = to_show(comparison);
                 let same = open.iter_mut().find_map(|u| Some((u.needs.with(needs)?, u)));
                 match same {
                     Some((both, same)) => {
                         same.questions.push(*question);
                         same.needs = both;
+                        same.as_measured = same.as_measured.zip(as_measured).map(|(a, b)| a.max(b));
                     }
-                    None => open.push(Undecided { row, questions: vec![*question], needs }),
+                    None => {
+                        open.push(Undecided { row, questions: vec![*question], needs, as_measured })
+                    }
                 }
             }
             open
@@ -146,6 +154,14 @@ impl Requirement {
             _ => None,
         }
     }
+}
+
+/// How many blocks show a difference as large as the measured one, where more blocks would do.
+fn to_show(comparison: &Comparison) -> Option<u32> {
+    let (effect, test) = (comparison.effect.as_ref()?, comparison.test?);
+    let more_blocks_do = matches!(comparison.verdict, Verdict::Inconclusive { .. });
+    let stddev = effect.log_stddev.filter(|_| more_blocks_do)?;
+    blocks_to_show(stddev, effect.log_mean.abs(), test.different.confidence)
 }
 
 /// The effect of a cell that was shown to be better than the baseline.
