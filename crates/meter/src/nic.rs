@@ -188,8 +188,10 @@ impl Sum {
             if *name == "drops" && value > 0 {
                 let kind = &after.kind;
                 // Others drop by rules of their own.
-                let full = if kind.starts_with("pfifo") { ", it was full (txqueuelen)" } else { "" };
-                let text = format!("nic: the qdisc {kind} of {device} dropped {value} packets{full}");
+                let full =
+                    if kind.starts_with("pfifo") { ", it was full (txqueuelen)" } else { "" };
+                let text =
+                    format!("nic: the qdisc {kind} of {device} dropped {value} packets{full}");
                 self.output.warnings.push(text);
             }
         }

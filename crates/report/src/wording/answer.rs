@@ -283,7 +283,9 @@ impl Remedy {
             Remedy::Spread => {
                 "a comparison takes two blocks at least; give it a longer --time".into()
             }
-            Remedy::Blocks => format!("whether the difference from {base} reaches {margin} takes {all}"),
+            Remedy::Blocks => {
+                format!("whether the difference from {base} reaches {margin} takes {all}")
+            }
             Remedy::BlocksIfAsMeasured => {
                 let few = blocks(open.iter().map(|open| open.as_measured));
                 format!(
