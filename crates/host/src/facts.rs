@@ -113,6 +113,7 @@ const SYSCTLS: &[&str] = &[
     "net.ipv4.tcp_congestion_control",
     "net.ipv4.tcp_fastopen",
     "net.ipv4.tcp_limit_output_bytes",
+    "net.ipv4.tcp_mem",
     "net.ipv4.tcp_rmem",
     "net.ipv4.tcp_timestamps",
     "net.ipv4.tcp_tw_reuse",

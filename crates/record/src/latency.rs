@@ -2,7 +2,7 @@
 //! which percentiles do not.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use strum::IntoStaticStr;
 
@@ -21,9 +21,24 @@ const ABOVE: f64 = 10.0;
 /// exchanges are in it. The buckets are those of a histogram by [`Latency::BOUNDS`], in which
 /// engines record, because that allocates nothing.
 ///
-/// On disk and on the wire: `[[nanoseconds, how often], ...]`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Latency(Vec<(u64, u64)>);
+/// An exchange that brought no response took longer than all that did: percentiles know how many
+/// there were; mean and maximum are of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "Stored", into = "Stored")]
+#[schemars(with = "Stored")]
+pub struct Latency {
+    times: Vec<(u64, u64)>,
+    unanswered: u64,
+}
+
+/// On disk and on the wire: `[[nanoseconds, how often], ...]`, or, where some brought no response, an
+/// object with these and their number.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Stored {
+    All(Vec<(u64, u64)>),
+    Some { times: Vec<(u64, u64)>, unanswered: u64 },
+}
 
 /// A percentile that reports give and verdicts compare.
 #[derive(
@@ -75,41 +90,52 @@ impl Latency {
         let mut buckets: Vec<(u64, u64)> =
             of_some.map(|(nanoseconds, count)| (bucket(nanoseconds), count)).collect();
         buckets.sort_unstable();
-        Latency(joined(buckets))
+        Latency { times: joined(buckets), unanswered: 0 }
+    }
+
+    /// The same, and so many more exchanges that brought no response.
+    pub fn with_unanswered(self, unanswered: u64) -> Latency {
+        Latency { unanswered, ..self }
     }
 
     /// Enters one exchange.
     pub fn record(&mut self, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let at = bucket(nanoseconds);
-        match self.0.binary_search_by_key(&at, |(longest, _)| *longest) {
-            Ok(found) => self.0[found].1 = self.0[found].1.saturating_add(1),
-            Err(place) => self.0.insert(place, (at, 1)),
+        match self.times.binary_search_by_key(&at, |(longest, _)| *longest) {
+            Ok(found) => self.times[found].1 = self.times[found].1.saturating_add(1),
+            Err(place) => self.times.insert(place, (at, 1)),
         }
     }
 
     /// Adds another flow, slice or block.
     pub fn add(&mut self, other: &Latency) {
-        let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
-        let mut all = Vec::with_capacity(self.0.len() + other.0.len());
+        let (mut ours, mut theirs) = (self.times.iter().peekable(), other.times.iter().peekable());
+        let mut all = Vec::with_capacity(self.times.len() + other.times.len());
         while let (Some(mine), Some(their)) = (ours.peek(), theirs.peek()) {
             let next = if mine.0 <= their.0 { &mut ours } else { &mut theirs };
             all.extend(next.next());
         }
         all.extend(ours);
         all.extend(theirs);
-        self.0 = joined(all);
+        self.times = joined(all);
+        self.unanswered = self.unanswered.saturating_add(other.unanswered);
     }
 
-    /// Exchanges recorded.
+    /// Exchanges that brought a response.
     pub fn count(&self) -> u64 {
-        self.0.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
+        self.times.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+
+    /// Exchanges that brought none.
+    pub fn unanswered(&self) -> u64 {
+        self.unanswered
     }
 
     /// Seconds; `None` if fewer than ten exchanges took longer, so that it would
-    /// rest on a few of them.
+    /// rest on a few of them, and if it is one that brought no response.
     pub fn percentile(&self, percentile: Percentile) -> Option<f64> {
-        let all = self.count() as f64;
+        let all = self.count().saturating_add(self.unanswered) as f64;
         let above = all * (1.0 - percentile.part());
         // A count of just 1000 leaves 10 above p99, whatever a double makes of 0.99.
         if above < ABOVE - 1e-6 {
@@ -117,16 +143,17 @@ impl Latency {
         }
         let wanted = (all * percentile.part()).ceil() as u64;
         let mut sum = 0_u64;
-        let found = self.0.iter().find(|(_, count)| {
+        let found = self.times.iter().find(|(_, count)| {
             sum = sum.saturating_add(*count);
             sum >= wanted
         });
-        found.or(self.0.last()).map(|(nanoseconds, _)| seconds(*nanoseconds))
+        let last = self.times.last().filter(|_| self.unanswered == 0);
+        found.or(last).map(|(nanoseconds, _)| seconds(*nanoseconds))
     }
 
     /// Longest, seconds; `None` without any.
     pub fn max(&self) -> Option<f64> {
-        self.0.last().map(|(nanoseconds, _)| seconds(*nanoseconds))
+        self.times.last().map(|(nanoseconds, _)| seconds(*nanoseconds))
     }
 
     /// Mean, seconds; `None` without any.
@@ -134,8 +161,9 @@ impl Latency {
         let all = self.count() as f64;
         // The middle of a bucket stands for what is in it.
         let middle = |longest: u64| longest - (width(longest) - 1) / 2;
-        let sum: f64 = self.0.iter().map(|(at, count)| middle(*at) as f64 * *count as f64).sum();
-        (!self.0.is_empty()).then(|| sum / all * 1e-9)
+        let sum: f64 =
+            self.times.iter().map(|(at, count)| middle(*at) as f64 * *count as f64).sum();
+        (!self.times.is_empty()).then(|| sum / all * 1e-9)
     }
 }
 
@@ -169,12 +197,26 @@ fn joined(mut buckets: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     buckets
 }
 
-impl<'de> Deserialize<'de> for Latency {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let buckets = Vec::<(u64, u64)>::deserialize(deserializer)?;
-        let sum = buckets.iter().try_fold(0_u64, |sum, (_, count)| sum.checked_add(*count));
-        sum.ok_or_else(|| de::Error::custom("more exchanges than can be counted"))?;
-        Ok(Latency::of(buckets))
+impl TryFrom<Stored> for Latency {
+    type Error = &'static str;
+
+    fn try_from(stored: Stored) -> Result<Self, Self::Error> {
+        let (times, unanswered) = match stored {
+            Stored::All(times) => (times, 0),
+            Stored::Some { times, unanswered } => (times, unanswered),
+        };
+        let sum = times.iter().try_fold(unanswered, |sum, (_, count)| sum.checked_add(*count));
+        sum.ok_or("more exchanges than can be counted")?;
+        Ok(Latency::of(times).with_unanswered(unanswered))
+    }
+}
+
+impl From<Latency> for Stored {
+    fn from(latency: Latency) -> Self {
+        match latency.unanswered {
+            0 => Stored::All(latency.times),
+            unanswered => Stored::Some { times: latency.times, unanswered },
+        }
     }
 }
 
@@ -219,6 +261,23 @@ mod tests {
     }
 
     #[test]
+    fn what_brought_no_response_took_longer_than_all() {
+        // 980 answers and 20 without one: of the percentiles, p50 and p90 are among the answers.
+        let mut latency = of(1..=980).with_unanswered(15);
+        latency.add(&Latency::default().with_unanswered(5));
+        assert_eq!((latency.count(), latency.unanswered()), (980, 20));
+        assert!(near(latency.percentile(Percentile::P50), 500e-6));
+        assert!(near(latency.percentile(Percentile::P90), 900e-6));
+        assert_eq!(latency.percentile(Percentile::P99), None);
+        assert!(near(latency.max(), 980e-6) && near(latency.mean(), 490.5e-6));
+        let text = serde_json::to_string(&latency).unwrap();
+        assert!(text.ends_with("\"unanswered\":20}"), "{text}");
+        assert_eq!(serde_json::from_str::<Latency>(&text).unwrap(), latency);
+        let overflow = r#"{"times":[[1,18446744073709551615]],"unanswered":1}"#;
+        assert!(serde_json::from_str::<Latency>(overflow).is_err());
+    }
+
+    #[test]
     fn what_is_written_is_read_back() {
         let mut latency = of([3, 3, 3, 70, 900]);
         latency.record(Duration::from_secs(3600));
@@ -255,7 +314,7 @@ mod tests {
             let recorded = theirs.iter_recorded();
             let buckets: Vec<(u64, u64)> =
                 recorded.map(|b| (b.value_iterated_to(), b.count_since_last_iteration())).collect();
-            prop_assert_eq!(&ours.0, &buckets);
+            prop_assert_eq!(&ours.times, &buckets);
             prop_assert_eq!(ours.count(), theirs.len());
             prop_assert_eq!(ours.max(), Some(seconds(theirs.max())));
             prop_assert!((ours.mean().unwrap() / (theirs.mean() * 1e-9) - 1.0).abs() < 1e-12);

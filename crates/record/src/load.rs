@@ -81,6 +81,13 @@ impl Cell {
         self.with_rate(OptionValue::Word("auto".into()))
     }
 
+    /// Requests per second that are due; `None` in a closed loop, of a part of a peak that is not
+    /// known yet, and where it is not requests that have a rate.
+    pub fn offered(&self) -> Option<f64> {
+        let of_requests = self.workload.name == "rr";
+        self.workload.options.number(RATE).filter(|_| of_requests).map(|rate| rate as f64)
+    }
+
     /// The same cell with this many requests per second.
     pub fn at_rate(&self, rate: u64) -> Cell {
         self.with_rate(OptionValue::Number(rate))

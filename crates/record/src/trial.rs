@@ -40,6 +40,9 @@ pub struct Trial {
     /// How long the exchanges of that window took; none of bytes and packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
+    /// Requests per second that were due in an open loop; none of a closed one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered: Option<f64>,
     /// The outcome of every frame; none of bytes and exchanges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hops: Option<Hops>,

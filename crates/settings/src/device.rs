@@ -137,13 +137,14 @@ pub(super) fn napi<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<'
         let mut napis = nic.query(Netlink::napis)?;
         napis.sort_by_key(|napi| napi.id);
         let mut parts = SettingValue::default();
-        for (at, NapiTiming { defer_hard_irqs, gro_flush_timeout, irq_suspend_timeout }) in
-            napis.iter().map(|napi| napi.timing).enumerate()
-        {
+        for (at, timing) in napis.iter().map(|napi| napi.timing).enumerate() {
+            let NapiTiming { defer_hard_irqs, gro_flush_timeout, irq_suspend_timeout, threaded } =
+                timing;
             let of_instance = value([
                 ("defer-hard-irqs", defer_hard_irqs),
                 ("gro-flush-timeout", gro_flush_timeout),
                 ("irq-suspend-timeout", irq_suspend_timeout),
+                ("threaded", threaded),
             ]);
             let named =
                 of_instance.0.into_iter().map(|(name, text)| (format!("{at} {name}"), text));
@@ -175,6 +176,7 @@ pub(super) fn napi<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<'
                 defer_hard_irqs: part("defer-hard-irqs"),
                 gro_flush_timeout: part("gro-flush-timeout"),
                 irq_suspend_timeout: part("irq-suspend-timeout"),
+                threaded: part("threaded"),
             };
             nic.netlink.set_napi(napi.id, &timing)?;
         }

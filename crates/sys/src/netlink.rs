@@ -131,6 +131,8 @@ pub struct NapiTiming {
     pub gro_flush_timeout: Option<u32>,
     /// Nanoseconds.
     pub irq_suspend_timeout: Option<u32>,
+    /// 0: in softirqs, 1: in a kernel thread, 2: in one that busy polls.
+    pub threaded: Option<u32>,
 }
 
 /// Packets that a device has counted since it was made (`struct rtnl_link_stats64`).
@@ -396,6 +398,7 @@ impl Netlink {
                 defer_hard_irqs: napi.get_defer_hard_irqs().ok(),
                 gro_flush_timeout: napi.get_gro_flush_timeout().ok(),
                 irq_suspend_timeout: napi.get_irq_suspend_timeout().ok(),
+                threaded: napi.get_threaded().ok(),
             };
             Ok(Some(Napi {
                 id,
@@ -409,12 +412,14 @@ impl Netlink {
     /// Sets when a NAPI instance polls and interrupts; what is none stays as it is. EINVAL: before
     /// Linux 6.13; EPERM: without CAP_NET_ADMIN.
     pub fn set_napi(&mut self, id: u32, timing: &NapiTiming) -> io::Result<()> {
-        let NapiTiming { defer_hard_irqs, gro_flush_timeout, irq_suspend_timeout } = *timing;
+        let NapiTiming { defer_hard_irqs, gro_flush_timeout, irq_suspend_timeout, threaded } =
+            *timing;
         let mut request = netdev::Request::new().op_napi_set_do();
         let change = request.encode().push_id(id);
         let change = put(change, defer_hard_irqs, PushNapi::push_defer_hard_irqs);
         let change = put(change, gro_flush_timeout, PushNapi::push_gro_flush_timeout);
-        drop(put(change, irq_suspend_timeout, PushNapi::push_irq_suspend_timeout));
+        let change = put(change, irq_suspend_timeout, PushNapi::push_irq_suspend_timeout);
+        drop(put(change, threaded, PushNapi::push_threaded));
         acknowledged(&mut self.socket, &request)
     }
 

@@ -1,10 +1,11 @@
 //! What limits the number of connections of a host: open files (setrlimit(2)), and the ports that it
-//! connects from (ip(7), `ip_local_port_range`).
+//! connects from (ip(7), `ip_local_port_range`); and the memory of TCP (tcp(7), `tcp_mem`).
 
 use bytepath_record::{Cell, Facts, LINK_DEVICE, MOST_FILES, Protocol, Role, Support};
 
 const PORTS: &str = "net.ipv4.ip_local_port_range";
 const REUSE: &str = "net.ipv4.tcp_tw_reuse";
+const MEMORY: &str = "net.ipv4.tcp_mem";
 
 /// Seconds for which a connection stays in TIME-WAIT at the end that has closed first, and keeps its
 /// port (`TCP_TIMEWAIT_LEN`, include/net/tcp.h).
@@ -53,10 +54,10 @@ pub fn check(cell: &Cell, open: u32, role: Role, facts: &Facts) -> Support {
     if cell.stream.protocol != Protocol::Tcp {
         return Support::Yes;
     }
-    let files = open_files(open, facts);
+    let held = open_files(open, facts).and(memory(open.into(), facts));
     match role {
-        Role::Sender => files.and(ports(open.into(), facts)),
-        Role::Receiver => files,
+        Role::Sender => held.and(ports(open.into(), facts)),
+        Role::Receiver => held,
     }
 }
 
@@ -112,6 +113,21 @@ fn ports(flows: u64, facts: &Facts) -> Support {
     )
 }
 
+/// What is under way over a connection takes a page at least, and TCP may have so many in all.
+fn memory(flows: u64, facts: &Facts) -> Support {
+    let most = facts.settings.get(MEMORY).and_then(|text| text.split_whitespace().last());
+    let Some(pages) = most.and_then(|text| text.parse::<u64>().ok()) else { return Support::Yes };
+    if flows <= pages {
+        return Support::Yes;
+    }
+    Support::no(
+        format!(
+            "{MEMORY} lets TCP use {pages} pages of memory, less than one for each of {flows} connections"
+        ),
+        format!("raise the last number of {MEMORY}, for the whole machine, or choose fewer flows"),
+    )
+}
+
 fn number(facts: &Facts, name: &str) -> Option<u64> {
     facts.settings.get(name)?.parse().ok()
 }
@@ -146,6 +162,9 @@ mod tests {
         let refused = refusal(30_000, Role::Sender, &[ports]);
         assert!(refused.contains("has 28232 (--set 'sysctl net.ipv4.ip_local"), "{refused}");
         assert_eq!(refusal(30_000, Role::Receiver, &[ports]), "");
+        let memory = |text| refusal(500, Role::Receiver, &[(MEMORY, text)]);
+        assert!(memory("10 20 30").starts_with("net.ipv4.tcp_mem lets TCP use 30 pages"));
+        assert_eq!((memory("10 20 500"), memory("")), (String::new(), String::new()));
     }
 
     #[test]

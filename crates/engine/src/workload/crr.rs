@@ -288,6 +288,7 @@ impl Client {
         let slot = self.slot(place)?;
         if std::mem::take(&mut slot.open) {
             *count(&mut self.failures) += 1;
+            self.exchanges.unanswered();
             self.open -= 1;
             let due = clock::monotonic() + PAUSE.as_nanos() as u64;
             self.waiting.push_back((due, place as u32));

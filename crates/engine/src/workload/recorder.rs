@@ -31,6 +31,8 @@ pub struct Recorder {
     sizes: Histogram<u64>,
     fragments: FragmentCounts,
     latency: Option<Histogram<u64>>,
+    /// Exchanges of the window that brought no response.
+    unanswered: u64,
 }
 
 impl Recorder {
@@ -52,6 +54,7 @@ impl Recorder {
             sizes: histogram(SIZES),
             fragments: FragmentCounts::default(),
             latency: None,
+            unanswered: 0,
         }
     }
 
@@ -178,6 +181,11 @@ impl Recorder {
         }
     }
 
+    /// An exchange brought no response.
+    pub fn unanswered(&mut self) {
+        self.unanswered += u64::from(self.counting());
+    }
+
     /// The total so far.
     #[inline(always)]
     pub fn total(&self) -> u64 {
@@ -212,6 +220,7 @@ impl Recorder {
             latency: self.latency.map(|times| {
                 let recorded = times.iter_recorded();
                 Latency::of(recorded.map(|b| (b.value_iterated_to(), b.count_at_value())))
+                    .with_unanswered(self.unanswered)
             }),
             ..FlowEnd::default()
         }

@@ -26,7 +26,8 @@ pub const SETTING_FORMS: &[(&str, &str)] = &[
         "when a device interrupts: coalescing eth0 adaptive-rx=off rx-usecs=30",
     ),
     (
-        "napi DEVICE [defer-hard-irqs=N] [gro-flush-timeout=NS] [irq-suspend-timeout=NS]",
+        "napi DEVICE [defer-hard-irqs=N] [gro-flush-timeout=NS] [irq-suspend-timeout=NS] \
+               [threaded=0|1|2]",
         "when polling instances poll and interrupt: napi eth0 defer-hard-irqs=50 \
          gro-flush-timeout=20000",
     ),

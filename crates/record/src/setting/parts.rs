@@ -92,6 +92,8 @@ parts! {
         gro_flush_timeout: u32 = ("gro-flush-timeout", number),
         /// Nanoseconds for which a busy-polling program that finds something keeps interrupts off.
         irq_suspend_timeout: u32 = ("irq-suspend-timeout", number),
+        /// 0: it polls in softirqs, 1: in a kernel thread (Linux 6.17), 2: in one that busy polls.
+        threaded: u32 = ("threaded", number),
     }
 
     /// What [`Setting::PacketLimits`](super::Setting::PacketLimits) sets, in bytes; `None` leaves it alone.

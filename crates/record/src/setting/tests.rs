@@ -94,8 +94,8 @@ const STORED: &[(&str, &str)] = &[
         r#"{"kind":"coalescing","device":"eth0","rx-usecs":30,"adaptive-rx":false}"#,
     ),
     (
-        "napi eth0 irq-suspend-timeout=20000000",
-        r#"{"kind":"napi","device":"eth0","irq-suspend-timeout":20000000}"#,
+        "napi eth0 irq-suspend-timeout=20000000 threaded=2",
+        r#"{"kind":"napi","device":"eth0","irq-suspend-timeout":20000000,"threaded":2}"#,
     ),
     ("spread eth0 queues=7", r#"{"kind":"spread","device":"eth0","queues":7}"#),
     (

@@ -178,8 +178,14 @@ impl<'a> Rows<'a> {
         for (metric, value) in stats::sink(trial) {
             self.push(metric, "1", ("role", Some(Role::Receiver), None, None), value);
         }
+        if let Some(offered) = trial.offered {
+            self.push("window.offered", "1/s", TRIAL, offered);
+        }
         let Some(latency) = &trial.latency else { return };
         self.push("latency.count", "1", TRIAL, latency.count() as f64);
+        if latency.unanswered() > 0 {
+            self.push("latency.unanswered", "1", TRIAL, latency.unanswered() as f64);
+        }
         self.push("latency.mean", "s", TRIAL, latency.mean());
         self.push("latency.max", "s", TRIAL, latency.max());
         for percentile in Percentile::ALL {

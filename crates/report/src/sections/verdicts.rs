@@ -16,11 +16,14 @@ pub(crate) fn answer(view: &View) -> Section {
     let mut section = Section::new("answer", "");
     offload::sentences(view.analysis).iter().for_each(|line| section.text("", line));
     section.add(Block::Gap);
+    let named = |(lead, text): (&str, String)| (lead.to_owned(), text);
     let paragraphs = answer::answer(view.analysis, view.explanation).into_iter();
-    let mut leads: Vec<(String, String)> =
-        paragraphs.map(|(lead, text)| (lead.to_owned(), text)).collect();
+    let mut leads: Vec<(String, String)> = paragraphs.map(named).collect();
     if leads.is_empty() {
         leads = text::answer(view.analysis);
+        if view.analysis.functional.is_none() {
+            leads.extend(answer::reservations(view.analysis).map(named));
+        }
     }
     let widest = leads.iter().map(|(lead, _)| lead.len()).max().unwrap_or(0);
     for (lead, text) in leads {

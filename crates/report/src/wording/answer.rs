@@ -24,8 +24,15 @@ pub(crate) fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> 
     let mut paragraphs = vec![recommendation(analysis, &choices)];
     paragraphs.extend(why(analysis, choices.first(), explanation).or_else(|| why_not(analysis)));
     paragraphs.extend(undecided(analysis, &choices));
-    paragraphs.extend(text::busy(analysis).map(|text| ("Busy", text)));
+    paragraphs.extend(reservations(analysis));
     paragraphs
+}
+
+/// What a reader has to know of the figures, however many cells there are.
+pub(crate) fn reservations(analysis: &Analysis) -> impl Iterator<Item = Paragraph> {
+    let all =
+        [("Late", late(analysis)), ("Lost", unanswered(analysis)), ("Busy", text::busy(analysis))];
+    all.into_iter().filter_map(|(about, text)| Some((about, text?)))
 }
 
 /// The same for one screen: what is undecided, and what disturbed the study, in a sentence each.
@@ -34,6 +41,9 @@ pub(crate) fn short_answer(
     explanation: Option<&Explanation>,
 ) -> Vec<Paragraph> {
     let mut paragraphs = answer(analysis, explanation);
+    if paragraphs.is_empty() && analysis.functional.is_none() {
+        paragraphs.extend(reservations(analysis));
+    }
     for (lead, text) in &mut paragraphs {
         let short = match *lead {
             "Undecided" => briefly_undecided(analysis),
@@ -236,6 +246,39 @@ fn undecided(analysis: &Analysis, choices: &[Recommendation]) -> Option<Paragrap
     };
     sentences.extend(grouped(open).into_iter().map(sentence));
     (!sentences.is_empty()).then(|| ("Undecided", sentences.join(" ")))
+}
+
+/// Open loops that did not keep up with what was due.
+fn late(analysis: &Analysis) -> Option<String> {
+    let late = |row: &Row| {
+        let (due, rate) = (row.behind()?, row.rate.as_ref()?.mean);
+        Some(format!("{} answered {rate:.0} of {due:.0} requests a second", row.cell))
+    };
+    let late: Vec<String> = analysis.rows.iter().filter_map(late).collect();
+    (!late.is_empty()).then(|| {
+        format!(
+            "{}: what waits grows for as long as that lasts, and latency with it, so its latency is of \
+             this window's length; choose a lower rate.",
+            listed(&late, NAMED)
+        )
+    })
+}
+
+/// Exchanges that brought no response.
+fn unanswered(analysis: &Analysis) -> Option<String> {
+    let lost = |row: &Row| {
+        let latency = row.latency.as_ref()?;
+        let (none, all) = (latency.unanswered?, latency.count);
+        Some(format!("{none} of {} exchanges of {}", all + none, row.cell))
+    };
+    let lost: Vec<String> = analysis.rows.iter().filter_map(lost).collect();
+    (!lost.is_empty()).then(|| {
+        format!(
+            "{} brought no response. They count as longer than all others: a percentile among them is \
+             left out. Rates, mean and max are of the others; the warnings name the causes.",
+            listed(&lost, NAMED)
+        )
+    })
 }
 
 fn about(question: Metric, analysis: &Analysis) -> &'static str {

@@ -10,7 +10,7 @@ use crate::cell::{
 use crate::estimate::{Effect, Summary};
 use crate::metric::Metric;
 use crate::rules::Rules;
-use crate::trial::{CpuRule, Headline, PerEnd};
+use crate::trial::{CpuRule, Headline, PerEnd, by_chance};
 use crate::verdict::{Comparison, Noise};
 use bytepath_record::{CellId, Fault, Percentile, Role, SizeDistribution, Work};
 use schemars::JsonSchema;
@@ -22,6 +22,9 @@ use serde::Serialize;
 /// 2: rates are in work per second (bytes, not bits) and costs per unit of the row's
 /// `work`; comparisons and noises are lists, one of each question.
 pub const ANALYSIS_VERSION: u32 = 3;
+
+/// Part of an open loop's requests that may be late.
+const BEHIND: f64 = 0.02;
 
 /// A study, analysed. Every number in it is finite; what is unknown is absent.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -122,6 +125,9 @@ pub struct Row {
     /// Latency of all measured trials together; `None` if none was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyRow>,
+    /// Requests per second that were due; `None` in a closed loop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offered: Option<f64>,
     /// The outcome of its frames; `None` if frames are not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hops: Option<HopsRow>,
@@ -185,6 +191,15 @@ impl Row {
         self.comparisons.iter().find(|comparison| comparison.question == question)
     }
 
+    /// The requests per second that were due, where fewer were answered: by 2 % and more than chance
+    /// explains. Its latency grows for as long as the load lasts then.
+    pub fn behind(&self) -> Option<f64> {
+        let (due, rate) = (self.offered?, self.rate.as_ref()?.mean);
+        let answered = self.latency.as_ref().map_or(0, |latency| latency.count);
+        let limit = BEHIND + by_chance(answered as f64);
+        (rate < due * (1.0 - limit)).then_some(due)
+    }
+
     /// Its ratio to the baseline in one question.
     pub fn effect(&self, question: Metric) -> Option<&Effect> {
         self.comparison(question)?.effect.as_ref()
@@ -211,8 +226,11 @@ impl Row {
 /// Latency of a cell's measured trials, in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LatencyRow {
-    /// Exchanges of all trials.
+    /// Exchanges of all trials that brought a response.
     pub count: u64,
+    /// Those that brought none: they count as longer than all others in the percentiles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<u64>,
     pub mean: f64,
     pub max: f64,
     /// The percentiles that enough exchanges lie above, ascending.

@@ -43,6 +43,7 @@ pub(crate) fn row(study: &Study, rules: &Rules, of: &CellTrials) -> Row {
         work,
         rate,
         latency: latency(measured, rules),
+        offered: Summary::of(measured.iter().filter_map(|t| t.offered)).map(|s| s.mean),
         hops: HopsRow::of(cell, measured, rules.confidence),
         facts: cell::facts(cell, measured, &study.profiles, rules.confidence),
         ceiling_share: share.filter(|share| share.is_finite()),
@@ -136,6 +137,7 @@ fn latency(measured: &[&Trial], rules: &Rules) -> Option<LatencyRow> {
     };
     Some(LatencyRow {
         count: all.count(),
+        unanswered: Some(all.unanswered()).filter(|n| *n > 0),
         mean: all.mean()?,
         max: all.max()?,
         percentiles: Percentile::ALL.into_iter().filter_map(row).collect(),

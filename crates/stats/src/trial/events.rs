@@ -21,6 +21,7 @@
 //! | settings of the link changed | any | the rest of the trial ran over another link |
 //! | settings of the host changed | any, by someone else | the rest of the trial ran on another host |
 //! | a client ran out of ports | any | its rate is that at which ports become free again, whatever its path |
+//! | an open loop answered more than was due | [`BACKLOG`], and what chance makes of so many | it worked off what a stall before the window had left, and its rate and latency are of that |
 //! | samples lost | any | a profile trial's own: what is missing is not missing at random |
 //!
 //! (*) These disturb a trial, and it counts, marked, unless the study limits them
@@ -57,6 +58,9 @@ pub const FOREIGN_LIMIT: f64 = 0.10;
 /// How long the window of one end alone may be open: a part of it, and seconds, because
 /// the thread that opens it may wake late.
 const ALONE: (f64, f64) = (0.05, 0.05);
+
+/// How much more an open loop may answer than is due, as a part of that.
+const BACKLOG: f64 = 0.1;
 
 /// What a column of `/proc/stat` may be off over one window, seconds.
 const TICK: f64 = 0.01;
@@ -127,6 +131,7 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule, earlier: &[
         events.invalidate(lost(trial, cell, role));
     }
     events.invalidate(unsteady(trial, cell));
+    events.invalidate(backlog(trial));
     let no_port = trial.reading(NO_PORT, &Scope::Role(Role::Sender)).filter(|count| *count > 0.0);
     let ran_out = |count| format!("the client ran out of ports: {count} connections had none");
     events.invalidate(no_port.map(ran_out));
@@ -135,6 +140,23 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule, earlier: &[
         events.invalidate([format!("{} of {all} samples were lost", profile.lost)]);
     }
     events
+}
+
+/// An open loop's answers to requests that were due before the window.
+fn backlog(trial: &Trial) -> Option<String> {
+    let (due, answered) = (trial.offered?, trial.rate()?);
+    let limit = BACKLOG + by_chance(due * trial.window);
+    (answered > due * (1.0 + limit)).then(|| {
+        format!(
+            "it answered {answered:.0} requests a second where {due:.0} were due: it worked off what a \
+             stall before the window had left"
+        )
+    })
+}
+
+/// How far a count is off by chance, as a part of it: four standard deviations of random arrivals.
+pub(crate) fn by_chance(count: f64) -> f64 {
+    4.0 / count.max(1.0).sqrt()
 }
 
 /// Ends whose windows were not open at the same time, beyond what their clocks explain.
@@ -294,6 +316,18 @@ mod tests {
 
     fn events(t: &Trial) -> Vec<String> {
         judge_events(t, &cell("a"), &SCHEDULE, &[]).invalidating
+    }
+
+    #[test]
+    fn an_open_loop_that_works_off_a_backlog_is_of_no_use() {
+        let at = |offered, count| events(&Trial { offered, ..trial("a", 0, 1.0, count) });
+        assert_eq!(at(Some(20_000.0), 22_000), [""; 0], "a tenth, and what chance makes");
+        assert_eq!(at(Some(20_000.0), 1), [""; 0], "late, which is a result");
+        assert_eq!(at(None, 54_109), [""; 0], "a closed loop");
+        let [event] = &at(Some(20_000.0), 54_109)[..] else { panic!("one event") };
+        assert!(event.starts_with("it answered 54109 requests a second where 20000"), "{event}");
+        // Of few requests that is chance.
+        assert_eq!(at(Some(100.0), 140), [""; 0]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub use cpu::{CpuRule, RoleCpu, role_cpu};
 pub use device_work::softirq_cpus;
 pub use efficiency::{Costs, Headline, POWER, PerEnd, costs};
 pub(crate) use efficiency::{headline, roi, roi_power, service_demand};
+pub(crate) use events::by_chance;
 pub use events::{Events, FOREIGN_LIMIT, PAUSED, STEAL_LIMIT, judge_events};
 pub use threads::ENGINE_RUN;
 

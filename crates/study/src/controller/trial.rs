@@ -61,6 +61,7 @@ impl<'a> TrialRunner<'_, 'a> {
     /// became of the link, too: all that a stream sees of it is that nothing moves.
     pub(super) fn measure(&mut self, cell: &Cell, trial: &mut Trial) -> Result<Remotes<'a>, Fault> {
         let cell = &at_load(cell, self.loads)?;
+        trial.offered = cell.offered();
         let measured = self.raise(cell, trial).and_then(|mut remotes| {
             let (prepared, listening) = prepare(self.laboratory, self.guard, &mut remotes, cell)?;
             trial.prepared = prepared;
