@@ -451,6 +451,7 @@ fn trials() -> Vec<Trial> {
             window: 3.000_01,
             count: 1 << 34,
             latency: Some(latency()),
+            offered: Some(20_000.5),
             hops: Some(hops()),
             spans: vec![TimeSpan { begin: 1_800_000_001.5, length: 3.000_01 }],
             clocks: Some(Clocks {
