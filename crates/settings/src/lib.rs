@@ -217,22 +217,42 @@ pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<Restora
         return Ok(Vec::new());
     }
     let mut turn = Turn::take(place, &machine)?;
-    let deadline = Instant::now() + RELEASE;
+    let begun = Instant::now();
     let (mut machine, mut rows) = replay_journal(place, &mut turn, machine)?;
-    let failed = |row: &RestorationRow| row.outcome == Restoration::Failed;
-    while rows.iter().any(failed) && Instant::now() < deadline {
+    while begun.elapsed() < patience(&rows) {
         std::thread::sleep(AGAIN);
         rows.retain(|row| !row.is_pending());
         let again;
         (machine, again) = replay_journal(place, &mut turn, machine)?;
         rows.extend(again);
     }
+    for row in rows.iter_mut().filter(|row| waits_for_provider(row)) {
+        let seconds = PROVIDER_RELEASE.as_secs();
+        row.note.push_str(&format!(
+            "; that was waited for {seconds} s: end what still receives by devmem or zcrx"
+        ));
+    }
     Ok(rows)
 }
 
-/// How long, and how often, what could not be restored is tried again: what a run that was just
-/// killed held the kernel may release later.
+/// How long what could not be restored is tried again: what a run that was just killed held the
+/// kernel may release later.
+fn patience(rows: &[RestorationRow]) -> Duration {
+    let failed = rows.iter().filter(|row| row.outcome == Restoration::Failed);
+    let each = failed.map(|row| if waits_for_provider(row) { PROVIDER_RELEASE } else { RELEASE });
+    each.max().unwrap_or_default()
+}
+
+/// Whether a device that gives received bytes to memory of a process (devmem, zcrx) keeps a setting
+/// from being restored. The kernel's texts that refuse it have these words (net/ethtool).
+fn waits_for_provider(row: &RestorationRow) -> bool {
+    row.outcome == Restoration::Failed && row.note.contains("memory provider")
+}
+
 const RELEASE: Duration = Duration::from_secs(2);
+/// It is detached when the last descriptor is gone, and by a worker of the kernel where that is an
+/// io_uring.
+const PROVIDER_RELEASE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// The right to change settings: the lock of the journal, and of what is changed.

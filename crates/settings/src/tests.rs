@@ -179,8 +179,8 @@ struct Mortal<'t> {
     pages: u64,
     /// An MTU is rounded up to a multiple of this, as drivers do with rings.
     rounds_to: u64,
-    /// So many writes it refuses first.
-    refusals: u32,
+    /// So many writes it refuses first, with these words.
+    refusals: (u32, &'static str),
     /// The part that it always refuses.
     refuses: &'static str,
 }
@@ -189,7 +189,7 @@ impl<'t> Mortal<'t> {
     /// One that does as it is asked until it dies.
     fn new(tree: &'t Tree, fuse: &Fuse) -> Self {
         let (host, fuse) = (tree.host(), fuse.clone());
-        Mortal { tree, host, fuse, pages: u64::MAX, rounds_to: 1, refusals: 0, refuses: "" }
+        Mortal { tree, host, fuse, pages: u64::MAX, rounds_to: 1, refusals: (0, ""), refuses: "" }
     }
 
     /// One that rounds, and lives.
@@ -212,9 +212,10 @@ impl Machine for Mortal<'_> {
     }
 
     fn write(&mut self, setting: &Setting, to: &SettingValue) -> Result<(), Fault> {
-        if self.refusals > 0 {
-            self.refusals -= 1;
-            return Err(Fault::failed("it is held"));
+        let (left, words) = &mut self.refusals;
+        if *left > 0 {
+            *left -= 1;
+            return Err(Fault::failed(*words));
         }
         for (name, text) in &to.0 {
             if !burn(&self.fuse) {
@@ -290,8 +291,8 @@ fn run(tree: &Tree, lines: &[WantedSetting], steps: u32, part: f64, rounds_to: u
     fuse.get() > 0
 }
 
-#[test]
-fn what_the_kernel_holds_for_a_while_is_restored_once_it_lets_go() {
+/// A machine on which a run has died, and what it was before.
+fn left_behind_by_a_run() -> (Tree, BTreeMap<PathBuf, Vec<u8>>) {
     let lines = wanted(&["sysctl net.core.rmem_max=1000000"]);
     let left_behind = (1..20).find_map(|steps| {
         let tree = Tree::new();
@@ -299,13 +300,36 @@ fn what_the_kernel_holds_for_a_while_is_restored_once_it_lets_go() {
         run(&tree, &lines, steps, 1.0, 1);
         (tree.snapshot() != before).then_some((tree, before))
     });
-    let (tree, before) = left_behind.expect("a run that died in time");
+    left_behind.expect("a run that died in time")
+}
+
+#[test]
+fn what_the_kernel_holds_for_a_while_is_restored_once_it_lets_go() {
+    let provider = "can't disable tcp-data-split while device has memory provider enabled";
+    // A provider for longer than all else is waited for.
+    let longer = 1 + (RELEASE.as_millis() / AGAIN.as_millis()) as u32;
+    for refusals in [(3, "it is held"), (longer, provider)] {
+        let (tree, before) = left_behind_by_a_run();
+        let fuse = Rc::new(Cell::new(u32::MAX));
+        let machine = Mortal { refusals, ..Mortal::new(&tree, &fuse) };
+        let rows = restore(&tree.place(), machine).unwrap();
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        assert_eq!(rows[0].outcome, Restoration::Restored, "{rows:?}");
+        assert_eq!(tree.snapshot(), before);
+    }
+}
+
+#[test]
+fn what_was_waited_for_in_vain_is_named() {
+    let (tree, before) = left_behind_by_a_run();
     let fuse = Rc::new(Cell::new(u32::MAX));
-    let machine = Mortal { refusals: 3, ..Mortal::new(&tree, &fuse) };
-    let rows = restore(&tree.place(), machine).unwrap();
+    let refusals = (u32::MAX, "the device has a memory provider");
+    let rows = restore(&tree.place(), Mortal { refusals, ..Mortal::new(&tree, &fuse) }).unwrap();
     assert_eq!(rows.len(), 1, "{rows:?}");
-    assert_eq!(rows[0].outcome, Restoration::Restored, "{rows:?}");
-    assert_eq!(tree.snapshot(), before);
+    assert!(rows[0].is_pending(), "{rows:?}");
+    let note = &rows[0].note;
+    assert!(note.contains("memory provider; that was waited for 10 s: end what"), "{note}");
+    assert_ne!(tree.snapshot(), before);
 }
 
 /// Restores what is in the journal, but dies after this many steps.
@@ -510,7 +534,7 @@ fn what_can_never_be_restored_blocks_itself_alone() {
     let tree = Tree::new();
     killed_after_applying(&tree, &["sysctl net.core.rmem_max=67108864", "mtu eth0 4148"]);
     let fuse = Rc::new(Cell::new(u32::MAX));
-    let refusing = || Mortal { refusals: u32::MAX, ..Mortal::new(&tree, &fuse) };
+    let refusing = || Mortal { refusals: (u32::MAX, "it is held"), ..Mortal::new(&tree, &fuse) };
     let place = tree.place();
     let (applied, rows) =
         Applied::apply(&place, refusing(), &wanted(&["sysctl net.core.optmem_max=20480"])).unwrap();
