@@ -25,7 +25,7 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "an event loop: many connections a thread, by io_uring's multishot receives and sends",
     attempt: |_| ring::loop_attempts(),
     uses_io_uring: true,
-    tx: Some(HalfPath::tx(check, event_loop::open_half).with_options(OPTIONS)),
+    tx: Some(HalfPath::tx(check_sending, event_loop::open_half).with_options(OPTIONS)),
     rx: Some(HalfPath::rx(check, event_loop::open_half).with_options(OPTIONS)),
     event_loop: Some(open),
     ..DataPath::EMPTY
@@ -82,6 +82,28 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
     .and(gathers)
     .and(event_loop::polls(job, facts, ring::NAPI))
     .and(extras(job, facts))
+}
+
+fn check_sending(job: &HalfConfig, facts: &Facts) -> Support {
+    check(job, facts).and(super::fits(bounded_records(job)))
+}
+
+/// Most memory that records of all threads of an end may take: what buffers may.
+const MOST_RECORDS: u64 = 8 << 30;
+
+/// Refuses connections whose records would take more.
+fn bounded_records(job: &HalfConfig) -> Result<(), Fault> {
+    let encrypted = job.passing.as_ref().filter(|passing| passing.handshake.is_some());
+    let Some(passing) = encrypted else { return Ok(()) };
+    let threads = job.options.number(THREADS.name).unwrap_or(1).min(job.flows.into()) as u32;
+    let bytes = Stages::new(0, job.message_size).bytes(passing.all_places(job.role, threads));
+    if bytes <= MOST_RECORDS {
+        return Ok(());
+    }
+    let gib = bytes.div_ceil(1 << 30);
+    let text = format!("TLS records of all places at {threads} threads would take {gib} GiB");
+    Err(Fault::usage(text)
+        .remedy(format!("choose fewer flows or threads: at most {} GiB", MOST_RECORDS >> 30)))
 }
 
 /// What only later kernels can, where it is requested.
@@ -562,7 +584,8 @@ impl EventLoop for RingLoop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::{Attempt, Cell, Half, Outcome};
+    use crate::workload::{self, Direction};
+    use bytepath_record::{Attempt, Cell, Half, OptionValue, Outcome};
 
     /// Of a kernel that has everything but what this attempt tries.
     fn refusal(option: (&str, &str), lacks: &str, outcome: Outcome) -> (String, String) {
@@ -593,6 +616,31 @@ mod tests {
             Support::Yes => ("yes".into(), String::new()),
             Support::No { reason, remedy } => (reason, remedy),
         }
+    }
+
+    #[test]
+    fn records_of_all_threads_are_bounded() {
+        let refusal = |flows: u32, threads: u64, handshake: &str| {
+            let mut cell = Cell::new("test", Half::plain("uring-loop"), Half::plain("uring-loop"));
+            for half in [&mut cell.tx, &mut cell.rx] {
+                half.options.0.insert("threads".into(), OptionValue::Number(threads));
+            }
+            cell.stream.flows = flows;
+            cell.workload.name = "crr".into();
+            let options = [
+                ("handshake", OptionValue::Word(handshake.into())),
+                ("response", OptionValue::Number(20 << 10)),
+            ];
+            cell.workload.options.0.extend(options.map(|(name, value)| (name.into(), value)));
+            let crr = workload::of(&cell).unwrap();
+            let job = (crr.job)(&cell, Role::Receiver, Direction::Send);
+            bounded_records(&job).err().map(|fault| fault.message)
+        };
+        assert_eq!(refusal(60_000, 1, "full"), None);
+        let text = "TLS records of all places at 2 threads would take 9 GiB";
+        assert_eq!(refusal(60_000, 2, "full").as_deref(), Some(text));
+        assert_eq!(refusal(60_000, 2, "none"), None);
+        assert_eq!(refusal(1000, 64, "resumed"), None);
     }
 
     #[test]

@@ -172,6 +172,11 @@ impl Passing {
         }
     }
 
+    /// Places at all threads of a role, of which there are so many.
+    pub fn all_places(&self, role: Role, threads: u32) -> usize {
+        (0..threads).map(|thread| self.places(role, thread)).sum()
+    }
+
     /// How many may wait to be accepted.
     pub fn backlog(&self) -> u32 {
         self.flows
