@@ -136,6 +136,41 @@ pub(super) fn buffer(what: &str, bytes: u64, huge: bool) -> Result<Region, Fault
     )
 }
 
+/// Memory that the reads of a job fill in turn.
+pub(super) struct ReadBuffer {
+    memory: Region,
+    /// Bytes of a read, and where the next one goes.
+    read: usize,
+    at: usize,
+}
+
+impl ReadBuffer {
+    pub(super) fn of(job: &HalfConfig) -> Result<ReadBuffer, Fault> {
+        let memory = buffer("the read buffer", job.read_memory, false)?;
+        Ok(ReadBuffer { memory, read: job.read_size as usize, at: 0 })
+    }
+
+    /// Where the next read goes.
+    #[inline]
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        &mut self.memory[self.at..self.at + self.read]
+    }
+
+    /// Something was read: the next read goes behind it, or to the beginning if there is no room.
+    #[inline]
+    pub(super) fn advance(&mut self) {
+        self.at += self.read;
+        if self.at + self.read > self.memory.len() {
+            self.at = 0;
+        }
+    }
+
+    /// Bytes of all of it.
+    pub(super) fn len(&self) -> usize {
+        self.memory.len()
+    }
+}
+
 /// The outcome of an attempt, as a fact; the text of a success is
 /// a detail.
 pub(super) fn tried(name: &str, result: io::Result<String>) -> Attempt {

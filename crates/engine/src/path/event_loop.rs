@@ -10,7 +10,7 @@ pub(super) use sessions::{Sessions, Stages};
 pub(super) use sockets::{Origin, Sockets};
 
 use super::Opened;
-use super::common::{self, Sum, refuse_if};
+use super::common::{self, ReadBuffer, Sum, refuse_if};
 use crate::connection::{Connection, Flow, WitnessPage};
 use crate::workload::{
     Account, Call, ENDLESS, EventLoop, Group, HalfConfig, Recorder, Service, Toucher,
@@ -237,10 +237,7 @@ pub(super) struct ReadyLoop<R> {
     outputs: Box<[Output]>,
     readiness: R,
     message: Region,
-    buffer: Region,
-    /// Bytes of a read, and where in the buffer the next one goes.
-    read_size: usize,
-    at: usize,
+    buffer: ReadBuffer,
     toucher: Toucher,
     /// Whether connections wait to be accepted that found no place.
     unaccepted: bool,
@@ -282,9 +279,7 @@ impl<R: Readiness> ReadyLoop<R> {
             sockets,
             readiness,
             message: common::message(send.message_size, false)?,
-            buffer: common::buffer("the read buffer", receive.read_memory, false)?,
-            read_size: receive.read_size as usize,
-            at: 0,
+            buffer: ReadBuffer::of(receive)?,
             toucher: Toucher::new(receive.touch, receive.message_size),
             unaccepted: false,
             tries: [tried != "off", tried == "on"],
@@ -427,29 +422,25 @@ impl<R: Readiness> ReadyLoop<R> {
         let mut turn = 0;
         loop {
             let Some(socket) = self.sockets.get(place) else { return Ok(()) };
-            let room = self.at..self.at + self.read_size;
-            let buffer = &mut self.buffer[room.clone()];
-            match recorder.timed(RECV, || tcp::recv(socket, buffer, libc::MSG_DONTWAIT)) {
+            let room = self.buffer.room();
+            match recorder.timed(RECV, || tcp::recv(socket, room, libc::MSG_DONTWAIT)) {
                 Ok(0) => return self.end(place, recorder),
                 Ok(bytes) => {
-                    let came = &self.buffer[room][..bytes];
-                    let toucher = &mut self.toucher;
+                    let is_full = bytes == room.len();
+                    let (came, toucher) = (&room[..bytes], &mut self.toucher);
                     let (plain, has_output) =
                         match self.sessions.deliver(place, came, toucher, recorder)? {
                             Ok(delivered) => delivered,
                             Err(e) => return self.fail(place, "TLS", e, recorder),
                         };
                     self.counts.received.enter(plain as usize);
-                    self.at += self.read_size;
-                    if self.at + self.read_size > self.buffer.len() {
-                        self.at = 0;
-                    }
+                    self.buffer.advance();
                     let answer = service.received(place, plain);
                     if answer > 0 || has_output {
                         self.put(place, answer, Some(&mut *service), recorder)?;
                     }
                     // A stream of which less came than there was room for has no more (epoll(7)).
-                    let more = bytes == self.read_size && self.readiness.reports_once();
+                    let more = is_full && self.readiness.reports_once();
                     if !(more || whole || self.tries[1]) {
                         return Ok(());
                     }

@@ -3,7 +3,7 @@
 
 mod tls;
 
-use super::common::{self, Epoll, LOWAT, clamp};
+use super::common::{self, Epoll, LOWAT, ReadBuffer, clamp};
 use super::{DataPath, HalfPath, Opened, event_loop};
 use crate::connection::{Connection, Flow, WitnessPage};
 use crate::workload::{Account, Call, Group, HalfConfig, Recorder, Rx, Toucher, Tx};
@@ -100,9 +100,7 @@ fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<d
     let waitall = if options.flag("waitall") { libc::MSG_WAITALL } else { 0 };
     let dontwait = if matches!(wait, Wait::Block) { 0 } else { libc::MSG_DONTWAIT };
     Ok(Box::new(Receiver {
-        buffer: super::buffer("the read buffer", job.read_memory, false)?,
-        read_size: job.read_size as usize,
-        at: 0,
+        buffer: ReadBuffer::of(job)?,
         toucher: Toucher::new(job.touch, job.message_size),
         flags: waitall | dontwait,
         wait,
@@ -150,10 +148,7 @@ impl Tx for Sender {
 
 struct Receiver {
     flow: Flow,
-    buffer: Region,
-    read_size: usize,
-    /// Where in the buffer the next read goes.
-    at: usize,
+    buffer: ReadBuffer,
     toucher: Toucher,
     flags: i32,
     wait: Wait,
@@ -180,16 +175,13 @@ impl Rx for Receiver {
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         let (fd, flags) = (self.flow.fd(), self.flags);
-        let buffer = &mut self.buffer[self.at..self.at + self.read_size];
-        match recorder.timed(RECV, || tcp::recv(fd, buffer, flags)) {
+        let room = self.buffer.room();
+        match recorder.timed(RECV, || tcp::recv(fd, room, flags)) {
             Ok(0) => return self.flow.confirm_end().map(|()| false),
             Ok(n) => {
-                self.toucher.deliver(&buffer[..n], n, recorder)?;
+                self.toucher.deliver(&room[..n], n, recorder)?;
                 self.calls += 1;
-                self.at += self.read_size;
-                if self.at + self.read_size > self.buffer.len() {
-                    self.at = 0;
-                }
+                self.buffer.advance();
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if e.kind() == ErrorKind::WouldBlock => match &mut self.wait {

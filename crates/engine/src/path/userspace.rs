@@ -6,6 +6,7 @@ mod offload;
 
 pub use offload::offloaded;
 
+use super::common::ReadBuffer;
 use super::turns::{account, hold, idle, rotation, turn, witness};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::userspace::{Hold, OPTIONS, Received};
@@ -68,9 +69,7 @@ fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<d
 fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     Ok(Box::new(Receiver {
         hold: hold(job, connection)?,
-        buffer: super::buffer("the read buffer", job.read_memory, false)?,
-        read_size: job.read_size as usize,
-        place: 0,
+        buffer: ReadBuffer::of(job)?,
         toucher: Toucher::new(job.touch, job.message_size),
         turns: 0,
     }))
@@ -122,10 +121,7 @@ impl Tx for Sender {
 
 struct Receiver {
     hold: Hold,
-    buffer: Region,
-    read_size: usize,
-    /// Where in the buffer the next read goes.
-    place: usize,
+    buffer: ReadBuffer,
     toucher: Toucher,
     turns: u64,
 }
@@ -138,23 +134,20 @@ impl Rx for Receiver {
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        let buffer = &mut self.buffer[self.place..self.place + self.read_size];
+        let room = self.buffer.room();
         let received = {
             let mut stack = self.hold.stack();
             if !stack.can_receive(self.hold.place) {
                 turn(&self.hold, &mut stack, recorder)?;
             }
-            stack.receive(self.hold.place, buffer)
+            stack.receive(self.hold.place, room)
         };
         match received {
             Received::Bytes(0) => idle(&self.hold, recorder)?,
             Received::Bytes(bytes) => {
-                self.toucher.deliver(&buffer[..bytes], bytes, recorder)?;
+                self.toucher.deliver(&room[..bytes], bytes, recorder)?;
                 self.turns += 1;
-                self.place += self.read_size;
-                if self.place + self.read_size > self.buffer.len() {
-                    self.place = 0;
-                }
+                self.buffer.advance();
             }
             Received::End => return Ok(false),
             Received::Cut => return Err(self.hold.cut_off()),

@@ -3,6 +3,7 @@
 //! was received is copied from it. No call waits for a connection: the thread sleeps until the packet
 //! socket has a frame, or polls on.
 
+use super::common::ReadBuffer;
 use super::event_loop::{self, Counts, Output, THREADS, TURN};
 use super::turns::{self, POLL, STACK};
 use super::{DataPath, HalfPath, Opened, common, refuse_if};
@@ -64,9 +65,7 @@ fn open(
         holds: holds.into(),
         numbers: numbers.into(),
         message: common::message(send.message_size, false)?,
-        buffer: common::buffer("the read buffer", receive.read_memory, false)?,
-        read_size: receive.read_size as usize,
-        at: 0,
+        buffer: ReadBuffer::of(receive)?,
         toucher: Toucher::new(receive.touch, receive.message_size),
         counts: Counts::default(),
     }))
@@ -80,10 +79,7 @@ struct StackLoop {
     numbers: Box<[u32]>,
     lines: Box<[Line]>,
     message: Region,
-    buffer: Region,
-    /// Bytes of a read, and where in the buffer the next one goes.
-    read_size: usize,
-    at: usize,
+    buffer: ReadBuffer,
     toucher: Toucher,
     counts: Counts,
 }
@@ -155,9 +151,8 @@ impl StackLoop {
         let mut turn = 0;
         while turn < TURN {
             let hold = &self.holds[number];
-            let room = self.at..self.at + self.read_size;
-            let received = hold.stack().receive(hold.place, &mut self.buffer[room.clone()]);
-            let bytes = match received {
+            let room = self.buffer.room();
+            let bytes = match hold.stack().receive(hold.place, room) {
                 Received::Bytes(0) => return Ok(()),
                 Received::Bytes(bytes) => bytes,
                 Received::End => {
@@ -168,13 +163,10 @@ impl StackLoop {
                 }
                 Received::Cut => return Err(hold.cut_off()),
             };
-            self.toucher.deliver(&self.buffer[room][..bytes], bytes, recorder)?;
+            self.toucher.deliver(&room[..bytes], bytes, recorder)?;
             self.counts.received.enter(bytes);
             turn += bytes;
-            self.at += self.read_size;
-            if self.at + self.read_size > self.buffer.len() {
-                self.at = 0;
-            }
+            self.buffer.advance();
             let answer = service.received(number, bytes as u64);
             if answer > 0 {
                 self.lines[number].output.left += answer;
