@@ -457,7 +457,7 @@ fn where_receive_work_ran_is_reported_and_a_cell_that_strayed_is_named() {
     let json: Value = serde_json::from_str(&render("json", &study, &Style::default())).unwrap();
     let rows = json["analysis"]["rows"].as_array().unwrap();
     let row = rows.iter().find(|row| row["cell"] == "splice").unwrap();
-    assert_eq!(row["receive_work"]["asked"], 1);
+    assert_eq!(row["receive_work"]["asked"], serde_json::json!([1]));
     assert!((row["receive_work"]["cpus"][0]["part"].as_f64().unwrap() - 0.4).abs() < 1e-9);
     // Cells that were asked for something else stand apart, with what collides.
     let mut apart = study.clone();

@@ -33,7 +33,7 @@ fn polling_thread_runs_on_the_requested_cpu() {
         let seen: f64 = napi.iter().map(|(_, seconds)| seconds).sum();
         assert!((run - seen).abs() < 0.1 * run + 0.02, "{run} s and {seen} s");
         let work = ReceiveWork::of(&cell, &[&trial], Role::Receiver).unwrap();
-        assert_eq!(work.asked, Some(cpu));
+        assert_eq!(work.asked, [cpu]);
         let all: f64 = work.cpus.iter().map(|share| share.part).sum();
         assert!((all - 1.0).abs() < 1e-9, "{work:?}");
     }

@@ -17,7 +17,7 @@ pub(crate) fn section(view: &View) -> Section {
 fn lines(analysis: &Analysis) -> Vec<(String, String)> {
     let rows = analysis.rows.iter();
     let rows = rows.filter(|row| row.receive_work.is_some() || !row.collisions.is_empty());
-    let requested = |row: &Row| row.receive_work.as_ref().map(ReceiveWork::requested);
+    let requested = |row: &Row| row.receive_work.as_ref().map(|work| work.asked.clone());
     let groups = grouped(rows.map(|row| ((requested(row), &row.collisions, placement(row)), row)));
     let alone = groups.len() == 1;
     groups.iter().map(|(_, group)| placed(group, alone)).collect()
@@ -41,13 +41,13 @@ fn placed(group: &[&Row], alone: bool) -> (String, String) {
         let (first, cpus) = works?;
         let of_cpu = |(cpu, part): &(u32, f64)| format!("CPU {cpu}: {}", percent(*part));
         let ran = joined(cpus.iter().filter(|(_, part)| *part >= 0.001).map(of_cpu), ", ");
-        let request = match &first.requested()[..] {
+        let request = match &first.asked[..] {
             [] => "left free".to_owned(),
             [cpu] => format!("requested: CPU {cpu}"),
             several => format!("requested: CPUs {} in turn", joined(several, ", ")),
         };
         let sender = match &first.asked_of_sender[..] {
-            of_sender if of_sender == first.requested() => String::new(),
+            of_sender if of_sender == first.asked => String::new(),
             [] => String::new(),
             [cpu] => format!(", CPU {cpu} for the sender"),
             several => format!(", CPUs {} in turn for the sender", joined(several, ", ")),

@@ -407,7 +407,7 @@ pub(crate) fn counted(sentence: &CountedText) -> String {
 fn strayed(analysis: &Analysis) -> Vec<String> {
     let of = |(row, work, what): (&Row, &Option<ReceiveWork>, &str)| {
         let work = work.as_ref().filter(|work| work.strayed())?;
-        let (asked, part) = (joined(work.requested(), ", "), percent(work.elsewhere()?));
+        let (asked, part) = (joined(&work.asked, ", "), percent(work.elsewhere()?));
         Some(format!("{}: {part} of {what} ran on a CPU other than {asked}", row.cell))
     };
     let both = analysis.rows.iter().flat_map(|row| {

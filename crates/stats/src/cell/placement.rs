@@ -15,12 +15,9 @@ pub const ELSEWHERE_LIMIT: f64 = 0.25;
 /// Where the softirqs of a cell's devices ran, on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ReceiveWork {
-    /// The CPU that was requested; `None` if that was left to the scheduler, or if adapters differ
-    /// in it.
-    pub asked: Option<u32>,
-    /// The CPUs that were requested where adapters differ in it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub asked_in_turn: Vec<u32>,
+    /// The CPUs that were requested, by the placement or the link, in turn where adapters differ in
+    /// it; none if that was left to the scheduler.
+    pub asked: Vec<u32>,
     /// The CPUs that were requested for the sender's device, where it is on the same machine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub asked_of_sender: Vec<u32>,
@@ -88,27 +85,17 @@ impl ReceiveWork {
         };
         let cpus = sums.into_iter().map(share).filter(|share| share.part > 0.0).collect();
         let asked_of_sender = if apart { Vec::new() } else { cell.softirq_cpus(Role::Sender) };
-        let (asked, asked_in_turn) = match cell.softirq_cpus(role) {
-            several if several.len() > 1 => (None, several),
-            one => (one.first().copied(), Vec::new()),
-        };
-        Some(ReceiveWork { asked, asked_in_turn, asked_of_sender, cpus })
-    }
-
-    /// The CPUs that were requested, by the placement or the link.
-    pub fn requested(&self) -> Vec<u32> {
-        self.asked.into_iter().chain(self.asked_in_turn.iter().copied()).collect()
+        Some(ReceiveWork { asked: cell.softirq_cpus(role), asked_of_sender, cpus })
     }
 
     /// The part that ran on other CPUs than those requested; `None` if the receiver's
     /// was not.
     pub fn elsewhere(&self) -> Option<f64> {
-        let asked = self.requested();
-        if asked.is_empty() {
+        if self.asked.is_empty() {
             return None;
         }
         let strays = |share: &&CpuShare| {
-            !asked.contains(&share.cpu) && !self.asked_of_sender.contains(&share.cpu)
+            !self.asked.contains(&share.cpu) && !self.asked_of_sender.contains(&share.cpu)
         };
         Some(self.cpus.iter().filter(strays).map(|share| share.part).sum())
     }
@@ -225,7 +212,7 @@ mod tests {
         let all = Role::ALL.map(|role| one.readings.iter().map(at(role)).collect::<Vec<_>>());
         apart.readings = all.concat();
         let sender = ReceiveWork::of(&c, &[&apart], Role::Sender).unwrap();
-        assert!(sender.asked == Some(1) && near(sender.elsewhere().unwrap(), 0.1), "{sender:?}");
+        assert!(sender.asked == [1] && near(sender.elsewhere().unwrap(), 0.1), "{sender:?}");
         assert!(
             ReceiveWork::of(&c, &[&apart], Role::Receiver).unwrap().strayed(),
             "on a machine of its own"
@@ -233,7 +220,7 @@ mod tests {
         c.placement = Placement::default();
         c.link.threaded_napi = false;
         let free = ReceiveWork::of(&c, &[&one], Role::Receiver).unwrap();
-        assert_eq!((free.asked, free.elsewhere(), free.strayed()), (None, None, false));
+        assert_eq!((&free.asked[..], free.elsewhere(), free.strayed()), (&[][..], None, false));
     }
 
     #[test]
