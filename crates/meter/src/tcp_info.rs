@@ -1,7 +1,7 @@
 //! The kernel's figures for each connection: `TCP_INFO`.
 
 use super::{Context, Meter, Output, Reach, Running, at_stop};
-use bytepath_record::{Aggregation, Fault, Reading, Scope, Unit, grouped};
+use bytepath_record::{Fault, Reading, Scope, Unit};
 use bytepath_sys::tcp::{self, TcpInfo};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -41,18 +41,8 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
 
 /// One reading of each metric.
 fn together(readings: Vec<Reading>, scope: &Scope) -> Vec<Reading> {
-    let by_metric = grouped(readings.into_iter().map(|one| (one.metric.clone(), one)));
-    let one = |(_, all): (String, Vec<Reading>)| {
-        let values = all.iter().map(|reading| reading.value);
-        let first = all.first()?;
-        let value = match first.aggregation {
-            Aggregation::Sum => values.sum(),
-            Aggregation::Mean => values.sum::<f64>() / all.len() as f64,
-            Aggregation::Min => values.fold(f64::INFINITY, f64::min),
-        };
-        Some(Reading { value, scope: scope.clone(), ..first.clone() })
-    };
-    by_metric.into_iter().filter_map(one).collect()
+    let of_end = |one| Reading { scope: scope.clone(), ..one };
+    Reading::combined(readings.into_iter().map(of_end))
 }
 
 fn read_all(flows: &[OwnedFd]) -> Result<Vec<TcpInfo>, Fault> {

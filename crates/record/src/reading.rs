@@ -1,6 +1,6 @@
 //! What a meter reports: a number with its unit and scope.
 
-use super::Role;
+use super::{Role, grouped};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,22 @@ impl Reading {
     /// A least value, of which several windows have the least.
     pub fn min(metric: impl Into<String>, unit: Unit, value: f64, scope: Scope) -> Reading {
         Reading { aggregation: Aggregation::Min, ..Reading::sum(metric, unit, value, scope) }
+    }
+
+    /// One of each metric and scope, for those of several windows or flows.
+    pub fn combined(all: impl IntoIterator<Item = Reading>) -> Vec<Reading> {
+        let key = |one: Reading| ((one.metric.clone(), one.scope.clone()), one);
+        let one = |(_, all): (_, Vec<Reading>)| {
+            let values = all.iter().map(|reading| reading.value);
+            let first = all.first()?;
+            let value = match first.aggregation {
+                Aggregation::Sum => values.sum(),
+                Aggregation::Mean => values.sum::<f64>() / all.len() as f64,
+                Aggregation::Min => values.fold(f64::INFINITY, f64::min),
+            };
+            Some(Reading { value, ..first.clone() })
+        };
+        grouped(all.into_iter().map(key)).into_iter().filter_map(one).collect()
     }
 }
 

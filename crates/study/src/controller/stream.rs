@@ -11,8 +11,8 @@ use bytepath_record::wire::{
     Pace, Secret, Start, Stop, Token, WindowRecord,
 };
 use bytepath_record::{
-    Aggregation, Cell, Fault, Hops, MOST_VALUES, Protocol, ProvenWitness, Reading, Role,
-    RoleRecord, Schedule, Scope, Series, ThreadTime, TimeSpan, Tls, Trial,
+    Cell, Fault, Hops, MOST_VALUES, Protocol, ProvenWitness, Reading, Role, RoleRecord, Schedule,
+    Scope, Series, ThreadTime, TimeSpan, Tls, Trial,
 };
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -390,16 +390,12 @@ impl WindowResult {
     /// are concatenated. (Latency needs none of this: its histogram continues from window to
     /// window in the engine.)
     pub(super) fn merge(windows: Vec<WindowResult>) -> WindowResult {
-        let count = windows.len().max(1) as f64;
         let mut sum = WindowResult::default();
+        let mut readings = Vec::new();
         for window in windows {
             sum.spans.extend(window.spans);
             sum.apart.add(window.apart);
-            for reading in window.readings {
-                let same =
-                    |a: &Reading, b: &Reading| (&a.metric, &a.scope) == (&b.metric, &b.scope);
-                add(&mut sum.readings, reading, same, add_reading);
-            }
+            readings.extend(window.readings);
             for series in window.series {
                 let same = |a: &Series, b: &Series| {
                     (&a.metric, &a.scope, a.step) == (&b.metric, &b.scope, b.step)
@@ -417,8 +413,7 @@ impl WindowResult {
                 }
             }
         }
-        let means = sum.readings.iter_mut().filter(|r| r.aggregation == Aggregation::Mean);
-        means.for_each(|reading| reading.value /= count);
+        sum.readings = Reading::combined(readings);
         sum
     }
 }
@@ -428,13 +423,6 @@ fn add<T>(all: &mut Vec<T>, item: T, is_same: fn(&T, &T) -> bool, combine: fn(&m
     match all.iter_mut().find(|known| is_same(known, &item)) {
         Some(known) => combine(known, item),
         None => all.push(item),
-    }
-}
-
-fn add_reading(known: &mut Reading, reading: Reading) {
-    match known.aggregation {
-        Aggregation::Min => known.value = known.value.min(reading.value),
-        _ => known.value += reading.value,
     }
 }
 
