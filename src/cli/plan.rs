@@ -39,12 +39,30 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
         let unable = if is_unable { "  (cannot run)" } else { "" };
         writeln!(out, "  {}{mark}{unable}", cell.id)?;
     }
+    match plan.order.is_empty() {
+        true => writeln!(out, "0 trials: no cell can run")?,
+        false => write_order(plan, out)?,
+    }
+    write_settings(plan, out)?;
+    if let (Some(Stopping { at_least, within }), Some(pass)) = (s.stopping, plan.order.first()) {
+        let early = time(plan.seconds_per_trial * pass.len() as f64 * f64::from(at_least));
+        let percent = within * 100.0;
+        writeln!(
+            out,
+            "stops after at least {at_least} blocks, when every interval is within {percent}%: \
+             {early} at best"
+        )?;
+    }
+    Ok(())
+}
+
+/// Prints the order of cells, and the time that they take.
+fn write_order(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
+    let s = plan.schedule;
     writeln!(out, "order (seed {}):", s.seed)?;
     for (block, pass) in (1..).zip(&plan.order) {
         writeln!(out, "  block {block}: {}", joined(pass, ", "))?;
     }
-    let time =
-        |seconds: f64| unit::seconds(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
     let trials: usize = plan.order.iter().map(Vec::len).sum();
     let (each, all) = (plan.seconds_per_trial, time(plan.seconds));
     writeln!(out, "{trials} trials of {each:.1} s: at least {all}")?;
@@ -65,22 +83,15 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
             more => writeln!(out, "; at most {more} more in place of rejected ones")?,
         }
     }
-    write_settings(plan, out)?;
-    if let Some(Stopping { at_least, within }) = s.stopping {
-        let able = plan.order.first().map_or(0, Vec::len);
-        let early = time(each * able as f64 * f64::from(at_least));
-        let percent = within * 100.0;
-        writeln!(
-            out,
-            "stops after at least {at_least} blocks, when every interval is within {percent}%: \
-             {early} at best"
-        )?;
-    }
     Ok(())
 }
 
+fn time(seconds: f64) -> String {
+    unit::seconds(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+}
+
 fn write_pilots(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
-    let time = unit::seconds(Duration::try_from_secs_f64(plan.pilot_seconds).unwrap_or_default());
+    let time = time(plan.pilot_seconds);
     match plan.pilots {
         0 => Ok(()),
         pilots => writeln!(

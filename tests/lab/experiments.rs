@@ -480,6 +480,7 @@ fn what_cannot_run_is_known_before_it_is_run() {
     let (dry, plan, said) = bytepath(&[&named[..], &["--dry-run"]].concat());
     assert_eq!((dry, said), (code, errors));
     assert!(plan.contains("(cannot run)") && plan.contains("0 trials"), "{plan}");
+    assert!(!plan.contains("block"), "none has a cell: {plan}");
 }
 
 /// What a namespace does not let a study set is named, and the study runs.

@@ -92,7 +92,8 @@ impl<'a> Outline<'a> {
             let cells = pass.iter().map(|(_, cell)| &plan.cells[*cell].id);
             cells.filter(|id| is_able(id)).collect::<Vec<_>>()
         };
-        let order: Vec<Vec<&CellId>> = order.chunks(count.max(1)).map(block).collect();
+        let mut order: Vec<Vec<&CellId>> = order.chunks(count.max(1)).map(block).collect();
+        order.retain(|pass| !pass.is_empty());
         let seconds_per_trial = time_of_trial(schedule);
         let profiles = ProfileTrials::of(schedule, &able, plan.profiling.as_ref());
         let pilots = PilotTrials::of(schedule, &able);
