@@ -440,6 +440,33 @@ fn with_receive_work(parts: impl Fn(&str) -> [f64; 2]) -> Study {
 }
 
 #[test]
+fn handshakes_of_an_end_are_shown_with_the_part_that_resumed() {
+    let with = |made: &[(&str, f64)]| {
+        let mut study = study();
+        for trial in &mut study.trials {
+            for role in Role::ALL {
+                let counts = [("connections.fairness", 1.0)];
+                for (metric, value) in counts.iter().chain(made) {
+                    let reading = Reading::sum(*metric, Unit::Count, *value, Scope::Role(role));
+                    trial.readings.push(reading);
+                }
+            }
+        }
+        study
+    };
+    let made = [("connections.handshakes", 2000.0), ("connections.resumed", 1992.0)];
+    for format in ["text", "html"] {
+        let said = words(&render(format, &with(&made), &Style::default()));
+        assert!(said.contains("Connections of an end"), "{format}: {said}");
+        assert!(said.contains("the part that resumed an earlier session"), "{format}: {said}");
+        assert!(said.contains("2000") && said.contains("99.6%"), "{format}: {said}");
+        let said = words(&render(format, &with(&[]), &Style::default()));
+        assert!(said.contains("Connections of an end"), "{format}: {said}");
+        assert!(!said.contains("handshakes") && !said.contains("resumed"), "{format}: {said}");
+    }
+}
+
+#[test]
 fn where_receive_work_ran_is_reported_and_a_cell_that_strayed_is_named() {
     let said = words(&text(&with_receive_work(|_| [0.05, 0.95]), 100));
     assert!(

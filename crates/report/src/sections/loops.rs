@@ -3,7 +3,7 @@
 
 use super::view::View;
 use crate::document::{Cell, Column, Section, Table};
-use crate::wording::figures::{amount, number, rate};
+use crate::wording::figures::{amount, number, percent, rate};
 use bytepath_record::unit::MIB;
 use bytepath_record::{Role, Scope, TrialStatus, Work};
 use bytepath_stats::Row;
@@ -31,12 +31,23 @@ pub(crate) fn section(view: &View) -> Section {
         Column::number("event loop", "events/wait", 0),
         Column::number("event loop", "short", 2),
         Column::number("event loop", "bytes each", 1),
+        Column::number("TLS", "handshakes", 1),
+        Column::number("TLS", "resumed", 1),
     ];
-    section.with(Table::rows(columns, lines)).note(
+    let handshakes = |row: &&Row| mean(view, row, "connections.handshakes", Role::Sender).is_some();
+    let of_tls = match view.rows.iter().any(handshakes) {
+        false => "",
+        true => {
+            "TLS: handshakes of a trial, warm-up included, and the part that resumed an earlier session."
+        }
+    };
+    let table = Table::rows(columns, lines).without_empty();
+    let section = section.with(table).note(
         "Exchanges, or MiB of a stream: of the connection with the least and the one with the most in a \
          window; fairness is Jain's index, 1 if all had the same. Short: receives that found no buffer, a \
          trial. Bytes each: memory of the program for a connection, buffers that all share included.",
-    )
+    );
+    section.note(of_tls)
 }
 
 /// What arrived of streams that both ends send.
@@ -91,5 +102,7 @@ fn line(view: &View, row: &Row, role: Role) -> Option<Vec<Cell>> {
         number(ratio("loop.events", "loop.waits"), 1).into(),
         in_loop.map_or(String::new(), |_| amount(mean("loop.short"))).into(),
         number(ratio("loop.memory", "loop.connections"), 0).into(),
+        number(mean("connections.handshakes"), 0).into(),
+        percent(ratio("connections.resumed", "connections.handshakes")).into(),
     ])
 }
