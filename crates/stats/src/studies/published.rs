@@ -293,7 +293,7 @@ fn ratios(first: &Side, second: &Side) -> BTreeMap<u32, f64> {
 type LevelOf = fn(&Cell, bool) -> Option<String>;
 
 /// The factors whose levels are known of a cell, whether or not the experiment varies them.
-pub const PUBLISHED_FACTORS: [(&str, LevelOf); 13] = [
+pub const PUBLISHED_FACTORS: [(&str, LevelOf); 16] = [
     ("path", |cell, _| match cell.levels.get("path") {
         Some(path) => Some(path.clone()),
         None => cell.id.0.split(' ').next().map(str::to_owned),
@@ -308,6 +308,15 @@ pub const PUBLISHED_FACTORS: [(&str, LevelOf); 13] = [
     ("read-size", |cell, _| Some(size(cell.stream.read_size))),
     ("flows", |cell, _| Some(cell.stream.flows.to_string())),
     ("backpressure", |cell, _| Some(cell.link.tap?.backpressure.to_string())),
+    ("qdisc", |cell, _| Some(cell.link.qdisc.clone())),
+    ("vhost", |cell, _| {
+        tap_reader(cell).filter(|reader| *reader == "vhost")?;
+        Some(if cell.placement.vhost.is_some() { "pinned" } else { "not pinned" }.to_owned())
+    }),
+    ("writer", |cell, _| {
+        cell.tx.copy_engine()?;
+        Some(cell.tx.options.word("writer").to_owned())
+    }),
     ("copy", |cell, _| Some(cell.tx.copy_engine()?.split(':').next()?.to_owned())),
     ("load", |cell, _| Some(cell.workload.options.word("load").to_owned())),
 ];
