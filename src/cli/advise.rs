@@ -35,7 +35,8 @@ Examples:
 
 Nothing is extrapolated: without a cell of the study that has the program's calls, bytes
 a call and number of flows, on the same host and kernel, the answer is the reason why
-there is none, and the command that measures it (docs/guide/observe.md).";
+there is none, and the command that measures it. A server with many connections is
+compared with the event loops of a study of `rr` (docs/guide/observe.md).";
 
 /// Most bytes of an observation that are read.
 const MOST: u64 = 64 << 20;

@@ -2,7 +2,8 @@
 //! same host. Nothing is extrapolated: where the study has not measured what the program
 //! does, the answer is a refusal with its reason.
 
-use super::server;
+use super::loops::{ServerAdvice, loops};
+use super::server::Server;
 use crate::wording::figures::{bytes, level, plural, three};
 use bytepath_record::unit::GIB;
 use bytepath_record::{
@@ -14,7 +15,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How far the bytes of a call may be from those of a cell: a factor.
-const NEAR: f64 = 2.0;
+pub(super) const NEAR: f64 = 2.0;
 /// Bytes in one direction below which there is nothing to advise.
 pub(super) const LEAST: u64 = 64 << 20;
 /// Share of the other direction's bytes below which a direction is left out.
@@ -26,6 +27,10 @@ const FLOWS: f64 = 0.95;
 /// Share of the time that a thread must be on a CPU for its CPU time to be its time.
 const CPU_BOUND: f64 = 0.9;
 
+/// What the figures of a study of servers leave out.
+const OWN_WORK: &str = "The study's server does nothing but receive and answer: what the program \
+                        itself does for a request comes on top, by any loop.";
+
 /// An answer for each direction, or refusals.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Advice {
@@ -36,6 +41,9 @@ pub struct Advice {
     pub first: String,
     /// The directions in which it moved bytes over TCP.
     pub directions: Vec<DirectionAdvice>,
+    /// Other loops, if it is a server with many connections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerAdvice>,
     /// Why there is none, or none for a direction.
     pub refused: Vec<Refusal>,
     /// Where nothing is answered, the arguments of the `bytepath` that would measure it: `run`,
@@ -48,7 +56,7 @@ pub struct Advice {
 /// What is not answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Refusal {
-    /// What it is about: a direction, a cell of the study, or all.
+    /// What it is about: a direction, what was served, a cell of the study, or all.
     pub what: String,
     pub reason: String,
 }
@@ -114,12 +122,24 @@ pub struct MeanRange {
 /// Compares what a program did with a study.
 pub fn advise(observed: &Observation, study: &Study) -> Advice {
     let (mut directions, mut refused) = (Vec::new(), Vec::new());
+    let server = Server::of(observed);
+    let mut answer = None;
     let remarks = same_host(observed, study).map(|mut remarks| {
         for role in Role::ALL {
             match direction(observed, study, role) {
                 Ok(direction) => directions.extend(direction),
+                // Messages of a server are no stream: it is answered by loops.
+                Err(_) if server.is_some() => {}
                 Err(reason) => refused.push(Refusal { what: role_words(role).into(), reason }),
             }
+        }
+        match server.as_ref().map(|server| loops(observed, study, server)) {
+            Some(Ok(loops)) => {
+                remarks.push(OWN_WORK.into());
+                answer = Some(loops);
+            }
+            Some(Err(reason)) => refused.push(Refusal { what: "served".into(), reason }),
+            None => {}
         }
         let mut options =
             directions.iter().flat_map(|direction: &DirectionAdvice| &direction.options);
@@ -136,13 +156,16 @@ pub fn advise(observed: &Observation, study: &Study) -> Advice {
         refused.push(Refusal { what: "all".into(), reason });
         Vec::new()
     });
-    remarks.extend(server::hint(observed));
-    let measurement = if directions.is_empty() { measurement(observed) } else { Vec::new() };
+    let unanswered = server.as_ref().filter(|_| answer.is_none());
+    remarks.extend(unanswered.map(Server::note));
+    let is_open = unanswered.is_some() || directions.is_empty() && answer.is_none();
+    let measurement = if is_open { measurement(observed) } else { Vec::new() };
     Advice {
         format: "bytepath-advice",
         command: observed.command.clone(),
-        first: first(&directions, &refused),
+        first: answer.as_ref().map_or_else(|| first(&directions, &refused), ServerAdvice::first),
         directions,
+        server: answer,
         refused,
         measurement,
         remarks,
@@ -150,8 +173,11 @@ pub fn advise(observed: &Observation, study: &Study) -> Advice {
 }
 
 /// The arguments of a `bytepath run` whose study has the program's calls, bytes a call and number of
-/// flows; empty if there is none.
+/// flows, or of a server its connections and messages; empty if there is none.
 pub fn measurement(observed: &Observation) -> Vec<String> {
+    if let Some(server) = Server::of(observed) {
+        return server.measurement();
+    }
     let of = |role: Role| {
         let traffic = traffic(observed, role);
         let moved = moved(traffic);
@@ -418,7 +444,7 @@ fn per_call_of(study: &Study, cell: &Cell, role: Role) -> Option<f64> {
     Some(if calls > 0 { moved as f64 / calls as f64 } else { requested as f64 })
 }
 
-fn measured<'a>(study: &'a Study, cell: &'a Cell) -> impl Iterator<Item = &'a Trial> {
+pub(super) fn measured<'a>(study: &'a Study, cell: &'a Cell) -> impl Iterator<Item = &'a Trial> {
     let of_cell = study.trials.iter().filter(|trial| trial.cell == cell.id);
     of_cell.filter(|trial| trial.status == TrialStatus::Measured)
 }
@@ -497,7 +523,7 @@ fn alternative(
     })
 }
 
-fn by_block(study: &Study, cell: &Cell) -> BTreeMap<u32, Costs> {
+pub(super) fn by_block(study: &Study, cell: &Cell) -> BTreeMap<u32, Costs> {
     measured(study, cell).map(|trial| (trial.block, Costs::of(cell, trial, None))).collect()
 }
 

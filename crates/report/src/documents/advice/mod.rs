@@ -1,7 +1,10 @@
 //! Advice for an observed program: [`advise`] compares it with a study, [`advice`] prints that.
 
 mod advise;
+mod loops;
 mod server;
+#[cfg(test)]
+mod tests;
 mod text;
 
 pub use advise::{Advice, advise, measurement};

@@ -1,41 +1,94 @@
-//! Programs that wait for many connections by epoll: the study that compares event loops for as
-//! many, with messages as large.
+//! Programs that exchange messages over many connections: how they wait, how large the messages
+//! are, and the one command that compares event loops for as many.
 
-use crate::wording::figures::bytes;
-use bytepath_record::{Observation, ObservedSocket};
+use crate::wording::figures::{bytes, plural};
+use bytepath_record::{Observation, ObservedSocket, joined};
 
 /// Fewest connections on which requests and responses went that are many.
 const MANY: usize = 8;
+/// Most connections that have a thread each in a study.
+const MOST_THREADS: usize = 256;
 
-/// Which command compares event loops for what the program does; `None` if it has no loop by epoll
-/// or few connections.
-pub(super) fn hint(observed: &Observation) -> Option<String> {
-    let waits = |name: &str| ["epoll_wait", "epoll_pwait", "epoll_pwait2"].contains(&name);
-    if !observed.calls.iter().any(|call| waits(&call.row.name)) {
-        return None;
-    }
-    let exchanges = |socket: &&ObservedSocket| {
-        socket.kind == "tcp" && socket.send_calls > 0 && socket.receive_calls > 0
-    };
-    let sockets: Vec<&ObservedSocket> = observed.sockets.iter().filter(exchanges).collect();
-    if sockets.len() < MANY {
-        return None;
-    }
-    let each = |all: fn(&ObservedSocket) -> u64, calls: fn(&ObservedSocket) -> u64| {
-        let sum = |of: fn(&ObservedSocket) -> u64| -> f64 {
-            sockets.iter().map(|socket| of(socket) as f64).sum()
+/// A server with many connections, as observed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Server {
+    /// The path of bytepath that waits the same way.
+    pub path: &'static str,
+    /// Connections over which messages went both ways.
+    pub flows: usize,
+    /// Bytes a receive, on average, and bytes a send.
+    pub sizes: [f64; 2],
+    /// Requests that were answered: each was received and its response sent, by a call each.
+    pub exchanges: u64,
+}
+
+impl Server {
+    /// `None` if the program has few connections, or a loop that bytepath has not.
+    pub(super) fn of(observed: &Observation) -> Option<Server> {
+        let exchanges = |socket: &&ObservedSocket| {
+            socket.kind == "tcp" && socket.send_calls > 0 && socket.receive_calls > 0
         };
-        (sum(all) / sum(calls)).round().max(1.0)
-    };
-    let received = each(|socket| socket.received, |socket| socket.receive_calls);
-    let sent = each(|socket| socket.sent, |socket| socket.send_calls);
-    let flows = sockets.len();
-    Some(format!(
-        "It waits by epoll and exchanged messages over {flows} connections, {} a receive and {} a send \
-         on average. `bytepath run --workload rr:request={received},response={sent} --stream \
-         flows={flows} --path epoll+epoll --path epoll+uring-loop` compares event loops that serve \
-         as many with messages as large.",
-        bytes(received),
-        bytes(sent)
-    ))
+        let sockets: Vec<&ObservedSocket> = observed.sockets.iter().filter(exchanges).collect();
+        if sockets.len() < MANY {
+            return None;
+        }
+        let sum = |of: fn(&ObservedSocket) -> u64| {
+            sockets.iter().map(|socket| of(socket)).fold(0, u64::saturating_add)
+        };
+        let calls = [sum(|socket| socket.receive_calls), sum(|socket| socket.send_calls)];
+        let moved = [sum(|socket| socket.received), sum(|socket| socket.sent)];
+        let each = |at: usize| (moved[at] as f64 / calls[at] as f64).round().max(1.0);
+        Some(Server {
+            path: waits_by(observed, sockets.len(), calls)?,
+            flows: sockets.len(),
+            sizes: [each(0), each(1)],
+            exchanges: calls[0].min(calls[1]),
+        })
+    }
+
+    /// The arguments of the `bytepath run` that compares event loops for it.
+    pub(super) fn measurement(&self) -> Vec<String> {
+        let [request, response] = self.sizes;
+        let workload = format!("rr:request={request},response={response}");
+        let flows = format!("flows={}", self.flows);
+        let own = (self.path == "socket").then_some("epoll+socket");
+        let paths = own.into_iter().chain(["epoll+epoll", "epoll+uring-loop"]);
+        let words = ["run", "--workload", &workload, "--stream", &flows];
+        words.into_iter().chain(paths.flat_map(|path| ["--path", path])).map(Into::into).collect()
+    }
+
+    /// What it is, and that command.
+    pub(super) fn note(&self) -> String {
+        let waits = match self.path {
+            "epoll" => "waits by epoll",
+            "socket" => "has a thread for each connection",
+            _ => "waits by io_uring",
+        };
+        format!(
+            "It {waits} and exchanged messages over {}, {} a receive and {} a send on average. \
+             `bytepath {}` compares event loops that serve as many with messages as large.",
+            plural(self.flows as u64, "connection"),
+            bytes(self.sizes[0]),
+            bytes(self.sizes[1]),
+            joined(self.measurement(), " ")
+        )
+    }
+}
+
+/// The path that waits as the program does. Only where its receives and sends are about as many
+/// is one without epoll known to answer requests.
+fn waits_by(observed: &Observation, flows: usize, calls: [u64; 2]) -> Option<&'static str> {
+    let waits = |name: &str| ["epoll_wait", "epoll_pwait", "epoll_pwait2"].contains(&name);
+    if observed.calls.iter().any(|call| waits(&call.row.name)) {
+        return Some("epoll");
+    }
+    if calls[0].max(calls[1]) / 2 > calls[0].min(calls[1]) {
+        return None;
+    }
+    let by_ring = |way: &bytepath_record::Way| way.path.starts_with("uring");
+    if observed.received.ways.iter().max_by_key(|way| way.bytes).is_some_and(by_ring) {
+        return Some("uring-loop");
+    }
+    let threads: u64 = observed.threads.iter().map(|thread| 1 + thread.joined).sum();
+    (threads >= flows as u64 && flows <= MOST_THREADS).then_some("socket")
 }

@@ -1,9 +1,10 @@
 //! Advice as text.
 
 use super::advise::{Advice, LEAST, Refusal, measurement, moved, role_words, sentence};
-use super::server;
+use super::loops::{ServerAdvice, size_words};
+use super::server::Server;
 use crate::document::{Document, Section};
-use crate::wording::figures::{bytes, plural};
+use crate::wording::figures::{bytes, microseconds, plural};
 use bytepath_record::Observation;
 
 pub fn advice(advice: &Advice) -> Document {
@@ -32,6 +33,9 @@ pub fn advice(advice: &Advice) -> Document {
             refusals(&mut page, &direction.refused);
         }
     }
+    if let Some(advice) = &advice.server {
+        server(&mut page, advice);
+    }
     if !advice.refused.is_empty() {
         page.heading("No answer");
         refusals(&mut page, &advice.refused);
@@ -44,11 +48,35 @@ pub fn advice(advice: &Advice) -> Document {
     page
 }
 
+/// Other loops for the connections of a server.
+fn server(page: &mut Document, advice: &ServerAdvice) {
+    let flows = plural(advice.flows as u64, "connection");
+    page.heading(format!("served by {}: {flows}, {}", advice.path, size_words(advice.sizes)));
+    let transactions = plural(advice.transactions, "transaction");
+    let each = advice.cpu_per_transaction.map(|cpu| {
+        format!(", {} us of CPU each with all that the program does", microseconds(cpu))
+    });
+    page.text("  observed: ", transactions + each.as_deref().unwrap_or_default());
+    let flows = plural(advice.cell_flows.into(), "connection");
+    let text = format!("cell '{}', {flows}, {}", advice.cell, size_words(advice.cell_sizes));
+    page.text("  in the study: ", text);
+    for row in &advice.loops {
+        page.text(&format!("  '{}': ", row.cell), row.sentences.join(" "));
+    }
+    if !advice.refused.is_empty() {
+        page.text("  ", "No answer for these cells:");
+        refusals(page, &advice.refused);
+    }
+}
+
 /// The end of an observation: the answer in one sentence, or how to get one; `None` if it moved
 /// too little for advice.
 pub fn advice_or_hint(advice: Option<&Advice>, observed: &Observation) -> Option<Document> {
+    let server = Server::of(observed);
     let text = match (advice, measurement(observed).as_slice()) {
         (Some(advice), _) => Some(advice.first.clone()),
+        // Its note has the command.
+        (None, _) if server.is_some() => None,
         (None, _) if moved(&observed.sent).saturating_add(moved(&observed.received)) < LEAST => {
             None
         }
@@ -60,7 +88,9 @@ pub fn advice_or_hint(advice: Option<&Advice>, observed: &Observation) -> Option
         )),
     };
     let mut section = Section::new("", "Advice");
-    text.into_iter().chain(server::hint(observed)).for_each(|text| section.text("  ", &text));
+    let unanswered = server.filter(|_| advice.is_none_or(|advice| advice.server.is_none()));
+    let note = unanswered.map(|server| server.note());
+    text.into_iter().chain(note).for_each(|text| section.text("  ", &text));
     (!section.is_empty()).then(|| Document::of([section]))
 }
 

@@ -1,0 +1,260 @@
+//! What a study of servers says of an observed one: other event loops for as many connections
+//! and messages as large, against the loop that the program has.
+
+use super::advise::{NEAR, Refusal, by_block, measured};
+use super::server::Server;
+use crate::wording::figures::{bytes, effect_text, microseconds, plural, rate};
+use crate::wording::verdicts::sentence;
+use bytepath_record::{Cell, Observation, Role, Study, Work, joined};
+use bytepath_stats::{Analysis, Comparison, Costs, Effect, Metric, Rules, analyse};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// A server with many connections, and other loops for them.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ServerAdvice {
+    /// The path of bytepath that waits for connections as the program does.
+    pub path: String,
+    /// Connections over which messages went both ways.
+    pub flows: usize,
+    /// Bytes of a request and of a response, on average.
+    pub sizes: [f64; 2],
+    /// Requests that it answered.
+    pub transactions: u64,
+    /// CPU seconds it spent on each, with all that the program does; none if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_per_transaction: Option<f64>,
+    /// The cell of the study that represents it.
+    pub cell: String,
+    /// Connections of that cell.
+    pub cell_flows: u32,
+    /// Bytes of its requests and responses, on average.
+    pub cell_sizes: [f64; 2],
+    /// Other loops, in the order of the study.
+    pub loops: Vec<LoopAdvice>,
+    /// Cells that cannot be compared.
+    pub refused: Vec<Refusal>,
+}
+
+/// Another loop for the same connections, against the one that represents the program.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct LoopAdvice {
+    /// The cell of the study that measured it.
+    pub cell: String,
+    pub path: String,
+    /// Transactions a second: of the program's loop, and of this; means.
+    pub rates: [f64; 2],
+    /// The study's comparison of the rates.
+    pub rate: Comparison,
+    /// The study's comparison of CPU time, both ends together.
+    pub cpu: Option<Comparison>,
+    /// CPU seconds per transaction by the server: of the program's loop, and of this; means.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_cpu: Option<[f64; 2]>,
+    /// Their ratio, block by block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_effect: Option<Effect>,
+    /// The same in sentences: the rate, the server's CPU time, and what else is to be known.
+    pub sentences: Vec<String>,
+}
+
+impl LoopAdvice {
+    /// Whether the server's CPU time is less, for all rows together.
+    fn saves_cpu(&self) -> bool {
+        let interval = self.server_effect.as_ref().and_then(|effect| effect.interval);
+        interval.is_some_and(|interval| interval.high < 1.0)
+    }
+}
+
+impl ServerAdvice {
+    /// The loop that is better and how, in one sentence.
+    pub(super) fn first(&self) -> String {
+        let faster = self.loops.iter().filter(|row| row.rate.verdict.better() == Some(true));
+        let faster = faster.filter_map(|row| Some((row, 0, row.rate.effect.as_ref()?.ratio)));
+        let cheaper = self.loops.iter().filter(|row| row.saves_cpu());
+        let cheaper = cheaper.filter_map(|row| Some((row, 1, row.server_effect.as_ref()?.ratio)));
+        let best = faster.max_by(|a, b| a.2.total_cmp(&b.2));
+        match best.or_else(|| cheaper.min_by(|a, b| a.2.total_cmp(&b.2))) {
+            Some((row, at, _)) => {
+                format!("{} instead of {}: {}", row.path, self.path, row.sentences[at])
+            }
+            None => format!(
+                "The study shows no loop that serves as many connections at a higher rate than {}, or \
+                 for less CPU time of the server.",
+                self.path
+            ),
+        }
+    }
+}
+
+/// What a study says of a server, or why it says nothing.
+pub(super) fn loops(
+    observed: &Observation,
+    study: &Study,
+    server: &Server,
+) -> Result<ServerAdvice, String> {
+    let now = nearest(study, server)?;
+    let others = |cell: &&Cell| is_same_task(now, cell) && !cell.null && cell.rx != now.rx;
+    let others: Vec<&Cell> = study.header.cells.iter().filter(others).collect();
+    if others.is_empty() {
+        return Err(format!("the study has nothing else to compare '{}' with", now.id));
+    }
+    let analysis = against(study, now);
+    let error = (1.0 - study.header.judgement.confidence) / others.len() as f64;
+    let (mut rows, mut refused) = (Vec::new(), Vec::new());
+    for cell in others {
+        match row(study, &analysis, [now, cell], 1.0 - error) {
+            Ok(row) => rows.push(row),
+            Err(reason) => refused.push(Refusal { what: cell.id.0.clone(), reason }),
+        }
+    }
+    let used = observed.used.map(|used| used.user + used.system);
+    Ok(ServerAdvice {
+        path: server.path.into(),
+        flows: server.flows,
+        sizes: server.sizes,
+        transactions: server.exchanges,
+        cpu_per_transaction: used.map(|used| used / server.exchanges.max(1) as f64),
+        cell: now.id.0.clone(),
+        cell_flows: now.stream.flows,
+        cell_sizes: sizes(now),
+        loops: rows,
+        refused,
+    })
+}
+
+/// The cell that serves as the program does: by the same path, nearest in connections and sizes.
+fn nearest<'a>(study: &'a Study, server: &Server) -> Result<&'a Cell, String> {
+    let by = format!("requests and responses (workload rr) served by path '{}'", server.path);
+    let serves = |cell: &&Cell| {
+        let same = cell.workload.name == "rr" && !cell.null && cell.rx.path == server.path;
+        same && measured(study, cell).next().is_some()
+    };
+    let cells: Vec<&Cell> = study.header.cells.iter().filter(serves).collect();
+    if cells.is_empty() {
+        return Err(format!("the study has no valid trial of {by}"));
+    }
+    let apart = |a: f64, b: f64| (a / b).ln().abs();
+    let flows_apart = |cell: &Cell| apart(f64::from(cell.stream.flows), server.flows as f64);
+    let sizes_apart = |cell: &Cell| {
+        let of = sizes(cell);
+        [0, 1].map(|at| apart(of[at], server.sizes[at]))
+    };
+    let listed = |texts: BTreeSet<String>| joined(texts, ", ");
+    let near = |distance: f64| distance <= NEAR.ln();
+    let (with_flows, others): (Vec<&Cell>, Vec<&Cell>) =
+        cells.iter().partition(|cell| near(flows_apart(cell)));
+    if with_flows.is_empty() {
+        return Err(format!(
+            "{} carried messages, and the study has measured {by} with {} only",
+            plural(server.flows as u64, "connection"),
+            listed(others.iter().map(|cell| cell.stream.flows.to_string()).collect())
+        ));
+    }
+    let alike = with_flows.iter().copied().filter(|cell| sizes_apart(cell).into_iter().all(near));
+    let order = |cell: &Cell| sizes_apart(cell).iter().sum::<f64>() + flows_apart(cell);
+    // Of equals, one without options of its own, whose requests follow responses.
+    let special = |cell: &Cell| {
+        let options = &cell.workload.options;
+        let is_timed =
+            options.number("rate").is_some() || !["", "auto"].contains(&options.word("rate"));
+        (is_timed, options.number("outstanding"), cell.rx.options.number("threads"))
+    };
+    let nearest = alike
+        .min_by(|a, b| order(a).total_cmp(&order(b)).then_with(|| special(a).cmp(&special(b))));
+    nearest.ok_or_else(|| {
+        format!(
+            "messages were {} on average, and the study has measured {by} with {} only",
+            size_words(server.sizes),
+            listed(with_flows.iter().map(|cell| size_words(sizes(cell))).collect())
+        )
+    })
+}
+
+/// Bytes of a request and of a response of a cell, on average.
+fn sizes(cell: &Cell) -> [f64; 2] {
+    ["request", "response"].map(|name| {
+        let sizes = cell.workload.options.sizes(name);
+        let sum = |of: fn(&(u64, u32)) -> f64| sizes.all().iter().map(of).sum::<f64>();
+        sum(|(size, weight)| *size as f64 * f64::from(*weight)) / sum(|(_, n)| f64::from(*n))
+    })
+}
+
+/// `64 B a request and 1 KiB a response`.
+pub(super) fn size_words([request, response]: [f64; 2]) -> String {
+    format!("{} a request and {} a response", bytes(request.round()), bytes(response.round()))
+}
+
+/// Whether a cell differs from another at most in who serves and who asks.
+fn is_same_task(now: &Cell, cell: &Cell) -> bool {
+    (&cell.workload, &cell.stream, &cell.link, cell.placement, &cell.kernel, &cell.settings)
+        == (&now.workload, &now.stream, &now.link, now.placement, &now.kernel, &now.settings)
+}
+
+/// The study with the program's cell as the baseline, of the cells with the same task.
+fn against(study: &Study, now: &Cell) -> Analysis {
+    let mut study = study.clone();
+    study.header.baseline = now.id.clone();
+    study.header.cells.retain(|cell| is_same_task(now, cell));
+    let ids: BTreeSet<_> = study.header.cells.iter().map(|cell| cell.id.clone()).collect();
+    study.trials.retain(|trial| ids.contains(&trial.cell));
+    analyse(&study, &Rules::of(&study.header))
+}
+
+fn row(
+    study: &Study,
+    analysis: &Analysis,
+    [now, cell]: [&Cell; 2],
+    confidence: f64,
+) -> Result<LoopAdvice, String> {
+    let of = |cell: &Cell| analysis.rows.iter().find(|row| row.cell == cell.id);
+    let (before, after) = of(now).zip(of(cell)).ok_or("no trial of it was measured")?;
+    let rates = before.rate.zip(after.rate).ok_or("no trial of it was measured")?;
+    let comparison = after.comparison(Metric::Rate).ok_or("no trial of it was measured")?;
+    let cpu = after.comparison(Metric::Cpu).cloned();
+    let [mine, others] = [now, cell].map(|cell| by_block(study, cell));
+    let pairs = mine.iter().filter_map(|(block, costs)| Some((costs, others.get(block)?)));
+    let pairs: Vec<(&Costs, &Costs)> = pairs.collect();
+    let alike = pairs.iter().all(|(a, b)| a.rules() == b.rules());
+    let server = |costs: &Costs| costs.role_per_unit(Role::Receiver);
+    let pairs: Vec<(f64, f64)> =
+        pairs.iter().filter_map(|(a, b)| Some((server(a)?, server(b)?))).collect();
+    let effect = Effect::of(&pairs, confidence).filter(|_| alike);
+    let mean = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / pairs.len() as f64;
+    let means = effect.as_ref().map(|_| [mean(|pair| pair.0), mean(|pair| pair.1)]);
+    let unit = Work::Exchanges.terms().rate_unit;
+    let [new, old] = [rates.1, rates.0].map(|summary| rate(Work::Exchanges, summary.mean));
+    let mut sentences = vec![
+        format!("{new} {unit} and not {old}: {}.", sentence(comparison, analysis)),
+        server_sentence(effect.as_ref().zip(means)),
+    ];
+    sentences
+        .extend(cpu.as_ref().map(|cpu| format!("CPU of both ends: {}.", sentence(cpu, analysis))));
+    if now.tx != cell.tx {
+        let [old, new] = [now, cell].map(|cell| &cell.tx.path);
+        sentences.push(format!("The client differed, too: '{old}' and '{new}'."));
+    }
+    Ok(LoopAdvice {
+        cell: cell.id.0.clone(),
+        path: cell.rx.path.clone(),
+        rates: [rates.0.mean, rates.1.mean],
+        rate: comparison.clone(),
+        cpu,
+        server_cpu: means,
+        server_effect: effect,
+        sentences,
+    })
+}
+
+fn server_sentence(measured: Option<(&Effect, [f64; 2])>) -> String {
+    let Some((effect, [old, new])) = measured else {
+        return "CPU of the server: no block has it of both, by one rule.".into();
+    };
+    format!(
+        "CPU of the server: {} us per transaction and not {}, {}.",
+        microseconds(new),
+        microseconds(old),
+        effect_text(Some(effect))
+    )
+}
