@@ -77,7 +77,7 @@ impl ServerAdvice {
         let best = faster.max_by(|a, b| a.2.total_cmp(&b.2));
         match best.or_else(|| cheaper.min_by(|a, b| a.2.total_cmp(&b.2))) {
             Some((row, at, _)) => {
-                format!("{} instead of {}: {}", row.path, self.path, row.sentences[at])
+                format!("'{}' instead of '{}': {}", row.cell, self.cell, row.sentences[at])
             }
             None => format!(
                 "The study shows no loop that serves as many connections at a higher rate than {}, or \
@@ -108,6 +108,11 @@ pub(super) fn loops(
             Ok(row) => rows.push(row),
             Err(reason) => refused.push(Refusal { what: cell.id.0.clone(), reason }),
         }
+    }
+    if rows.is_empty() {
+        let reasons =
+            refused.into_iter().map(|refusal| format!("'{}': {}", refusal.what, refusal.reason));
+        return Err(format!("nothing compares with '{}': {}", now.id, joined(reasons, "; ")));
     }
     let used = observed.used.map(|used| used.user + used.system);
     Ok(ServerAdvice {

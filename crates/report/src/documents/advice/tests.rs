@@ -27,7 +27,7 @@ fn server_is_answered_by_the_loops_of_the_study_however_few_bytes_it_moved() {
     let [before, after] = ring.server_cpu.unwrap();
     assert!((before * 1e6 - 8.0).abs() < 0.05 && (after * 1e6 - 5.0).abs() < 0.05, "{ring:?}");
     assert!((ring.server_effect.as_ref().unwrap().ratio - 5.0 / 8.0).abs() < 1e-3, "{ring:?}");
-    assert!(answer.first.starts_with("uring-loop instead of epoll: 120"), "{}", answer.first);
+    assert!(answer.first.starts_with("'uring-loop' instead of 'epoll': 120"), "{}", answer.first);
     assert!(answer.first.contains("FASTER 1.20"), "{}", answer.first);
     assert_eq!(server.loops[0].rate.verdict.word(), "SLOWER");
 
@@ -37,7 +37,10 @@ fn server_is_answered_by_the_loops_of_the_study_however_few_bytes_it_moved() {
     assert!(!page.contains("bytepath run") && !page.contains("No answer"), "{page}");
     assert!(page.contains("served by epoll: 64 connections, 64 B a request and 64 B a response"));
     let end = page_of(advice_or_hint(Some(&answer), &seen));
-    assert!(end.contains("uring-loop instead of epoll") && !end.contains("bytepath run"), "{end}");
+    assert!(
+        end.contains("'uring-loop' instead of 'epoll'") && !end.contains("bytepath run"),
+        "{end}"
+    );
 }
 
 #[test]
@@ -87,6 +90,14 @@ fn study_without_such_a_loop_is_named_with_the_one_command_that_has_it() {
     assert_eq!(measurement(&seen).join(" "), command);
     let hint = page_of(advice_or_hint(None, &seen));
     assert_eq!(hint.matches("bytepath run").count(), 1, "{hint}");
+
+    let mut failed = study(64, 4096);
+    failed.trials.retain(|trial| trial.cell.0 == "epoll");
+    let answer = advise(&seen, &failed);
+    let reason =
+        "nothing compares with 'epoll': 'socket': no trial of it was measured; 'uring-loop'";
+    assert!(answer.first.contains(reason), "{}", answer.first);
+    assert_one_command(&answer, &seen);
 
     let mut alone = study(64, 4096);
     alone.header.cells.retain(|cell| cell.rx.path == "epoll");
