@@ -138,10 +138,10 @@ fn nodes_and_bus_of_a_made_up_server() {
 fn cards_that_are_not_alike_are_a_finding_of_two_hosts() {
     let [(_, one, _), (_, same, _), (_, mut other, _)] =
         ["28.42.1000", "28.42.1000", "28.39.2048"].map(two_nodes);
-    assert_eq!(examine_pair([&one, &same], &[None, None]), []);
+    assert_eq!(examine_pair([&one, &same], &Default::default()), []);
     other.kernel_release = "6.12.9".into();
     // The only card of each host is its device; one may also be named.
-    for devices in [[None, None], [Some("eth1".to_owned()), None]] {
+    for devices in [[vec![], vec![]], [vec!["eth1".to_owned()], vec![]]] {
         let found = examine_pair([&one, &other], &devices);
         let said: Vec<&str> = found.iter().map(|finding| finding.what.as_str()).collect();
         assert_eq!(
@@ -153,7 +153,7 @@ fn cards_that_are_not_alike_are_a_finding_of_two_hosts() {
         );
         assert_eq!(found[0].severity, Severity::Distorts);
     }
-    let elsewhere = [Some("eth7".to_owned()), None];
+    let elsewhere = [vec!["eth7".to_owned()], vec![]];
     assert_eq!(examine_pair([&one, &other], &elsewhere).len(), 1, "only what is known");
 }
 

@@ -74,12 +74,13 @@ pub struct AgentPipe {
 /// Where a host is on the link.
 #[derive(Clone, Debug)]
 pub enum Attachment {
-    /// By an end that is made. Its settings are replaced by those of the cell.
-    Made(LinkEnd, HwGro),
+    /// By ends of devices that are there, one for each adapter. Their settings are replaced by
+    /// those of the cell.
+    Made(Vec<LinkEnd>, HwGro),
     /// By one of two ends in namespaces of one kernel.
     Beside {
         /// The end of a veth pair.
-        veth: LinkEnd,
+        veth: Box<LinkEnd>,
         /// What it is in place of that where the cell's link is a tap.
         tap: Box<LinkEnd>,
         /// The same of a veth pair that ends in a macvtap.
@@ -110,7 +111,8 @@ impl Attachment {
     /// The address; `None` if the testbed does not know it.
     pub fn address(&self) -> Option<IpAddr> {
         match self {
-            Attachment::Made(end, _) | Attachment::Beside { veth: end, .. } => Some(end.address),
+            Attachment::Made(ends, _) => ends.first().map(|end| end.address),
+            Attachment::Beside { veth, .. } => Some(veth.address),
             Attachment::Given { address, .. } => *address,
         }
     }
@@ -118,10 +120,17 @@ impl Attachment {
     /// The network device; `None` if the testbed does not know it.
     pub fn device(&self) -> Option<String> {
         match self {
-            Attachment::Made(end, _) | Attachment::Beside { veth: end, .. } => {
-                Some(end.device.clone())
-            }
+            Attachment::Made(ends, _) => ends.first().map(|end| end.device.clone()),
+            Attachment::Beside { veth, .. } => Some(veth.device.clone()),
             Attachment::Given { device, .. } => device.clone(),
+        }
+    }
+
+    /// The ends whose devices are there before a cell asks for some of them.
+    pub fn made(&self) -> &[LinkEnd] {
+        match self {
+            Attachment::Made(ends, _) => ends,
+            _ => &[],
         }
     }
 
@@ -132,34 +141,33 @@ impl Attachment {
         settings: &LinkSettings,
         softirq_cpu: impl Fn(u32) -> Option<u32>,
     ) -> Vec<LinkEnd> {
-        let Some(end) = self.end(settings) else { return Vec::new() };
-        let of_adapter = |adapter| LinkEnd {
-            softirq_cpu: softirq_cpu(adapter),
-            ..ends::of_adapter(&end, adapter)
-        };
-        (0..settings.adapters).map(of_adapter).collect()
-    }
-
-    fn end(&self, settings: &LinkSettings) -> Option<LinkEnd> {
-        let (end, hw_gro) = match self {
-            Attachment::Made(end, hw_gro) => (end, *hw_gro),
-            Attachment::Beside { veth, tap, macvtap } => {
-                let end = match settings.tap {
-                    Some(TapSettings { macvtap: true, .. }) => &**macvtap,
-                    Some(_) => &**tap,
-                    None => veth,
-                };
-                (end, HwGro::AsAsked)
-            }
-            Attachment::Given { .. } => return None,
-        };
+        let (ends, hw_gro) = self.bare_ends(settings);
         let hw_gro = match hw_gro {
             HwGro::AsAsked => settings.hw_gro,
             HwGro::Never => false,
             HwGro::WithTso => settings.hw_gro || settings.tso,
         };
-        let settings = LinkSettings { hw_gro, ..settings.clone() };
-        Some(LinkEnd { settings, ..end.clone() })
+        let of_adapter = |(adapter, end)| LinkEnd {
+            settings: LinkSettings { hw_gro, ..settings.clone() },
+            softirq_cpu: softirq_cpu(adapter),
+            ..end
+        };
+        (0..settings.adapters).zip(ends).map(of_adapter).collect()
+    }
+
+    /// The ends as far as the testbed knows them, at least as many as the cell has adapters.
+    fn bare_ends(&self, settings: &LinkSettings) -> (Vec<LinkEnd>, HwGro) {
+        let end = match self {
+            Attachment::Made(ends, hw_gro) => return (ends.clone(), *hw_gro),
+            Attachment::Beside { veth, tap, macvtap } => match settings.tap {
+                Some(TapSettings { macvtap: true, .. }) => &**macvtap,
+                Some(_) => &**tap,
+                None => veth,
+            },
+            Attachment::Given { .. } => return (Vec::new(), HwGro::AsAsked),
+        };
+        let ends = (0..settings.adapters).map(|adapter| ends::of_adapter(end, adapter));
+        (ends.collect(), HwGro::AsAsked)
     }
 }
 

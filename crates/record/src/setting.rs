@@ -214,6 +214,9 @@ pub enum Setting {
     Loan {
         /// The device.
         device: DeviceName,
+        /// A device that is lent already, whose namespace this one joins.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        beside: Option<DeviceName>,
     },
 }
 

@@ -33,7 +33,8 @@ pub(super) enum Means<'s> {
     /// Netlink and ioctls, in the network namespace where the device is.
     Calls(Calls<'s>),
     /// The device itself is moved.
-    Loan(&'s DeviceName),
+    /// The device, and the one whose namespace it joins.
+    Loan(&'s DeviceName, Option<&'s DeviceName>),
 }
 
 /// A file of a setting.
@@ -94,7 +95,7 @@ pub(super) struct Nic<'n> {
 impl<'s> Access<'s> {
     pub(super) fn new(means: Means<'s>, same: fn(&str, &str) -> bool, missing: String) -> Self {
         Access {
-            reads_sysfs: matches!(means, Means::Files(_) | Means::Loan(_)),
+            reads_sysfs: matches!(means, Means::Files(_) | Means::Loan(..)),
             means,
             same,
             follows: |_, _, _| false,

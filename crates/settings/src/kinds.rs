@@ -32,9 +32,9 @@ pub(super) fn access(setting: &Setting) -> Access<'_> {
         Setting::PacketLimits { device, limits } => device::packet_limits(device, limits),
         Setting::Qdisc { device, discipline } => device::qdisc(device, discipline),
         Setting::TapFlags { device, flags } => device::tap_flags(setting, device, flags),
-        Setting::Loan { device } => Access {
+        Setting::Loan { device, beside } => Access {
             follows: |_, name, [was, _, now]| loan::is_on_the_way_back(name, was, now),
-            ..Access::new(Means::Loan(device), loan::same, no_device(device))
+            ..Access::new(Means::Loan(device, beside.as_ref()), loan::same, no_device(device))
         },
     }
 }

@@ -346,8 +346,11 @@ fn return_strays(
     machine: &mut impl Machine,
     changes: &[Change],
 ) -> Vec<RestorationRow> {
-    let loans = place.all_lent().into_iter().map(|device| Setting::Loan { device });
-    let is_known = |loan: &Setting| changes.iter().any(|c| !c.undone && c.setting == *loan);
+    let loans = place.all_lent().into_iter().map(|device| Setting::Loan { device, beside: None });
+    let is_known = |loan: &Setting| {
+        let is_lent = |c: &Change| c.setting.is_of_testbed() && c.setting.device() == loan.device();
+        changes.iter().any(|c| !c.undone && is_lent(c))
+    };
     let mut rows = Vec::new();
     for setting in loans.filter(|loan| !is_known(loan)) {
         // `None`: the namespace had no device in it, and is released.

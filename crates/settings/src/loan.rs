@@ -1,5 +1,5 @@
-//! A device that is lent to a testbed: moved into a network namespace of its own, and
-//! brought back as it was. The namespace is tied to a file next to the journal, so a crash
+//! A device that is lent to a testbed: moved into a network namespace of its own, or of the
+//! other devices of its end, and brought back as it was. The namespace is tied to a file next to the journal, so a crash
 //! leaves the device where it was, to be brought back from there.
 //!
 //! A move flushes addresses, routes, the queueing discipline and the sysctls of a device
@@ -243,10 +243,11 @@ pub(super) fn goal(
 pub(super) fn write(
     netlink: &mut Netlink,
     device: &DeviceName,
+    beside: Option<&DeviceName>,
     to: &SettingValue,
 ) -> Result<(), Fault> {
     match to.get(PLACE) {
-        Some(LENT) => lend(netlink, device),
+        Some(LENT) => lend(netlink, device, beside),
         _ => bring_back(netlink, device, to),
     }
 }
@@ -283,13 +284,28 @@ pub(super) fn is_on_the_way_back(name: &str, was: &str, now: &str) -> bool {
     }
 }
 
-fn lend(netlink: &mut Netlink, device: &DeviceName) -> Result<(), Fault> {
+/// Moves the device into a namespace of its own, or into that of another which is lent.
+fn lend(
+    netlink: &mut Netlink,
+    device: &DeviceName,
+    beside: Option<&DeviceName>,
+) -> Result<(), Fault> {
     let fault = |what: &str, e: &io::Error| {
         Fault::system(format!("{what} {device}"), e)
             .remedy("run as root, in the host's own namespaces, with a device that can be moved")
     };
     let file = file(device);
-    lasting::make(&file).map_err(|e| fault("making a network namespace for", &e))?;
+    let made = match beside {
+        None => lasting::make(&file),
+        Some(other) => {
+            let namespace = namespace_of(other)?.ok_or_else(|| {
+                Fault::failed(format!("{other} is not lent, whose namespace {device} joins"))
+                    .remedy("run `bytepath restore`, and the study again")
+            })?;
+            lasting::tie(namespace.as_fd(), &file)
+        }
+    };
+    made.map_err(|e| fault("making a network namespace for", &e))?;
     let made = lasting::open(&file).map_err(|e| fault("opening the namespace for", &e))?;
     let namespace =
         made.ok_or_else(|| Fault::failed(format!("the namespace for {device} is gone again")))?;

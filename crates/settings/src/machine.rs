@@ -131,7 +131,7 @@ impl ThisMachine {
         work: impl FnOnce(&mut ThisMachine) -> Result<T, Fault> + Send,
     ) -> Result<T, Fault> {
         // What moves the device is done where it comes from.
-        let moves = matches!(access(setting).means, Means::Loan(_));
+        let moves = matches!(access(setting).means, Means::Loan(..));
         let device = setting.device().filter(|_| self.is_real() && !moves);
         let Some(namespace) = device.map(loan::namespace_of).transpose()?.flatten() else {
             return work(self);
@@ -148,7 +148,7 @@ impl Machine for ThisMachine {
             let access = access(setting);
             let is_here = !access.reads_sysfs || machine.is_ours(setting)?;
             match &access.means {
-                Means::Loan(device) => loan::read(&mut machine.netlink, device),
+                Means::Loan(device, _) => loan::read(&mut machine.netlink, device),
                 _ if !is_here => Ok(None),
                 Means::Files(knobs) => read_files(knobs(&machine.roots)),
                 Means::Calls(calls) => {
@@ -178,7 +178,7 @@ impl Machine for ThisMachine {
                     goals
                 }
                 Means::Calls(calls) => (calls.goal)(before)?,
-                Means::Loan(device) => loan::goal(&mut machine.netlink, device, before)?,
+                Means::Loan(device, _) => loan::goal(&mut machine.netlink, device, before)?,
             };
             let unknown = goal.0.keys().find(|name| before.get(name).is_none());
             match unknown {
@@ -200,7 +200,9 @@ impl Machine for ThisMachine {
                     let mut nic = nic.ok_or_else(|| access.absent())?;
                     (calls.write)(&mut nic, to).map_err(fault)
                 }
-                Means::Loan(device) => loan::write(&mut machine.netlink, device, to),
+                Means::Loan(device, beside) => {
+                    loan::write(&mut machine.netlink, device, *beside, to)
+                }
             }
         })
     }

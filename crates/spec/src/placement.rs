@@ -32,8 +32,8 @@ impl Cpus {
 
     /// CPUs of the hosts with these facts and devices (`None` if not known). If both are on one
     /// machine, those that both may use. CPUs on the NUMA node of a role's device come first.
-    pub fn of_hosts(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Cpus {
-        let [sender, receiver] = [0, 1].map(|at| by_preference(facts[at], devices[at].as_deref()));
+    pub fn of_hosts(facts: [&Facts; 2], devices: &[Vec<String>; 2]) -> Cpus {
+        let [sender, receiver] = [0, 1].map(|at| by_preference(facts[at], &devices[at]));
         let both: Vec<u32> = sender.iter().filter(|cpu| receiver.contains(cpu)).copied().collect();
         if facts[0].machine != facts[1].machine || both.is_empty() {
             return Cpus::Apart([sender, receiver]);
@@ -69,8 +69,9 @@ impl Cpus {
 /// The CPUs that a host may use in the order in which work is put on them: those on the NUMA
 /// node of its device before others; there the first thread of every core, then the threads
 /// that share one.
-fn by_preference(facts: &Facts, device: Option<&str>) -> Vec<u32> {
-    let near = device.and_then(|device| facts.cpus_near(device)).unwrap_or_default();
+fn by_preference(facts: &Facts, devices: &[String]) -> Vec<u32> {
+    let near = devices.iter().filter_map(|device| facts.cpus_near(device));
+    let near: Vec<u32> = near.flatten().copied().collect();
     let mut cpus = facts.cpus.clone();
     let shares = |cpu: &u32| {
         let core = facts.siblings.iter().find(|core| core.contains(cpu));
@@ -404,7 +405,7 @@ mod tests {
             siblings: vec![vec![0, 4], vec![1, 5]],
             ..Facts::default()
         };
-        let of = |one: &Facts, other: &Facts| Cpus::of_hosts([one, other], &[None, None]);
+        let of = |one: &Facts, other: &Facts| Cpus::of_hosts([one, other], &Default::default());
         let (a, b) = (facts("a", &[0, 1, 4, 5, 9]), facts("b", &[4, 5]));
         // Threads of one core come last, unless their siblings may not be used.
         assert_eq!(of(&a, &b), Cpus::Apart([vec![0, 1, 9, 4, 5], vec![4, 5]]));
@@ -429,8 +430,8 @@ mod tests {
             ..Facts::default()
         };
         let (a, b) = (machine("a"), machine("b"));
-        let on = |device: &str| Some(device.to_owned());
-        let of = |a, b, devices: [Option<String>; 2]| Cpus::of_hosts([a, b], &devices);
+        let on = |device: &str| vec![device.to_owned()];
+        let of = |a, b, devices: [Vec<String>; 2]| Cpus::of_hosts([a, b], &devices);
         let near_1 = vec![4, 5, 6, 7, 0, 1, 3, 2];
         let near_0 = vec![0, 1, 3, 2, 4, 5, 6, 7];
         assert_eq!(
@@ -444,6 +445,12 @@ mod tests {
         let apart = parse_cores("apart", both).unwrap().placement;
         assert_eq!((apart.sender, apart.sender_softirq), (Some(0), SoftirqCpu::Cpu(1)));
         assert_eq!((apart.receiver, apart.softirq), (Some(4), SoftirqCpu::Cpu(5)));
+        // NICs of an end on both nodes: each CPU is near one of them.
+        let of_both_nodes = ["eth0", "eth1"].map(str::to_owned).to_vec();
+        assert_eq!(
+            of(&a, &b, [of_both_nodes, on("eth0")]),
+            Cpus::Apart([vec![0, 1, 3, 4, 5, 2, 6, 7], near_0.clone()])
+        );
         // No node, or one that is not known, changes nothing.
         let plain = Cpus::Shared(vec![0, 1, 3, 4, 5, 2, 6, 7]);
         assert_eq!(of(&a, &a, [on("eth2"), on("eth9")]), plain);

@@ -156,17 +156,17 @@ pub fn wanted_settings<'t>(
 /// the testbed names for the sender and the receiver.
 pub fn on_devices(
     wanted: Vec<WantedSetting>,
-    devices: &[Option<DeviceName>; 2],
+    devices: &[Vec<DeviceName>; 2],
 ) -> Result<Vec<WantedSetting>, Fault> {
     let mut all = Vec::new();
     for want in wanted {
         let lacks = want.setting.device().is_some_and(|device| device.as_str() == DEVICE);
-        if !lacks || devices.iter().all(Option::is_none) {
+        if !lacks || devices.iter().all(Vec::is_empty) {
             all.push(want);
             continue;
         }
-        for (role, device) in Role::ALL.into_iter().zip(devices) {
-            let Some(device) = device else { continue };
+        let of_role = |role: Role| devices[role as usize].iter().map(move |device| (role, device));
+        for (role, device) in Role::ALL.into_iter().flat_map(of_role) {
             let text = want.setting.to_string().replacen(DEVICE, device.as_str(), 1);
             let (setting, host) = (text.parse()?, Some(role));
             all.push(WantedSetting { setting, obstacle: None, host, ..want.clone() });
@@ -188,11 +188,12 @@ fn wanted_line(line: &str) -> Result<WantedSetting, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_record::joined;
 
     #[test]
     fn a_profile_without_a_device_takes_those_of_the_testbed() {
         let wanted = wanted_settings(["battle-of-zcs"], ["mtu eth9 9000"]).unwrap();
-        let named = ["eth1", "eth2"].map(|name| Some(DeviceName::new(name).unwrap()));
+        let named = ["eth1", "eth2"].map(|name| vec![DeviceName::new(name).unwrap()]);
         let filled = on_devices(wanted.clone(), &named).unwrap();
         let on_both: Vec<String> = filled
             .iter()
@@ -200,9 +201,14 @@ mod tests {
             .map(|want| format!("{}: {}", want.host.unwrap(), want.setting))
             .collect();
         assert_eq!(on_both, ["sender: mtu eth1 4148", "receiver: mtu eth2 4148"]);
+        let two = ["eth3", "eth4"].map(|name| DeviceName::new(name).unwrap()).to_vec();
+        let filled_both = on_devices(wanted.clone(), &[two, named[1].clone()]).unwrap();
+        let text = |want: &WantedSetting| format!("{:?} {}", want.host, want.setting);
+        let all = joined(filled_both.iter().map(text), "\n");
+        assert!(all.contains("mtu eth3 4148") && all.contains("mtu eth4 4148"), "{all}");
         assert!(filled.iter().all(|want| want.obstacle.is_none()));
         assert_eq!(filled.last(), wanted.last(), "what names its device keeps it");
-        assert_eq!(on_devices(wanted.clone(), &[None, None]), Ok(wanted));
+        assert_eq!(on_devices(wanted.clone(), &Default::default()), Ok(wanted));
     }
 
     #[test]

@@ -15,9 +15,34 @@ use std::path::Path;
 /// `NSFS_MAGIC`, include/uapi/linux/magic.h: what statfs(2) says of a namespace.
 const NSFS: FsWord = 0x6e73_6673;
 
+/// The network namespace of the thread that opens it.
+const OWN: &str = "/proc/thread-self/ns/net";
+
 /// Makes a network namespace and ties it to a file, which is made where it does
 /// not exist. EEXIST: a namespace is tied to it already. EPERM: not root.
 pub fn make(file: &Path) -> io::Result<()> {
+    make_file(file)?;
+    // A thread has a network namespace of its own while it lives, and the mount
+    // keeps that one afterwards.
+    aside(|| {
+        // SAFETY: only CLONE_FILES can break the owner of a descriptor, and it is not
+        // among the flags.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
+        Ok(mount_bind(OWN, file)?)
+    })?
+}
+
+/// Ties a network namespace to one more file, likewise. It stays until the last is released.
+pub fn tie(namespace: BorrowedFd, file: &Path) -> io::Result<()> {
+    make_file(file)?;
+    aside(|| {
+        move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))?;
+        Ok(mount_bind(OWN, file)?)
+    })?
+}
+
+/// Makes a file that no namespace is tied to.
+fn make_file(file: &Path) -> io::Result<()> {
     if open(file)?.is_some() {
         return Err(io::Error::from_raw_os_error(libc::EEXIST));
     }
@@ -31,14 +56,7 @@ pub fn make(file: &Path) -> io::Result<()> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW)
         .open(file)?;
-    // A thread has a network namespace of its own while it lives, and the mount
-    // keeps that one afterwards.
-    aside(|| {
-        // SAFETY: only CLONE_FILES can break the owner of a descriptor, and it is not
-        // among the flags.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
-        Ok(mount_bind("/proc/thread-self/ns/net", file)?)
-    })?
+    Ok(())
 }
 
 /// The namespace that is tied to a file; `None` if none is, or there is no such file.
@@ -66,7 +84,7 @@ pub fn release(file: &Path) -> io::Result<()> {
 /// The network namespace of the thread that calls.
 pub fn own() -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    Ok(openat(CWD, "/proc/thread-self/ns/net", flags, Mode::empty())?)
+    Ok(openat(CWD, OWN, flags, Mode::empty())?)
 }
 
 /// Does something in the network namespace that this file holds, such as

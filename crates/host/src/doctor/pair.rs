@@ -14,18 +14,23 @@ const OF_CARDS: [(&str, &str); 4] = [
 
 /// Findings about two hosts together, the sender's first, where these devices join them.
 /// Of a host whose device is not known its only NIC is examined.
-pub fn examine_pair(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Vec<Finding> {
+pub fn examine_pair(facts: [&Facts; 2], devices: &[Vec<String>; 2]) -> Vec<Finding> {
     let mut all = Findings::default();
     let [sender, receiver] = Role::ALL.map(|role| {
         let facts = facts[role as usize];
-        devices[role as usize].clone().or_else(|| only_card(facts)).map(|card| (facts, card))
+        match &devices[role as usize][..] {
+            [] => only_card(facts).into_iter().collect(),
+            named => named.to_vec(),
+        }
     });
-    if let (Some((facts, card)), Some((others, other))) = (sender, receiver) {
+    let [of_sender, others] = facts;
+    for (card, other) in sender.iter().zip(&receiver) {
         for (what, name) in OF_CARDS {
-            let here = facts.setting(&format!("nic.{card}.{what}"));
+            let here = of_sender.setting(&format!("nic.{card}.{what}"));
             let both = here.zip(others.setting(&format!("nic.{other}.{what}")));
             // An in-tree driver has the kernel's version, which is reported below.
-            let apart = both.filter(|(here, there)| here != there && *here != facts.kernel_release);
+            let apart =
+                both.filter(|(here, there)| here != there && *here != of_sender.kernel_release);
             let Some((here, there)) = apart else { continue };
             all.distorts(
                 format!("{name}: {here} of {card} (sender), {there} of {other} (receiver)"),

@@ -37,8 +37,9 @@ pub(crate) fn of_adapter(end: &LinkEnd, adapter: u32) -> LinkEnd {
     LinkEnd { device: named(&end.device), peer, address, ..end.clone() }
 }
 
-/// The address in another network: the last byte, or group, but one has its number.
-fn of_network(address: IpAddr, number: u32) -> IpAddr {
+/// The address that an adapter of this number has in place of the first's: in another network,
+/// the last byte, or group, but one has its number.
+pub(super) fn of_network(address: IpAddr, number: u32) -> IpAddr {
     match address {
         IpAddr::V4(v4) => IpAddr::from((v4.to_bits() + (number << 8)).to_be_bytes()),
         IpAddr::V6(v6) => IpAddr::from((v6.to_bits() + (u128::from(number) << 64)).to_be_bytes()),
@@ -66,12 +67,12 @@ pub fn beside([sender, receiver]: [u32; 2]) -> [Attachment; 2] {
         LinkEnd { tap_for: Some(sender), ..end(Role::Receiver, device(Role::Sender)) };
     [
         Attachment::Beside {
-            veth: to(device(Role::Receiver)),
+            veth: Box::new(to(device(Role::Receiver))),
             tap: Box::new(plain(Role::Sender)),
             macvtap: Box::new(to(BELOW)),
         },
         Attachment::Beside {
-            veth: plain(Role::Receiver),
+            veth: Box::new(plain(Role::Receiver)),
             tap: Box::new(descriptors),
             macvtap: Box::new(LinkEnd {
                 macvtap_on: Some(BELOW.to_owned()),

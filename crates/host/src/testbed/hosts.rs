@@ -89,9 +89,9 @@ impl Testbed for Hosts {
         Support::when(self.named.is_some(), "no hosts are given", REMEDY)
     }
 
-    fn named_devices(&self) -> [Option<String>; 2] {
-        let named = self.named.as_ref().map(|named| named.each_ref().map(|one| one.device.clone()));
-        named.unwrap_or_default()
+    fn named_devices(&self) -> [Vec<String>; 2] {
+        let device = |one: &Named| one.device.clone().into_iter().collect();
+        self.named.as_ref().map_or_else(Default::default, |named| named.each_ref().map(device))
     }
 
     fn properties(&self) -> Properties {

@@ -82,20 +82,22 @@ pub trait Testbed: Sync {
         Ok(Stewardship::Shared(Box::new(LocalSteward::standard())))
     }
 
-    /// The devices of this machine that a study would give it, the sender's first:
-    /// questions are asked over them where they are, without raising anything.
-    fn devices(&self) -> Option<[String; 2]> {
+    /// The devices of this machine that a study would give it, the sender's first, each end's in
+    /// the order in which they are joined: questions are asked over them where they are, without
+    /// raising anything.
+    fn devices(&self) -> Option<[Vec<String>; 2]> {
         None
     }
 
     /// The devices that the user has named for it, on the sender's host and the receiver's.
-    fn named_devices(&self) -> [Option<String>; 2] {
-        self.devices().map_or([None, None], |devices| devices.map(Some))
+    fn named_devices(&self) -> [Vec<String>; 2] {
+        self.devices().unwrap_or_default()
     }
 
-    /// The address that a role will have, where that is known before it is raised.
-    fn address(&self, role: Role) -> IpAddr {
-        ends::address(role)
+    /// The address that a role will have at the adapter of this number, where that is known before
+    /// it is raised.
+    fn address(&self, role: Role, adapter: u32) -> IpAddr {
+        ends::of_network(ends::address(role), adapter)
     }
 
     /// A block of trials begins, and no deployment is up.
@@ -245,6 +247,8 @@ pub struct Site<'a> {
     pub guest_tap: Option<TapSettings>,
     /// The CPU of the vhost threads of that tap; none leaves them to the scheduler.
     pub vhost: Option<u32>,
+    /// The pairs of devices that the cell's flows cross.
+    pub adapters: u32,
     /// Set when the user wants to stop: whatever takes long gives up.
     pub stop: &'a AtomicBool,
 }
@@ -253,7 +257,7 @@ impl<'a> Site<'a> {
     /// With the testbed's own kernel, and nothing to stop it.
     pub fn of(program: &'a Path) -> Site<'a> {
         static NEVER: AtomicBool = AtomicBool::new(false);
-        Site { program, kernel: None, guest_tap: None, vhost: None, stop: &NEVER }
+        Site { program, kernel: None, guest_tap: None, vhost: None, adapters: 1, stop: &NEVER }
     }
 
     /// Refuses a kernel, for a testbed that boots none.

@@ -1,6 +1,6 @@
 //! Two network devices of this machine, joined by a cable or a switch: the cheapest
-//! testbed whose link is real. Each is lent to a network namespace of its own for the
-//! study (`settings/loan.rs`), because between two addresses of one namespace the kernel
+//! testbed whose link is real; or several such pairs. Those of an end are lent to a network
+//! namespace of its own for the study (`settings/loan.rs`), because between two addresses of one namespace the kernel
 //! uses loopback; and comes back as it was, also after a crash. A device with an
 //! address or a route is in use, and refused.
 //!
@@ -12,8 +12,8 @@ use crate::link::can_send;
 use crate::{Adapter, AgentProcess, Attachment, HwGro, LocalAgent, ProcessHost};
 use bytepath_record::wire::LinkEnd;
 use bytepath_record::{
-    DeviceName, Fault, OptionKind, OptionSpec, Options, Role, Setting, SettingValue, Support,
-    WantedSetting,
+    CpuTurns, DeviceName, Fault, OptionKind, OptionSpec, Options, Role, Setting, SettingValue,
+    Support, WantedSetting,
 };
 use bytepath_settings::{self as settings, ThisMachine};
 use bytepath_sys::Roots;
@@ -25,27 +25,36 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 pub(super) struct Ports {
-    devices: Option<[DeviceName; 2]>,
+    /// The sender's and the receiver's, joined in this order.
+    devices: [Vec<DeviceName>; 2],
     neighbours: bool,
     ipv6: bool,
-    /// What the devices and their namespaces came with.
-    base: Mutex<Option<[Base; 2]>>,
+    /// What the devices and their namespaces came with, those of the sender first.
+    base: Mutex<Option<Vec<Base>>>,
+    /// How many of each end the last deployment used.
+    in_use: AtomicUsize,
 }
 
 /// No device is named.
-pub(super) static UNNAMED: Ports =
-    Ports { devices: None, neighbours: false, ipv6: false, base: Mutex::new(None) };
+pub(super) static UNNAMED: Ports = Ports {
+    devices: [Vec::new(), Vec::new()],
+    neighbours: false,
+    ipv6: false,
+    base: Mutex::new(None),
+    in_use: AtomicUsize::new(0),
+};
 
 const WMEM: &str = "/proc/sys/net/ipv4/tcp_wmem";
 
 const REMEDY: &str = "give both: --testbed ports:sender=eth1,receiver=eth2";
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec::new("sender", OptionKind::Text, "none").help("network device of the sender, without address and route"),
-    OptionSpec::new("receiver", OptionKind::Text, "none").help("network device of the receiver, joined with the sender's by a cable or a switch"),
+    OptionSpec::new("sender", OptionKind::Text, "none").help("network device of the sender, without address and route; several as eth1+eth2"),
+    OptionSpec::new("receiver", OptionKind::Text, "none").help("network device of the receiver, joined with the sender's by a cable or a switch; several in the order of the sender's"),
     OptionSpec::new("neighbours", OptionKind::Choice(&["arp", "static"]), "arp").help("static: each end is given the other's hardware address, so there are no neighbour requests"),
     OptionSpec::new("ip", OptionKind::Choice(&["v4", "v6"]), "v4").help("addresses of the ends: in 198.18.0.0/15, or in 2001:2::/48"),
 ];
@@ -56,7 +65,7 @@ impl Testbed for Ports {
     }
 
     fn summary(&self) -> &'static str {
-        "two network devices of this machine, joined by a cable or a switch"
+        "two network devices of this machine, joined by a cable or a switch, or several such pairs"
     }
 
     fn options(&self) -> &'static [OptionSpec] {
@@ -67,24 +76,22 @@ impl Testbed for Ports {
         let usage = |text: &str| Fault::usage(text).remedy(REMEDY);
         let named = |role: &str| match options.word(role) {
             "" | "none" => Err(usage(&format!("testbed ports: no device for the {role}"))),
-            name => DeviceName::new(name),
+            names => names.split('+').map(DeviceName::new).collect::<Result<Vec<_>, Fault>>(),
         };
         let devices = [named("sender")?, named("receiver")?];
-        if devices[0] == devices[1] {
-            let text = format!("testbed ports: {} cannot be both ends", devices[0]);
-            return Err(usage(&text));
-        }
+        check(&devices).map_err(|text| usage(&format!("testbed ports: {text}")))?;
         let neighbours = options.word("neighbours") == "static";
         let ipv6 = options.word("ip") == "v6";
         let base = Mutex::new(None);
-        Ok(Some(Box::new(Ports { devices: Some(devices), neighbours, ipv6, base })))
+        let in_use = AtomicUsize::new(0);
+        Ok(Some(Box::new(Ports { devices, neighbours, ipv6, base, in_use })))
     }
 
     fn probe(&self) -> Support {
         if !namespace::privileged() {
             return Support::no("only root may move devices", "run as root");
         }
-        if self.devices.is_none() {
+        if self.devices[0].is_empty() {
             return Support::no("no devices are given", REMEDY);
         }
         let feasible = settings::feasible(ThisMachine::new(Roots::real()), &self.settings());
@@ -92,18 +99,24 @@ impl Testbed for Ports {
     }
 
     fn settings(&self) -> Vec<WantedSetting> {
-        let lend =
-            |device: &DeviceName| WantedSetting::from(Setting::Loan { device: device.clone() });
-        self.devices.iter().flatten().map(lend).collect()
+        let of_end = |devices: &[DeviceName]| -> Vec<WantedSetting> {
+            let lend = |(number, device): (usize, &DeviceName)| {
+                let beside = devices.first().filter(|_| number > 0).cloned();
+                WantedSetting::from(Setting::Loan { device: device.clone(), beside })
+            };
+            devices.iter().enumerate().map(lend).collect()
+        };
+        self.devices.iter().flat_map(|devices| of_end(devices)).collect()
     }
 
-    fn devices(&self) -> Option<[String; 2]> {
-        let [sender, receiver] = self.devices.as_ref()?;
-        Some([sender.to_string(), receiver.to_string()])
+    fn devices(&self) -> Option<[Vec<String>; 2]> {
+        let names = |devices: &Vec<DeviceName>| devices.iter().map(DeviceName::to_string).collect();
+        (!self.devices[0].is_empty()).then(|| self.devices.each_ref().map(names))
     }
 
-    fn address(&self, role: Role) -> IpAddr {
-        if self.ipv6 { ends::address_v6(role) } else { ends::address(role) }
+    fn address(&self, role: Role, adapter: u32) -> IpAddr {
+        let first = if self.ipv6 { ends::address_v6(role) } else { ends::address(role) };
+        ends::of_network(first, adapter)
     }
 
     fn properties(&self) -> Properties {
@@ -111,28 +124,29 @@ impl Testbed for Ports {
             holds_several: false,
             has_cable: true,
             usual_link: "nic",
+            adapters: self.devices[0].len().max(1) as u32,
             timeout: CARRIER,
             ..Properties::default()
         }
     }
 
     fn link_trouble(&self) -> Option<LinkTrouble> {
-        self.devices.iter().flatten().filter_map(trouble_of).min()
+        let in_use = self.in_use.load(Ordering::Relaxed);
+        self.devices.iter().flat_map(|of_end| &of_end[..in_use]).filter_map(trouble_of).min()
     }
 
     fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
         site.refuse_kernel(self.name())?;
-        let devices = self
-            .devices
-            .clone()
-            .ok_or_else(|| Fault::usage("testbed ports: no devices are given").remedy(REMEDY))?;
-        let ends = [End::find(&devices[0])?, End::find(&devices[1])?];
-        self.renew(&ends)?;
-        let hardware = match self.neighbours {
-            true => Some([ends[0].hardware_address()?, ends[1].hardware_address()?]),
-            false => None,
+        let find = |devices: &[DeviceName]| devices.iter().map(End::find).collect();
+        let found: Result<Vec<End>, Fault> = find(&self.devices[0]);
+        let ends = [found?, find(&self.devices[1])?];
+        let [Some(one), Some(other)] = ends.each_ref().map(|ends| ends.first()) else {
+            return Err(Fault::usage("testbed ports: no devices are given").remedy(REMEDY));
         };
-        let namespaces = [ends[0].namespace()?, ends[1].namespace()?];
+        let namespaces = [one.namespace()?, other.namespace()?];
+        self.renew(ends.iter().flatten())?;
+        self.in_use.store((site.adapters as usize).min(ends[0].len()), Ordering::Relaxed);
+        let made = [self.link_ends(Role::Sender, &ends)?, self.link_ends(Role::Receiver, &ends)?];
         let program = site.program.to_path_buf();
         let [sender, receiver] = LocalAgent::start(move || {
             let [sender, receiver] = namespaces.map(|namespace| {
@@ -141,31 +155,62 @@ impl Testbed for Ports {
             });
             Ok([sender?, receiver?])
         })?;
-        let host = |role: Role, agent| {
-            let peer = role.peer();
-            let device = devices[role as usize].to_string();
-            let prefix = if self.ipv6 { ends::PREFIX_V6 } else { ends::PREFIX };
-            let end = LinkEnd {
-                timeout: CARRIER.as_secs_f64(),
-                neighbour: hardware.map(|all| (self.address(peer), all[peer as usize])),
-                ..LinkEnd::plain(device, self.address(role), prefix)
-            };
-            let attachment = Attachment::Made(end, HwGro::AsAsked);
-            ProcessHost { agent, attachment, adapter: Adapter::Asked }
-        };
-        Ok(Deployment::of([host(Role::Sender, sender), host(Role::Receiver, receiver)]))
+        let [of_sender, of_receiver] = made.map(|ends| Attachment::Made(ends, HwGro::AsAsked));
+        let host = |attachment, agent| ProcessHost { agent, attachment, adapter: Adapter::Asked };
+        Ok(Deployment::of([host(of_sender, sender), host(of_receiver, receiver)]))
     }
 }
 
+/// Refuses devices that do not make pairs.
+fn check([sender, receiver]: &[Vec<DeviceName>; 2]) -> Result<(), String> {
+    if sender.len() != receiver.len() {
+        return Err(format!(
+            "{} of the sender and {} of the receiver are not pairs of devices",
+            sender.len(),
+            receiver.len()
+        ));
+    }
+    if sender.len() > CpuTurns::MOST {
+        return Err(format!("{} pairs of devices are more than {}", sender.len(), CpuTurns::MOST));
+    }
+    if let Some(twice) = sender.iter().find(|device| receiver.contains(device)) {
+        return Err(format!("{twice} cannot be both ends"));
+    }
+    for devices in [sender, receiver] {
+        let named_before =
+            |(number, device): &(usize, &DeviceName)| devices[..*number].contains(device);
+        if let Some((_, twice)) = devices.iter().enumerate().find(named_before) {
+            return Err(format!("{twice} is named twice"));
+        }
+    }
+    Ok(())
+}
+
 impl Ports {
+    /// The ends of a role's devices, of which each has a network of its own.
+    fn link_ends(&self, role: Role, ends: &[Vec<End>; 2]) -> Result<Vec<LinkEnd>, Fault> {
+        let peer = role.peer();
+        let prefix = if self.ipv6 { ends::PREFIX_V6 } else { ends::PREFIX };
+        let pairs = ends[role as usize].iter().zip(&ends[peer as usize]);
+        let of_pair = |(adapter, (own, other)): (u32, (&End, &End))| {
+            let hardware = self.neighbours.then(|| other.hardware_address()).transpose()?;
+            Ok(LinkEnd {
+                timeout: CARRIER.as_secs_f64(),
+                neighbour: hardware.map(|hardware| (self.address(peer, adapter), hardware)),
+                ..LinkEnd::plain(own.device.as_str(), self.address(role, adapter), prefix)
+            })
+        };
+        (0..).zip(pairs).map(of_pair).collect()
+    }
+
     /// Takes back what the link of the last cell set. The first time there is nothing to
     /// take back, and what is there is noted.
-    fn renew(&self, ends: &[End; 2]) -> Result<(), Fault> {
+    fn renew<'e>(&self, ends: impl Iterator<Item = &'e End>) -> Result<(), Fault> {
         let mut base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
         match &*base {
-            None => *base = Some([ends[0].within(Base::read)?, ends[1].within(Base::read)?]),
+            None => *base = Some(ends.map(|end| end.within(Base::read)).collect::<Result<_, _>>()?),
             Some(bases) => {
-                for (end, base) in ends.iter().zip(bases) {
+                for (end, base) in ends.zip(bases) {
                     end.within(|device| base.renew(device))?;
                 }
             }
@@ -316,7 +361,32 @@ mod tests {
         let bed = bed.unwrap();
         let texts: Vec<String> = bed.settings().iter().map(|w| w.setting.to_string()).collect();
         assert_eq!(texts, ["loan eth1.7", "loan eth2"]);
-        assert_eq!(bed.devices().unwrap(), ["eth1.7", "eth2"]);
+        assert_eq!(bed.devices().unwrap(), [["eth1.7"], ["eth2"]]);
+        assert_eq!(bed.properties().adapters, 1);
+    }
+
+    #[test]
+    fn devices_of_an_end_are_joined_in_order_and_share_its_namespace() {
+        let two = [("sender", "a1+a2"), ("receiver", "b1+b2"), ("ip", "v6")];
+        let bed = configured(&two).unwrap();
+        assert_eq!(bed.devices().unwrap(), [["a1", "a2"], ["b1", "b2"]]);
+        assert_eq!(bed.properties().adapters, 2);
+        let loans: Vec<String> = bed.settings().iter().map(|w| w.setting.command()).collect();
+        assert_eq!(loans[1], "ip link set dev a2 netns lent-a1");
+        assert!(loans[2].starts_with("ip netns add lent-b1 && "), "{loans:?}");
+        assert_eq!(bed.address(Role::Receiver, 1).to_string(), "2001:2:0:1::2");
+        let said = |sender: &str, receiver: &str| {
+            configured(&[("sender", sender), ("receiver", receiver)]).err().unwrap().to_string()
+        };
+        for (sender, receiver, words) in [
+            ("a1+a2", "b1", "2 of the sender and 1 of the receiver are not pairs"),
+            ("a1+a1", "b1+b2", "a1 is named twice"),
+            ("a1+a2", "b1+a1", "a1 cannot be both ends"),
+            ("a1+", "b1+b2", "not a name"),
+        ] {
+            let text = said(sender, receiver);
+            assert!(text.contains(words), "{sender} {receiver}: {text}");
+        }
     }
 
     #[test]

@@ -264,7 +264,7 @@ impl Testbed for Vm {
             let end = |role| {
                 let end = ends::end(role, nics.devices[role as usize]);
                 let end = LinkEnd { timeout: CARRIER.as_secs_f64(), ..end };
-                Attachment::Made(end, HwGro::AsAsked)
+                Attachment::Made(vec![end], HwGro::AsAsked)
             };
             let parameters = nic_parameters(&kernel.cmdline).0;
             let given = Some((nics, parameters));
@@ -287,7 +287,7 @@ impl Testbed for Vm {
                 return Ok(Box::new(beside(role, namespace, site.program)?));
             }
             let machine = machines.next().ok_or_else(too_few)?;
-            let attachment = Attachment::Made(ends::end(role, DEVICE), hw_gro);
+            let attachment = Attachment::Made(vec![ends::end(role, DEVICE)], hw_gro);
             Ok(Box::new(GuestHost::alone(machine, site.stop, attachment)?))
         };
         let hosts = [host(Role::Sender)?, host(Role::Receiver)?];
@@ -312,6 +312,6 @@ fn beside(role: Role, namespace: &Arc<Kept>, program: &Path) -> Result<ProcessHo
         Ok([AgentProcess::new(child?)?])
     })?;
     // A tap hands on what a guest sends as it is, so nothing on it would merge packets.
-    let attachment = Attachment::Made(ends::end(role, ends::device(role)), HwGro::Never);
+    let attachment = Attachment::Made(vec![ends::end(role, ends::device(role))], HwGro::Never);
     Ok(ProcessHost { agent, attachment, adapter: Adapter::Virtual })
 }

@@ -178,7 +178,7 @@ impl fmt::Display for Setting {
             }
             Setting::Dsa { part, attribute, value } => write!(f, "dsa {part} {attribute}={value}"),
             Setting::TapFlags { device, .. } => write!(f, "tap {device}{}", self.pairs('=')),
-            Setting::Loan { device } => write!(f, "loan {device}"),
+            Setting::Loan { device, .. } => write!(f, "loan {device}"),
         }
     }
 }
@@ -207,7 +207,7 @@ macro_rules! device_of {
             | Setting::Xps { device, .. }
             | Setting::ThreadedNapi { device, .. }
             | Setting::TapFlags { device, .. }
-            | Setting::Loan { device } => Some(device),
+            | Setting::Loan { device, .. } => Some(device),
         }
     };
 }
@@ -268,7 +268,10 @@ impl Setting {
             Setting::TapFlags { device, .. } => {
                 format!("# ioctl(TUNSETIFF) on {device} with{}", self.pairs('='))
             }
-            Setting::Loan { device } => {
+            Setting::Loan { device, beside: Some(other) } => {
+                format!("ip link set dev {device} netns lent-{other}")
+            }
+            Setting::Loan { device, beside: None } => {
                 format!(
                     "ip netns add lent-{device} && ip link set dev {device} netns lent-{device}"
                 )

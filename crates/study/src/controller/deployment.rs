@@ -92,7 +92,11 @@ impl Deployment {
     fn survey(&self, kernel: Option<&Kernel>, meters: bool) -> Result<Vec<Facts>, Fault> {
         if let Some(devices) = self.testbed().devices() {
             self.testbed().probe().refusal().map_or(Ok(()), Err)?;
-            return Ok(devices.iter().map(|device| survey_over(device, meters)).collect());
+            return Ok(devices
+                .iter()
+                .flat_map(|of_end| of_end.first())
+                .map(|device| survey_over(device, meters))
+                .collect());
         }
         let stop = AtomicBool::new(false);
         let laboratory = self.laboratory(&stop)?;
@@ -199,7 +203,7 @@ impl HostSelection {
     /// What would distort measurements between the hosts.
     pub fn findings(&self, facts: &HostFacts) -> Result<Vec<Finding>, Fault> {
         let (findings, devices) = match self {
-            HostSelection::Device(device) => (None, [Some(device.clone()), Some(device.clone())]),
+            HostSelection::Device(device) => (None, [vec![device.clone()], vec![device.clone()]]),
             HostSelection::Testbed(deployment, _) => {
                 (deployment.findings()?, deployment.testbed().named_devices())
             }

@@ -1,7 +1,7 @@
 //! The NICs of a deployment, and the settings that a cell's paths require of them. Pure, once
 //! the devices are known.
 
-use super::remote::Remotes;
+use super::remote::{Remotes, each};
 use bytepath_engine::path::{self, DataPath, HalfPath, OwnQueues, Wire};
 use bytepath_engine::workload::{self, Direction, HalfConfig};
 use bytepath_host as host;
@@ -18,14 +18,21 @@ use std::net::IpAddr;
 /// between.
 #[derive(Clone, Debug)]
 pub(super) struct Nics {
-    devices: [Option<String>; 2],
-    nics: [Option<Nic>; 2],
-    addresses: [IpAddr; 2],
+    /// Of the sender and of the receiver, by the number of the adapter.
+    ends: [Vec<NicEnd>; 2],
     /// Whether the link was there before.
     given: bool,
     /// Whether what a cell asks of the link is set like other settings. Where the link is
     /// made, its ends do it; before it is, a preview shows it so.
     sets_link: bool,
+}
+
+/// A device of one host on the link.
+#[derive(Clone, Debug)]
+struct NicEnd {
+    device: Option<String>,
+    nic: Option<Nic>,
+    address: IpAddr,
 }
 
 /// What the paths of a study ask of the NIC of each role that changes how any flow comes by it:
@@ -59,27 +66,30 @@ impl Shared {
 impl Nics {
     /// Those of a deployment that is up.
     pub(super) fn of(remotes: &mut Remotes) -> Result<Nics, Fault> {
+        let ends = each(|role| {
+            let places = remotes.places(role).into_iter();
+            let end = |(device, address): (Option<String>, IpAddr)| {
+                Ok(NicEnd { nic: remotes.nic(role, device.as_deref())?, device, address })
+            };
+            places.map(end).collect()
+        })?;
         Ok(Nics {
-            devices: Role::ALL.map(|role| remotes.device(role)),
-            nics: [remotes.nic(Role::Sender)?, remotes.nic(Role::Receiver)?],
-            addresses: remotes.addresses,
+            ends,
             given: remotes.properties.link_is_given,
             sets_link: remotes.properties.link_is_given,
         })
     }
 
     /// Those of a testbed's devices before it is raised.
-    pub(super) fn at(
-        testbed: &dyn Testbed,
-        [sender, receiver]: [String; 2],
-    ) -> Result<Nics, Fault> {
-        Ok(Nics {
-            nics: [host::nic(&sender)?, host::nic(&receiver)?],
-            devices: [Some(sender), Some(receiver)],
-            addresses: Role::ALL.map(|role| testbed.address(role)),
-            given: false,
-            sets_link: true,
-        })
+    pub(super) fn at(testbed: &dyn Testbed, devices: &[Vec<String>; 2]) -> Result<Nics, Fault> {
+        let ends = each(|role| {
+            let end = |(adapter, device): (u32, &String)| {
+                let address = testbed.address(role, adapter);
+                Ok(NicEnd { nic: host::nic(device)?, device: Some(device.clone()), address })
+            };
+            (0..).zip(&devices[role as usize]).map(end).collect()
+        })?;
+        Ok(Nics { ends, given: false, sets_link: true })
     }
 
     /// What has to be set for a cell, in this order. The fault is why its paths can
@@ -93,40 +103,61 @@ impl Nics {
     ) -> Result<Vec<WantedSetting>, Fault> {
         let mut all = cell.settings.clone();
         for role in Role::ALL {
-            let here = |setting| WantedSetting { host: Some(role), ..path::wanted(setting) };
-            let address = self.addresses[role as usize];
-            if let Some(device) = self.devices[role as usize].as_ref().filter(|_| self.sets_link) {
-                let link = settings(cell, role, device, address.is_ipv6())?;
-                all.extend(link.into_iter().map(here));
-            }
-            all.extend(self.interrupts(cell, role)?.into_iter().map(here));
-            let Some(nic) = &self.nics[role as usize] else {
-                match cell.link.hds == Some(true) && receives(cell, role)? {
-                    true => return Err(no_nic_to_split(self.devices[role as usize].as_deref())),
-                    false => continue,
+            let [own, peers] = [role, role.peer()].map(|role| &self.ends[role as usize]);
+            for (adapter, (own, peer)) in (0..cell.link.adapters).zip(own.iter().zip(peers)) {
+                let made = self.wanted_at(paths, cell, common, port, (role, adapter, own, peer))?;
+                for setting in made {
+                    let wanted = WantedSetting { host: Some(role), ..path::wanted(setting) };
+                    // Kernel parameters are of the host and not of a device.
+                    if !all.contains(&wanted) {
+                        all.push(wanted);
+                    }
                 }
-            };
-            let common = &common[role as usize];
-            let wire = Wire {
-                device: &nic.device,
-                queues: nic.queues,
-                own: address,
-                peer: self.addresses[role.peer() as usize],
-                port,
-                flows: cell.stream.flows,
-                connects: role == Role::Sender,
-            };
-            let mut settings = Vec::new();
-            for (half, job) in halves(paths, cell, role)? {
-                settings.extend((half.nic_settings)(&job.options, &wire)?);
             }
-            let splits = common.splits[usize::from(cell.link.hw_gro)];
-            split_headers(cell, role, splits, &wire, &mut settings)?;
-            if let Some(queues) = common.queues.filter(|_| steered(&settings).is_none()) {
-                settings.extend(path::steering(queues, &wire)?);
-            }
-            all.extend(settings.into_iter().map(here));
         }
+        Ok(all)
+    }
+
+    /// What has to be set at one adapter of a role: `own`, joined with `peer`.
+    fn wanted_at(
+        &self,
+        paths: &[&'static DataPath],
+        cell: &Cell,
+        common: &Common,
+        port: Option<u16>,
+        (role, adapter, own, peer): (Role, u32, &NicEnd, &NicEnd),
+    ) -> Result<Vec<Setting>, Fault> {
+        let mut all = Vec::new();
+        if let Some(device) = own.device.as_ref().filter(|_| self.sets_link) {
+            all.extend(settings(cell, role, device, own.address.is_ipv6())?);
+        }
+        all.extend(self.interrupts(cell, role, adapter, own)?);
+        let Some(nic) = &own.nic else {
+            return match cell.link.hds == Some(true) && receives(cell, role)? {
+                true => Err(no_nic_to_split(own.device.as_deref())),
+                false => Ok(all),
+            };
+        };
+        let common = &common[role as usize];
+        let wire = Wire {
+            device: &nic.device,
+            queues: nic.queues,
+            own: own.address,
+            peer: peer.address,
+            port,
+            flows: cell.stream.flows,
+            connects: role == Role::Sender,
+        };
+        let mut settings = Vec::new();
+        for (half, job) in halves(paths, cell, role)? {
+            settings.extend((half.nic_settings)(&job.options, &wire)?);
+        }
+        let splits = common.splits[usize::from(cell.link.hw_gro)];
+        split_headers(cell, role, splits, &wire, &mut settings)?;
+        if let Some(queues) = common.queues.filter(|_| steered(&settings).is_none()) {
+            settings.extend(path::steering(queues, &wire)?);
+        }
+        all.extend(settings);
         Ok(all)
     }
 
@@ -144,19 +175,25 @@ impl Nics {
         })
     }
 
-    /// What brings the softirqs of a role's device to the CPU that its cell names: the
+    /// What brings the softirqs of a role's adapter to the CPU that its cell names: the
     /// interrupts of all queues of a NIC, since acknowledgements and the end of
     /// transmissions choose theirs by a hash. Where there are none it is RPS, which the agent
     /// of a link that is ours to make sets up with it.
-    fn interrupts(&self, cell: &Cell, role: Role) -> Result<Vec<Setting>, Fault> {
-        let Some(cpu) = cell.placement.softirq(role).cpu() else { return Ok(Vec::new()) };
+    fn interrupts(
+        &self,
+        cell: &Cell,
+        role: Role,
+        adapter: u32,
+        own: &NicEnd,
+    ) -> Result<Vec<Setting>, Fault> {
+        let Some(cpu) = cell.placement.softirq(role).of_adapter(adapter) else {
+            return Ok(Vec::new());
+        };
         if cell.link.threaded_napi && cell.link.is_asked("threaded-napi") {
             return if self.given { Err(no_polling_thread(cpu)) } else { Ok(Vec::new()) };
         }
-        let interrupts = self.nics[role as usize].as_ref().map_or(&[][..], |nic| &nic.interrupts);
-        if let (true, true, Some(device)) =
-            (interrupts.is_empty(), self.sets_link, &self.devices[role as usize])
-        {
+        let interrupts = own.nic.as_ref().map_or(&[][..], |nic| &nic.interrupts);
+        if let (true, true, Some(device)) = (interrupts.is_empty(), self.sets_link, &own.device) {
             return Ok(vec![receive_on(DeviceName::new(device)?, cpu)?]);
         }
         let at = |irq: &u32| Ok(Setting::IrqAffinity { irq: *irq, cpus: Cpus::new([cpu])? });
@@ -330,17 +367,18 @@ pub(super) fn no_polling_thread(cpu: u32) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::{FlowRule, Half, Options};
+    use bytepath_record::{CpuTurns, FlowRule, Half, Options, SoftirqCpu};
     use bytepath_spec::resolve;
     use std::net::SocketAddr;
 
     /// A receiver's NIC of eight queues.
     fn nics() -> Nics {
         let nic = Nic { device: "eth1".into(), queues: 8, interrupts: Vec::new() };
+        let end = |device: &str, nic, address: [u8; 4]| {
+            vec![NicEnd { device: Some(device.into()), nic, address: address.into() }]
+        };
         Nics {
-            devices: [Some("eth0".into()), Some("eth1".into())],
-            nics: [None, Some(nic)],
-            addresses: [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()],
+            ends: [end("eth0", None, [10, 0, 0, 1]), end("eth1", Some(nic), [10, 0, 0, 2])],
             given: true,
             sets_link: true,
         }
@@ -375,6 +413,44 @@ mod tests {
         );
         let [early] = rules(None).try_into().unwrap();
         assert!(early.selects(from, ssh), "before the port is known");
+    }
+
+    #[test]
+    fn each_adapter_of_a_cell_is_set_up_and_no_other() {
+        let mut nics = nics();
+        let [sender, receiver] = &mut nics.ends;
+        sender.push(NicEnd { address: [10, 0, 1, 1].into(), ..sender[0].clone() });
+        let first = receiver[0].nic.clone().unwrap();
+        let nic = |device: &str, irq| {
+            Some(Nic { device: device.into(), interrupts: vec![irq], ..first.clone() })
+        };
+        receiver[0].nic = nic("eth1", 70);
+        let (device, address) = (Some("eth2".into()), [10, 0, 1, 2].into());
+        receiver.push(NicEnd { device, nic: nic("eth2", 80), address });
+        let wanted = |adapters| -> Vec<String> {
+            let mut cell = cell("socket");
+            (cell.link.adapters, cell.link.hds, cell.link.threaded_napi) =
+                (adapters, Some(true), false);
+            cell.stream.flows = 2;
+            cell.placement.softirq = SoftirqCpu::Turns(CpuTurns::try_from(vec![0, 1]).unwrap());
+            let wanted = nics.wanted(path::CATALOG, &cell, &Common::default(), None).unwrap();
+            let here = wanted.iter().filter(|wanted| wanted.host == Some(Role::Receiver));
+            here.map(|wanted| wanted.setting.to_string()).collect()
+        };
+        let (one, two) = (wanted(1), wanted(2));
+        let has =
+            |all: &[String], words: &str| all.iter().filter(|text| text.contains(words)).count();
+        assert_eq!(
+            [has(&one, "irq 70 0"), has(&one, "eth2"), has(&one, "irq 80")],
+            [1, 0, 0],
+            "{one:?}"
+        );
+        assert_eq!([has(&two, "irq 70 0"), has(&two, "irq 80 1")], [1, 1], "{two:?}");
+        for words in
+            ["mtu eth1", "mtu eth2", "rings eth1 tcp-data", "rings eth2 tcp-data", "tcp_wmem"]
+        {
+            assert_eq!(has(&two, words), 1, "{words}: {two:?}");
+        }
     }
 
     /// Headers are split for a cell with the receiver's hardware GRO or without.

@@ -146,6 +146,7 @@ impl Laboratory<'_> {
             kernel: cell.and_then(|cell| cell.kernel.as_ref()),
             guest_tap: cell.and_then(|cell| cell.link.tap).filter(|tap| tap.guest),
             vhost: cell.and_then(|cell| cell.placement.vhost),
+            adapters: cell.map_or(1, |cell| cell.link.adapters),
             stop: self.stop,
         }
     }

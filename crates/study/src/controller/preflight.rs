@@ -110,19 +110,21 @@ pub(super) fn obstacles(
     let baseline = baseline.ok_or_else(|| usage("there is nothing to run"))?;
     let testbed = laboratory.testbed;
     let seen = match (over, testbed.devices()) {
-        (Some((device, facts)), _) => Some((facts, [device.to_owned(), device.to_owned()])),
+        (Some((device, facts)), _) => {
+            Some((facts, [vec![device.to_owned()], vec![device.to_owned()]]))
+        }
         (None, Some(devices)) => {
             testbed.probe().refusal().map_or(Ok(()), Err)?;
             let over =
                 |device: &String| survey_this_host(laboratory.paths, &[], Some(device.as_str()));
-            Some((devices.iter().map(over).collect(), devices))
+            Some((devices.iter().flat_map(|of_end| of_end.first()).map(over).collect(), devices))
         }
         (None, None) => None,
     };
     let is_made = seen.is_none() && !testbed.properties().link_is_given;
     let surveyed = match seen {
         Some((facts, devices)) => {
-            let nics = Nics::at(testbed, devices)?;
+            let nics = Nics::at(testbed, &devices)?;
             let hosts = HostSurvey { facts, nics, ceiling: None, remarks: Vec::new() };
             let kernels = distinct(cells.iter().map(|cell| cell.kernel.clone())).into_iter();
             kernels.map(|kernel| Surveyed { kernel, hosts: Ok(hosts.clone()) }).collect()
@@ -446,9 +448,12 @@ fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
         return Some(fault.remedy("choose --testbed netns, or vm with one guest and no NICs"));
     }
     if cell.link.adapters > properties.adapters {
-        let (name, wanted) = (testbed.name(), cell.link.adapters);
-        let text = format!("testbed {name} has one adapter at each end, not {wanted}");
-        return Some(usage(text).remedy("choose --testbed netns, or leave out adapters"));
+        let (name, wanted, most) = (testbed.name(), cell.link.adapters, properties.adapters);
+        let has = if most == 1 { "one adapter" } else { &format!("{most} adapters") };
+        let text = format!("testbed {name} has {has} at each end, not {wanted}");
+        let remedy = "choose --testbed netns, name more devices of the testbed ports \
+                      (sender=eth1+eth2,receiver=eth3+eth4), or leave out adapters";
+        return Some(usage(text).remedy(remedy));
     }
     if cell.link.tap.is_some_and(|tap| tap.guest) && !properties.has_guest_tap {
         let text = format!("testbed {} has no guest behind a tap of the sender's", testbed.name());

@@ -32,7 +32,7 @@ pub fn previewed(
 ) -> Result<Vec<Result<Vec<SettingRecord>, Fault>>, Fault> {
     let Laboratory { paths, testbed, program, .. } = laboratory;
     let nics = match testbed.devices() {
-        Some(devices) => Nics::at(*testbed, devices)?,
+        Some(devices) => Nics::at(*testbed, &devices)?,
         None if testbed.properties().link_is_given => {
             Nics::of(&mut Remotes::raise(laboratory, None)?)?
         }

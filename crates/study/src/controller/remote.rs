@@ -79,6 +79,17 @@ impl<'a> Remotes<'a> {
         }
     }
 
+    /// Devices and addresses of a role's host by the number of the adapter, whether the cell has
+    /// that many or not.
+    pub(super) fn places(&mut self, role: Role) -> Vec<(Option<String>, IpAddr)> {
+        match self.agents.hosts.host(role).attachment().made() {
+            several @ [_, _, ..] => {
+                several.iter().map(|end| (Some(end.device.clone()), end.address)).collect()
+            }
+            _ => vec![(self.device(role), self.addresses[role as usize])],
+        }
+    }
+
     /// The address that the receiver listens at: any, if it has several on the link.
     pub(super) fn listening_address(&self) -> IpAddr {
         match (self.addresses[Role::Receiver as usize], &self.adapters[Role::Receiver as usize][..])
@@ -122,11 +133,13 @@ impl<'a> Remotes<'a> {
                 self.adapters[role as usize] = ends.iter().map(of_end).collect();
             }
             let softirq_required = !cell.placement.softirq(role).cpus().is_empty();
-            // The steward has moved the interrupts of a NIC, or will.
-            let interrupts_there =
-                softirq_required && self.nic(role)?.is_some_and(|nic| !nic.interrupts.is_empty());
             let second = role == order[1];
             for end in ends {
+                // The steward has moved the interrupts of a NIC, or will.
+                let interrupts_there = softirq_required
+                    && self
+                        .nic(role, Some(&end.device))?
+                        .is_some_and(|nic| !nic.interrupts.is_empty());
                 let end = LinkEnd { second, softirq_required, interrupts_there, ..end };
                 all.extend(self.agents.call(role, SetUpLink { end: Box::new(end) })?);
             }
@@ -140,12 +153,14 @@ impl<'a> Remotes<'a> {
         self.properties.hosts_apart && !self.counted && self.agents.slowness <= 1.0
     }
 
-    /// The NIC that a role's flows come by, as far as it needs preparing; `None` if the
+    /// The NIC that a device of a role's host is, as far as it needs preparing; `None` if the
     /// device is all software.
-    pub(super) fn nic(&mut self, role: Role) -> Result<Option<Nic>, Fault> {
-        match (self.agents.hosts.host(role).adapter(), self.device(role)) {
+    pub(super) fn nic(&mut self, role: Role, device: Option<&str>) -> Result<Option<Nic>, Fault> {
+        match (self.agents.hosts.host(role).adapter(), device) {
             (Adapter::Known(nic), _) => Ok(Some(nic)),
-            (Adapter::Asked, Some(device)) => self.agents.call(role, FindNic { device }),
+            (Adapter::Asked, Some(device)) => {
+                self.agents.call(role, FindNic { device: device.to_owned() })
+            }
             _ => Ok(None),
         }
     }
@@ -170,9 +185,10 @@ impl<'a> Remotes<'a> {
     pub(super) fn await_carriers(&mut self) -> Result<(), Fault> {
         for role in Role::ALL {
             let is_remote = self.agents.hosts.host(role).adapter() == Adapter::Asked;
-            let Some(device) = self.device(role).filter(|_| is_remote) else { continue };
-            let timeout = self.agents.timeout(CARRIER).as_secs_f64();
-            self.agents.call(role, AwaitCarrier { device, timeout })?;
+            for device in self.devices(role).into_iter().filter(|_| is_remote) {
+                let timeout = self.agents.timeout(CARRIER).as_secs_f64();
+                self.agents.call(role, AwaitCarrier { device, timeout })?;
+            }
         }
         Ok(())
     }

@@ -114,11 +114,14 @@ impl RunRequest {
         if !self.link_is_unshared {
             refuse_flood(&experiment.cells, testbed)?;
         }
+        refuse_idle_devices(&experiment.cells, testbed)?;
         let names =
             self.meters.as_ref().map(|names| catalogues().meters(names.iter().map(String::as_str)));
         let names = names.transpose()?.unwrap_or(experiment.meters);
         let power = self.power.as_ref().unwrap_or(&experiment.power);
-        let named = |name: Option<String>| name.map(|name| DeviceName::new(&name)).transpose();
+        let named = |names: Vec<String>| -> Result<Vec<DeviceName>, Fault> {
+            names.iter().map(|name| DeviceName::new(name)).collect()
+        };
         let [sender, receiver] = testbed.named_devices().map(named);
         let of_file = if self.without_file_settings { Vec::new() } else { experiment.settings };
         let settings = [of_file, self.settings.clone()].concat();
@@ -273,6 +276,19 @@ fn refuse_flood(cells: &[Cell], testbed: &dyn Testbed) -> Result<(), Fault> {
     ))
 }
 
+/// Devices that are named are to be used: a study over fewer of them would answer another question.
+fn refuse_idle_devices(cells: &[Cell], testbed: &dyn Testbed) -> Result<(), Fault> {
+    let Some([devices, _]) = testbed.devices() else { return Ok(()) };
+    let most = cells.iter().map(|cell| cell.link.adapters as usize).max().unwrap_or(1);
+    let Some(idle) = devices.get(most) else { return Ok(()) };
+    let (name, count) = (testbed.name(), devices.len());
+    let text =
+        format!("testbed {name} has {count} devices at each end, and no flow crosses {idle}");
+    Err(usage(text).remedy(format!(
+        "choose --link nic:adapters={count} and --stream flows={count}, or more, or name fewer devices"
+    )))
+}
+
 /// Seconds that a trial takes besides its window and warm-up: to raise the hosts, to connect, to
 /// drain. Slices are for testbeds that do so at once; what else there is boots or logs in.
 pub(crate) fn overhead(design: Design) -> f64 {
@@ -382,7 +398,7 @@ pub fn catalogues() -> Catalogues {
         testbeds: testbed_spec(testbed::CATALOG),
         meters: meter::selectable().map(|meter| meter.name).collect(),
         usual_meters: meter::regular().map(|meter| meter.name).collect(),
-        cpus: Cpus::of_hosts([&own, &own], &[None, None]),
+        cpus: Cpus::of_hosts([&own, &own], &Default::default()),
         testbed: None,
         cores: None,
         workload: String::new(),
