@@ -117,7 +117,7 @@ fn adapters_carry_their_flows_on_the_cpus_of_their_turns() {
         let napi = of_cpus(&trial, "softirqs.napi");
         assert!(cpus().iter().all(|cpu| napi.iter().any(|(at, _)| at == cpu)), "{napi:?}");
         let work = ReceiveWork::of(&cell, &[&trial], Role::Receiver).unwrap();
-        assert_eq!(work.requested(), [second, first]);
+        assert_eq!(work.asked, [second, first]);
         let [sender, receiver] = trial.roles.as_slice() else { panic!("two roles") };
         assert_eq!(sender.total_bytes, receiver.total_bytes);
     }
