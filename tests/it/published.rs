@@ -152,6 +152,7 @@ fn numbers_without_their_own_ratio_are_shown_with_ours() {
     for cell in &mut study.header.cells {
         let word = |text: &str| OptionValue::Word(text.into());
         cell.tx.options.0.insert("copy".into(), word("cpu:method=rep-movsb"));
+        cell.tx.options.0.insert("writer".into(), word("thread"));
         cell.workload.options.0.insert("load".into(), word("trickle"));
         cell.stream.message_size = 1 << 20;
     }
@@ -161,6 +162,13 @@ fn numbers_without_their_own_ratio_are_shown_with_ours() {
             let scope = Scope::Flow(Role::Sender, 0);
             trial.readings.push(Reading::mean(name, Unit::PerSecond, value, scope));
         }
+    }
+    // A cell with another writer is not averaged in.
+    let other = study.header.cells.last_mut().unwrap();
+    other.tx.options.0.insert("writer".into(), OptionValue::Word("same".into()));
+    let other = other.id.clone();
+    for trial in study.trials.iter_mut().filter(|trial| trial.cell == other) {
+        trial.readings.iter_mut().for_each(|reading| reading.value *= 1e6);
     }
     let work = find_published("mtcp-dsa").unwrap();
     let found = compare_published(&work, &study, &Rules::of(&study.header));
