@@ -188,8 +188,11 @@ impl Sum {
             if *name == "drops" && value > 0 {
                 let kind = &after.kind;
                 // Others drop by rules of their own.
-                let full =
-                    if kind.starts_with("pfifo") { ", it was full (txqueuelen)" } else { "" };
+                let full = if kind.starts_with("pfifo") {
+                    ", it was full (its limit, or txqueuelen)"
+                } else {
+                    ""
+                };
                 let text =
                     format!("nic: the qdisc {kind} of {device} dropped {value} packets{full}");
                 self.output.warnings.push(text);
@@ -377,7 +380,7 @@ mod tests {
         assert_eq!(sum.output.warnings, ["nic: the qdisc fq_codel of eth0 dropped 2 packets"]);
         let pfifo = |drops| Qdisc { kind: "pfifo".into(), ..qdisc(1, drops, 0) };
         sum.qdisc(&[pfifo(0)], &[pfifo(4)], "eth0");
-        let remedied = "nic: the qdisc pfifo of eth0 dropped 4 packets, it was full (txqueuelen)";
+        let remedied = "nic: the qdisc pfifo of eth0 dropped 4 packets, it was full (its limit, or txqueuelen)";
         assert_eq!(sum.output.warnings.last().map(String::as_str), Some(remedied));
     }
 }

@@ -93,7 +93,7 @@ impl Latency {
         Latency { times: joined(buckets), unanswered: 0 }
     }
 
-    /// The same, and so many more exchanges that brought no response.
+    /// The same with so many exchanges that brought no response.
     pub fn with_unanswered(self, unanswered: u64) -> Latency {
         Latency { unanswered, ..self }
     }

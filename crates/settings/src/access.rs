@@ -32,8 +32,7 @@ pub(super) enum Means<'s> {
     Files(Knobs<'s>),
     /// Netlink and ioctls, in the network namespace where the device is.
     Calls(Calls<'s>),
-    /// The device itself is moved.
-    /// The device, and the one whose namespace it joins.
+    /// The device that is moved, and the one whose namespace it joins.
     Loan(&'s DeviceName, Option<&'s DeviceName>),
 }
 

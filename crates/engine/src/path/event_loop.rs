@@ -604,4 +604,4 @@ impl<R: Readiness> EventLoop for ReadyLoop<R> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -51,6 +51,8 @@ pub use catalog::{
     CATALOG, FRAME_PAIRS, PAIRS, Pair, TAP_PAIRS, crosses_adapters, find, has_vhost_worker, of_end,
     suits_workload, transport,
 };
+#[cfg(test)]
+pub(crate) use event_loop::tests::loops;
 pub use half::{DataPath, HalfPath, OpenLoop, OpenRx, OpenTx, Opened, Wire};
 pub use nic::{
     OwnQueues, STEERED_PORTS, header_split, spread_ports, steering, wanted, warn_of_first_queue,

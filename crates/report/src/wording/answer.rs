@@ -269,7 +269,7 @@ fn unanswered(analysis: &Analysis) -> Option<String> {
     let lost = |row: &Row| {
         let latency = row.latency.as_ref()?;
         let (none, all) = (latency.unanswered?, latency.count);
-        Some(format!("{none} of {} exchanges of {}", all + none, row.cell))
+        Some(format!("{none} of {} exchanges of {}", all.saturating_add(none), row.cell))
     };
     let lost: Vec<String> = analysis.rows.iter().filter_map(lost).collect();
     (!lost.is_empty()).then(|| {

@@ -196,7 +196,8 @@ impl Row {
     pub fn behind(&self) -> Option<f64> {
         let (due, rate) = (self.offered?, self.rate.as_ref()?.mean);
         let answered = self.latency.as_ref().map_or(0, |latency| latency.count);
-        let limit = BEHIND + by_chance(answered as f64);
+        // As many as were due while those were answered.
+        let limit = BEHIND + by_chance(answered as f64 * due / rate);
         (rate < due * (1.0 - limit)).then_some(due)
     }
 

@@ -131,7 +131,8 @@ fn latency(measured: &[&Trial], rules: &Rules) -> Option<LatencyRow> {
     let mut all = Latency::default();
     each().for_each(|latency| all.add(latency));
     let row = |percentile: Percentile| {
-        let values = each().filter_map(|latency| latency.percentile(percentile));
+        let lost = each().any(|l| l.unanswered() > 0 && l.percentile(percentile).is_none());
+        let values = each().filter_map(|latency| latency.percentile(percentile).filter(|_| !lost));
         let trials = Summary::with_interval(values, rules.confidence);
         Some(PercentileRow { percentile, pooled: all.percentile(percentile)?, trials })
     };
@@ -214,7 +215,8 @@ pub fn receiver_steps(trial: &Trial) -> Option<(f64, Vec<f64>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{read, trial};
+    use crate::tests::{read, study, trial};
+    use crate::{Metric, analyse};
     use bytepath_record::{REVERSE, RX_PACKETS};
 
     /// Who sends depends on the workload, and of many connections there is one reading of an end.
@@ -237,5 +239,35 @@ mod tests {
         assert_eq!(trial.packets(), Some(100.0), "acknowledgements");
         read(&mut trial, REVERSE, Scope::Role(Role::Sender), 1.0);
         assert_eq!(trial.packets(), Some(107.0));
+    }
+
+    #[test]
+    fn an_open_loop_is_behind_by_more_than_chance() {
+        let mut study = study(0.1, &[[9_000, 10_000, 1], [9_100, 9_990, 1], [9_050, 10_010, 1]]);
+        for trial in &mut study.trials {
+            trial.offered = Some(10_000.0);
+            trial.latency = Some(Latency::of([(50_000, trial.count)]));
+        }
+        let analysis = analyse(&study, &Rules::of(&study.header));
+        let behind: Vec<bool> = analysis.rows.iter().map(|row| row.behind().is_some()).collect();
+        assert_eq!(behind, [true, false, true], "a tenth, nothing, nearly all");
+    }
+
+    /// A block whose p99 is among what was lost would leave those that lost least.
+    #[test]
+    fn percentiles_of_a_cell_that_lost_more_are_not_compared() {
+        let mut study = study(0.1, &[[5_000, 5_000, 5_000]; 4]);
+        for trial in &mut study.trials {
+            let lost = if trial.cell.0 == "b" && trial.block == 0 { 100 } else { 0 };
+            trial.latency = Some(Latency::of([(50_000, trial.count)]).with_unanswered(lost));
+        }
+        let analysis = analyse(&study, &Rules::of(&study.header));
+        let compared = |percentile, cell: &str| {
+            let row = analysis.rows.iter().find(|row| row.cell.0 == cell).unwrap();
+            let comparison = row.comparison(Metric::Latency(percentile));
+            comparison.is_some_and(|comparison| comparison.effect.is_some())
+        };
+        assert!(compared(Percentile::P99, "c") && compared(Percentile::P50, "b"));
+        assert!(!compared(Percentile::P99, "b"));
     }
 }

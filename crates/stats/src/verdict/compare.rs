@@ -8,7 +8,7 @@ use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::trial::{Costs, why_not_measured};
 use bytepath_record::{
-    Cell, CopyCeiling, Load, Reading, Role, RoleRecord, Scope, Trial, TrialStatus, Work,
+    Cell, CopyCeiling, Latency, Load, Reading, Role, RoleRecord, Scope, Trial, TrialStatus, Work,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -71,11 +71,18 @@ impl Side<'_> {
                 self.costs.iter().filter_map(|c| Some((c.block, c.answer(question)?))).collect()
             }
             Metric::Latency(percentile) => {
-                let figure = |t: &&Trial| {
-                    t.rate()?;
-                    Some((t.block, t.latency.as_ref()?.percentile(percentile)?))
+                let measured = self.trials.iter().filter(|t| t.rate().is_some());
+                let all: Vec<(u32, &Latency)> =
+                    measured.filter_map(|t| Some((t.block, t.latency.as_ref()?))).collect();
+                // Those that lost least would stand for the others.
+                let is_lost = |(_, l): &(u32, &Latency)| {
+                    l.unanswered() > 0 && l.percentile(percentile).is_none()
                 };
-                self.trials.iter().filter_map(figure).collect()
+                if all.iter().any(is_lost) {
+                    return BTreeMap::new();
+                }
+                let figure = |(block, l): (u32, &Latency)| Some((block, l.percentile(percentile)?));
+                all.into_iter().filter_map(figure).collect()
             }
         }
     }

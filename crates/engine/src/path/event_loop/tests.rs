@@ -1,72 +1,42 @@
-//! Every event loop as a server, over real connections: what arrives is what was asked for,
-//! in order, whatever clients do; and no turn takes memory.
+//! Every event loop as a server, and threads that have a connection each, over real connections: what
+//! arrives is what was asked for, in order, whatever clients do; and no turn of a loop takes memory.
 
 mod ends;
+pub(crate) mod loops;
 mod streams;
 
 use crate::connection::Connection;
 use crate::path::{self, DataPath};
 use crate::workload::{
-    self, Account, Detail, Direction, EventLoop, Group, Pattern, Recorder, Service,
+    self, Account, Actor, Detail, Direction, EventLoop, Group, HalfConfig, Pattern, Recorder,
+    Service,
 };
 use bytepath_record::{Cell, Facts, Fault, FaultKind, OptionValue, Role, Scope, Touch};
-use bytepath_sys::{allocations, tcp};
+use bytepath_sys::allocations;
+use bytepath_sys::tcp::{self, Ready};
 use bytepath_testing::skip;
 use ends::{Ends, Host};
+use loops::{CREWS, Given, LOOPS, Loop, STACK_LOOPS, WAITING, is_short};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-type Given = &'static [(&'static str, &'static str)];
-
-const LOOPS: &[(&str, Given)] = &[
-    ("epoll", &[]),
-    ("epoll", &[("events", "1"), ("optimistic", "on")]),
-    ("epoll", &[("optimistic", "off")]),
-    ("epoll", &[("trigger", "edge")]),
-    ("epoll", &[("trigger", "edge"), ("optimistic", "off")]),
-    ("epoll", &[("trigger", "oneshot")]),
-    ("epoll", &[("trigger", "oneshot"), ("optimistic", "off")]),
-    ("epoll", &[("busy-poll", "50")]),
-    ("epoll", &[("trigger", "edge"), ("busy-poll", "50"), ("prefer-busy-poll", "on")]),
-    ("poll", &[]),
-    ("poll", &[("optimistic", "off")]),
-    ("uring-loop", &[]),
-    ("uring-loop", &[("buffers", "1"), ("buffer-size", "64")]),
-    ("uring-loop", &[("wait", "8"), ("min-wait", "200")]),
-    ("uring-loop", &[("task-run", "defer"), ("bundle", "on")]),
-    ("uring-loop", &[("task-run", "coop"), ("incremental", "on")]),
-    ("uring-loop", &[("task-run", "default")]),
-    ("uring-loop", &[("buffers", "3"), ("buffer-size", "64"), ("bundle", "on")]),
-    ("uring-loop", &[("buffers", "2"), ("buffer-size", "70"), ("incremental", "on")]),
-    ("uring-loop", &[("sqpoll", "on")]),
-    ("uring-loop", &[("sqpoll", "on"), ("bundle", "on"), ("incremental", "on")]),
-    ("uring-loop", &[("sqpoll", "on"), ("buffers", "1"), ("buffer-size", "64")]),
-    ("uring-loop", &[("busy-poll", "50"), ("prefer-busy-poll", "on")]),
-    ("uring-loop", &[("busy-poll", "50"), ("task-run", "coop"), ("bundle", "on")]),
-    ("userspace-loop", &[]),
-    ("userspace-loop", &[("wait", "spin")]),
-    ("userspace-loop", &[("loss", "10")]),
-];
-
-/// Whether one has so few buffers that it runs out of them. A thread of the kernel that receives
-/// beside the loop may find each given back in time.
-fn is_short(given: Given) -> bool {
-    let has = |name: &str, is: fn(&str) -> bool| given.iter().any(|(n, v)| *n == name && is(v));
-    has("buffers", |value| value.len() == 1) && !has("sqpoll", |value| value == "on")
-}
+/// All that serve `rr`.
+const SERVERS: &[&[Loop]] = &[LOOPS, STACK_LOOPS, CREWS, WAITING];
 
 const REQUEST: u64 = 100;
 
 /// Longest time that a client waits for anything.
 const HANG: Duration = Duration::from_secs(20);
 
-/// A loop that serves clients on a thread of its own.
+/// Clients that are served, by a thread of its own or several.
 struct Served {
     clients: Vec<TcpStream>,
+    /// The other ends of their connections.
+    servers: Vec<Arc<dyn Connection>>,
     thread: JoinHandle<Result<Account, Fault>>,
     _host: Option<Host>,
     /// Rings lock memory, of which an unprivileged user has little.
@@ -75,28 +45,29 @@ struct Served {
 
 impl Served {
     fn start(name: &str, given: Given, clients: usize, response: u64) -> Option<Served> {
-        let cell = cell(name, given, response);
-        Served::by(cell, clients, move |event_loop, clients| serve(event_loop, clients, response))
+        Served::by(cell(name, given, response), clients, serve)
     }
 
-    /// The same in another way, given the loop and the number of clients.
+    /// The same in another way.
     fn by(
-        cell: Cell,
+        mut cell: Cell,
         clients: usize,
-        serve: impl FnOnce(&mut dyn EventLoop, usize) -> Result<Account, Fault> + Send + 'static,
+        serve: impl FnOnce(&Cell, &[Arc<dyn Connection>]) -> Result<Account, Fault> + Send + 'static,
     ) -> Option<Served> {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        cell.stream.flows = clients as u32;
         if !is_here(&cell) {
             return None;
         }
-        let Ends { clients, servers: connections, host } = Ends::of(&cell, clients)?;
+        let Ends { clients, servers, host } = Ends::of(&cell, clients)?;
         for client in &clients {
             client.set_read_timeout(Some(HANG)).unwrap();
             client.set_write_timeout(Some(HANG)).unwrap();
         }
+        let connections = servers.clone();
         let thread = thread::spawn(move || {
-            let served = serve(&mut *open(&cell, &connections)?, connections.len());
+            let served = serve(&cell, &connections);
             // Without it what is under way would be reset.
             if served.is_ok() {
                 connections.iter().for_each(|connection| connection.close());
@@ -105,7 +76,15 @@ impl Served {
             }
             served
         });
-        Some(Served { clients, thread, _host: host, _alone: alone })
+        Some(Served { clients, servers, thread, _host: host, _alone: alone })
+    }
+
+    /// Waits until nothing more can be sent to a client; what is sent over the stack in this process
+    /// only its loop knows.
+    fn await_full(&self, client: usize) {
+        let Some(socket) = self.servers[client].socket() else { return };
+        let no_room = || tcp::wait(socket, Ready::OUT, Some(Duration::ZERO)).unwrap().is_empty();
+        wait_until("its connection is full", no_room);
     }
 
     /// Ends the streams of clients that have not ended theirs; what the loop counted.
@@ -131,8 +110,10 @@ fn path_of(cell: &Cell) -> &'static DataPath {
     path::find(path::CATALOG, &cell.rx.path).unwrap()
 }
 
-fn job(cell: &Cell, direction: Direction) -> workload::HalfConfig {
-    (workload::of(cell).unwrap().job)(cell, Role::Receiver, direction)
+/// The job of a half at a server, whose reads may be shorter than messages here.
+fn job(cell: &Cell, direction: Direction) -> HalfConfig {
+    let job = (workload::of(cell).unwrap().job)(cell, Role::Receiver, direction);
+    HalfConfig { read_size: job.read_size.min(cell.stream.read_size), ..job }
 }
 
 /// What this host refuses of a loop; empty if nothing.
@@ -161,13 +142,41 @@ fn open(cell: &Cell, connections: &[Arc<dyn Connection>]) -> Result<Box<dyn Even
     path_of(cell).event_loop.unwrap()(jobs, connections, &Group::default())
 }
 
-/// Serves until all clients have ended their streams.
-fn serve(
+/// Serves until all clients have ended their streams, by as many threads as the cell has.
+fn serve(cell: &Cell, connections: &[Arc<dyn Connection>]) -> Result<Account, Fault> {
+    let threads = cell.threads(Role::Receiver) as usize;
+    let play = if cell.rx.is_event_loop() { play_loop } else { play_one };
+    thread::scope(|scope| {
+        let part = |first| connections.iter().skip(first).step_by(threads).cloned();
+        let start = |first| {
+            let part: Vec<_> = part(first).collect();
+            scope.spawn(move || play(cell, &part))
+        };
+        let all: Vec<_> = (0..threads).map(start).collect();
+        let mut sum = Account::default();
+        for thread in all {
+            sum.add(thread.join().unwrap()?);
+        }
+        Ok(sum)
+    })
+}
+
+fn recorder() -> Recorder {
+    Recorder::new(false, Arc::default(), Arc::default(), Detail::ALL)
+}
+
+fn play_loop(cell: &Cell, connections: &[Arc<dyn Connection>]) -> Result<Account, Fault> {
+    let response = cell.workload.options.number("response").unwrap();
+    answer(&mut *open(cell, connections)?, connections.len(), response)
+}
+
+/// Serves so many connections of a loop.
+fn answer(
     event_loop: &mut dyn EventLoop,
     connections: usize,
     response: u64,
 ) -> Result<Account, Fault> {
-    let mut recorder = Recorder::new(false, Arc::default(), Arc::default(), Detail::ALL);
+    let mut recorder = recorder();
     let mut answers = Answers { came: vec![0; connections], response, left: connections };
     event_loop.begin()?;
     let before = allocations::of_this_thread();
@@ -178,6 +187,24 @@ fn serve(
     let account = event_loop.account()?;
     assert_eq!(account.ledger.delivered, recorder.total());
     Ok(account)
+}
+
+/// Serves the one connection of a thread.
+fn play_one(cell: &Cell, connections: &[Arc<dyn Connection>]) -> Result<Account, Fault> {
+    let [connection] = connections else { panic!("one connection") };
+    let (path, group) = (path_of(cell), Group::default());
+    let tx = (path.tx.unwrap().open)(&job(cell, Direction::Send), &**connection, &group)?;
+    let rx = (path.rx.unwrap().open)(&job(cell, Direction::Receive), &**connection, &group)?;
+    let end = (workload::of(cell).unwrap().play[Role::Receiver as usize])(Actor {
+        role: Role::Receiver,
+        cell: Arc::new(cell.clone()),
+        connection: connection.clone(),
+        tx: Some(tx),
+        rx: Some(rx),
+        recorder: recorder(),
+    })?;
+    assert_eq!(end.account.ledger.delivered, end.bytes);
+    Ok(end.account)
 }
 
 /// Answers each request.
@@ -222,9 +249,17 @@ fn counted(account: &Account, metric: &str) -> f64 {
     account.readings.iter().find(of_server).expect(metric).value
 }
 
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < HANG, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn many_clients_get_what_each_has_asked_for() {
-    for (name, given) in LOOPS {
+    for (name, given) in loops::all(SERVERS) {
         let Some(served) = Served::start(name, given, 50, 300) else { continue };
         for round in 1..=4 {
             served.clients.iter().for_each(|client| requests(client, round));
@@ -232,13 +267,16 @@ fn many_clients_get_what_each_has_asked_for() {
         }
         let account = served.end().unwrap();
         assert_eq!(account.ledger.copied, 50 * 10 * (REQUEST + 300), "{name} {given:?}");
+        if *name == "socket" {
+            continue;
+        }
         assert_eq!(counted(&account, "loop.connections"), 50.0);
         assert!(counted(&account, "loop.events") >= counted(&account, "loop.waits"));
         // Buffers and state, the same for all. Those of the kernel's sockets are not the loop's.
         let each = counted(&account, "loop.memory") / 50.0;
         let most = if *name == "userspace-loop" { 2.5e6 } else { 64e3 };
         assert!((1.0..most).contains(&each), "{name} {given:?}: {each} bytes a connection");
-        if is_short(given) {
+        if is_short(given, 4 * REQUEST) {
             assert!(counted(&account, "loop.short") > 0.0, "50 clients and {given:?}");
         }
     }
@@ -246,7 +284,7 @@ fn many_clients_get_what_each_has_asked_for() {
 
 #[test]
 fn client_that_ends_its_stream_still_gets_its_answers() {
-    for (name, given) in LOOPS {
+    for (name, given) in loops::all(SERVERS) {
         let Some(served) = Served::start(name, given, 3, 1 << 20) else { continue };
         let client = &served.clients[1];
         requests(client, 4);
@@ -255,32 +293,90 @@ fn client_that_ends_its_stream_still_gets_its_answers() {
         read_responses(client, 4, 1 << 20);
         requests(&served.clients[2], 1);
         read_responses(&served.clients[2], 1, 1 << 20);
-        served.end().unwrap();
+        let account = served.end().unwrap();
+        // Half a request has no answer.
+        assert_eq!(account.ledger.copied, 5 * (REQUEST + (1 << 20)) + 50, "{name} {given:?}");
     }
 }
 
 /// Its responses fill the buffers of both ends; others are served meanwhile.
 #[test]
 fn slow_client_delays_no_other() {
-    for (name, given) in LOOPS {
-        let Some(served) = Served::start(name, given, 2, 64 << 10) else { continue };
-        let [slow, other] = served.clients.as_slice() else { panic!("two clients") };
+    for (name, given) in loops::all(SERVERS) {
+        // Of two threads one has the slow one and another, and one has the third.
+        let Some(served) = Served::start(name, given, 3, 64 << 10) else { continue };
+        let [slow, others @ ..] = served.clients.as_slice() else { panic!("three clients") };
         requests(slow, 400);
-        for _ in 0..50 {
+        served.await_full(0);
+        for other in others.iter().cycle().take(50) {
             requests(other, 1);
             read_responses(other, 1, 64 << 10);
         }
+        served.await_full(0);
         read_responses(slow, 400, 64 << 10);
         let account = served.end().unwrap();
-        if *name != "uring-loop" {
+        if has_full(name) {
             assert!(counted(&account, "loop.full") > 0.0, "{name} {given:?}: there was room");
         }
     }
 }
 
+/// Whether sends that find no room are known: those of a ring and of a thread that waits are not over
+/// before they have found some.
+fn has_full(name: &str) -> bool {
+    !["uring-loop", "socket"].contains(&name)
+}
+
+/// Bytes of a read, of which no number is a request.
+const SHORT: u64 = 64;
+
+/// Reads bring less than a request, which comes in parts; sends find room for less than a response.
+#[test]
+fn buffers_smaller_than_messages_lose_nothing() {
+    const RESPONSE: u64 = 1 << 18;
+    for (name, given) in loops::all(SERVERS) {
+        let cell = with_short_buffers(cell(name, given, RESPONSE));
+        let Some(served) = Served::by(cell, 2, serve) else { continue };
+        let mut client = &served.clients[1];
+        client.write_all(&[1; REQUEST as usize + 30]).unwrap();
+        read_responses(client, 1, RESPONSE);
+        // The rest of that which has begun, and four more.
+        client.write_all(&[1; 5 * REQUEST as usize - 30]).unwrap();
+        served.await_full(1);
+        read_responses(client, 5, RESPONSE);
+        let account = served.end().unwrap();
+        assert_eq!(account.ledger.copied, 6 * (REQUEST + RESPONSE), "{name} {given:?}");
+        let came = account.ledger.evidence.iter().find(|evidence| evidence.came_in).unwrap();
+        assert!(came.bytes <= SHORT * came.events, "{name} {given:?}: {came:?}");
+        if has_full(name) {
+            assert!(counted(&account, "loop.full") > 0.0, "{name} {given:?}: there was room");
+        }
+        // A bundle ends with the last buffer, and the next one begins once they are back.
+        let returns_first =
+            [("sqpoll", "on"), ("bundle", "on")].iter().any(|one| given.contains(one));
+        if *name == "uring-loop" && !returns_first {
+            assert!(counted(&account, "loop.short") > 0.0, "{name} {given:?}: buffers were left");
+        }
+    }
+}
+
+/// The same with reads and, where there are such, provided buffers that are shorter than a request, and
+/// with room for less than a response at both ends.
+fn with_short_buffers(mut cell: Cell) -> Cell {
+    let stream = &mut cell.stream;
+    (stream.read_size, stream.send_buffer, stream.receive_buffer) =
+        (SHORT, Some(16 << 10), Some(64 << 10));
+    for (name, n) in [("buffers", 2), ("buffer-size", SHORT)] {
+        let halves = [&mut cell.tx, &mut cell.rx].into_iter();
+        let set = halves.filter_map(|half| half.options.0.get_mut(name));
+        set.for_each(|option| *option = OptionValue::Number(n));
+    }
+    cell
+}
+
 #[test]
 fn client_that_resets_its_connection_is_lost_by_name() {
-    for (name, given) in LOOPS {
+    for (name, given) in loops::all(SERVERS) {
         let Some(mut served) = Served::start(name, given, 3, 300) else { continue };
         requests(&served.clients[1], 1);
         read_responses(&served.clients[1], 1, 300);
@@ -295,7 +391,7 @@ fn client_that_resets_its_connection_is_lost_by_name() {
 
 #[test]
 fn connection_that_is_cut_here_is_no_end() {
-    for (name, given) in LOOPS {
+    for (name, given) in loops::all(&[LOOPS, STACK_LOOPS]) {
         let cell = cell(name, given, 300);
         if !is_here(&cell) {
             continue;
@@ -303,14 +399,41 @@ fn connection_that_is_cut_here_is_no_end() {
         let Some(ends) = Ends::of(&cell, 1) else { continue };
         let mut opened = open(&cell, &ends.servers).unwrap();
         ends.servers[0].cut();
-        let fault = serve(&mut *opened, 1, 300).unwrap_err();
+        let fault = answer(&mut *opened, 1, 300).unwrap_err();
         assert!(fault.message.contains("was cut"), "{name} {given:?}: {fault}");
     }
 }
 
 #[test]
+fn connection_that_is_cut_here_while_it_is_served_is_no_end() {
+    for (name, given) in loops::all(SERVERS) {
+        let Some(served) = Served::start(name, given, 1, 300) else { continue };
+        requests(&served.clients[0], 1);
+        read_responses(&served.clients[0], 1, 300);
+        served.servers[0].cut();
+        let fault = served.thread.join().unwrap().unwrap_err();
+        assert!(fault.message.contains("was cut"), "{name} {given:?}: {fault}");
+    }
+}
+
+/// Connections of the stack in this process are made before its loop is opened: what is refused is
+/// known then. Those that a loop makes itself are refused in `crr`.
+#[test]
+fn connection_of_the_stack_that_is_refused_is_lost_by_name() {
+    let cell = cell("userspace-loop", &[], 300);
+    if !is_here(&cell) {
+        return;
+    }
+    let Some(host) = Host::new() else { return };
+    let fault = host.refuse(&cell);
+    assert_eq!(fault.kind, FaultKind::PeerLost, "{fault}");
+    let text = "cannot connect to 198.18.7.1:9 from 198.18.7.66: the peer refused the connection";
+    assert_eq!(fault.message, text);
+}
+
+#[test]
 fn refuses_what_no_loop_can_do() {
-    for (name, given) in LOOPS {
+    for (name, given) in loops::all(&[LOOPS, STACK_LOOPS]) {
         let mut cell = cell(name, given, 300);
         if !is_here(&cell) {
             continue;

@@ -4,6 +4,7 @@ use super::super::{Account, Crew, Detail, EventLoop, Gate, Group, Progress, Serv
 use super::*;
 use crate::connection::{Connection, Flow, handshake};
 use crate::path;
+use crate::path::loops::{self, CREWS, Given, LOOPS, Loop, is_short};
 use crate::workload::{self, Direction};
 use bytepath_record::{Facts, Half, Ledger, OptionValue, SizeDistribution, Support};
 use bytepath_sys::allocations;
@@ -26,23 +27,8 @@ const RESPONSE: u64 = 9000;
 /// Longest time that anything may take.
 const HANG: Duration = Duration::from_secs(20);
 
-const LOOPS: &[(&str, &[(&str, &str)])] = &[
-    ("socket", &[]),
-    ("epoll", &[]),
-    ("epoll", &[("trigger", "edge"), ("optimistic", "on"), ("events", "1")]),
-    ("epoll", &[("trigger", "oneshot"), ("optimistic", "off")]),
-    ("poll", &[]),
-    ("uring-loop", &[]),
-    ("uring-loop", &[("buffers", "2"), ("buffer-size", "1000")]),
-    ("uring-loop", &[("buffers", "3"), ("buffer-size", "1000"), ("bundle", "on")]),
-    ("uring-loop", &[("buffers", "3"), ("buffer-size", "1000"), ("incremental", "on")]),
-    ("uring-loop", &[("task-run", "coop"), ("bundle", "on"), ("incremental", "on")]),
-    ("uring-loop", &[("task-run", "default")]),
-    ("uring-loop", &[("sqpoll", "on")]),
-    ("uring-loop", &[("sqpoll", "on"), ("bundle", "on"), ("incremental", "on")]),
-    ("epoll", &[("busy-poll", "50")]),
-    ("uring-loop", &[("busy-poll", "50")]),
-];
+/// All that play it.
+const CREWED: &[&[Loop]] = &[LOOPS, CREWS];
 
 #[test]
 fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
@@ -53,7 +39,7 @@ fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
 #[ignore = "needs a namespace of its own"]
 fn exchanges_by_every_loop() {
     set_up();
-    for (name, given) in LOOPS {
+    for (name, given) in loops::all(CREWED) {
         exchange(name, given, "none");
     }
 }
@@ -67,7 +53,7 @@ fn both_ends_make_handshakes_by_every_loop() {
 #[ignore = "needs a namespace of its own"]
 fn handshakes_by_every_loop() {
     set_up();
-    for (name, given) in LOOPS {
+    for (name, given) in loops::all(CREWED) {
         for handshake in ["full", "resumed"] {
             let Some(ends) = exchange(name, given, handshake) else { continue };
             let made = ends.each_ref().map(|end| count(end, "handshakes"));
@@ -82,13 +68,16 @@ fn handshakes_by_every_loop() {
 }
 
 fn count(end: &FlowEnd, name: &str) -> f64 {
-    let metric = format!("{METRICS}.{name}");
+    read(end, &format!("{METRICS}.{name}"))
+}
+
+fn read(end: &FlowEnd, metric: &str) -> f64 {
     let of = |reading: &&Reading| reading.metric == metric;
     end.account.readings.iter().find(of).unwrap_or_else(|| panic!("no {metric}")).value
 }
 
 /// Has both ends exchange for a while; `None` where the loop cannot be had.
-fn exchange(name: &str, given: &[(&str, &str)], handshake: &str) -> Option<[FlowEnd; 2]> {
+fn exchange(name: &str, given: Given, handshake: &str) -> Option<[FlowEnd; 2]> {
     let mut cell = cell(name, given);
     if !is_here(&cell) {
         return None;
@@ -97,17 +86,13 @@ fn exchange(name: &str, given: &[(&str, &str)], handshake: &str) -> Option<[Flow
     options.insert(HANDSHAKE.into(), OptionValue::Word(handshake.into()));
     let (_, [clients, servers]) = lasting(cell.threads(Role::Sender));
     let (gate, progress) = (Arc::new(Gate::default()), Arc::new(Progress::default()));
-    let one_each = |all: Vec<Arc<dyn Connection>>| match name {
-        // Of threads that share a listening socket.
-        "socket" => all.into_iter().map(|one| vec![one]).collect(),
-        _ => vec![all],
-    };
     let shared = Shared { all: clients.len(), ..Shared::default() };
     let mut threads: [Vec<JoinHandle<FlowEnd>>; 2] = Default::default();
     for (role, all) in [(Role::Receiver, servers), (Role::Sender, clients)] {
-        for connections in one_each(all) {
+        // One for each thread.
+        for lasting in all {
             let recorder = Recorder::new(false, gate.clone(), progress.clone(), Detail::ALL);
-            let crew = (cell.clone(), role, connections, shared.clone(), recorder);
+            let crew = (cell.clone(), role, vec![lasting], shared.clone(), recorder);
             threads[role as usize].push(started(crew));
         }
     }
@@ -132,6 +117,9 @@ fn exchange(name: &str, given: &[(&str, &str)], handshake: &str) -> Option<[Flow
     let latency = client.latency.as_ref().unwrap();
     assert_eq!(latency.count(), client.window.count, "{name} {given:?}");
     assert_eq!(client.shares.connections, u64::from(FLOWS));
+    if is_short(given, RESPONSE) {
+        assert!(read(&client, "loop.short") > 0.0, "{name} {given:?}: buffers were left");
+    }
     for end in [&client, &server] {
         assert_eq!(end.account.ledger.copied, end.bytes, "{name} {given:?}");
         let notes = &end.account.notes;
@@ -160,8 +148,8 @@ const ODD: [fn(TcpStream); 3] = [
 #[ignore = "needs a namespace of its own"]
 fn peers_without_tls() {
     set_up();
-    for name in ["socket", "epoll", "poll", "uring-loop"] {
-        let mut cell = cell(name, &[]);
+    for (name, given) in loops::all(CREWED) {
+        let mut cell = cell(name, given);
         if !is_here(&cell) {
             continue;
         }
@@ -176,16 +164,16 @@ fn peers_without_tls() {
         for behave in ODD {
             let mut stranger = odd.accept().unwrap().0;
             // The client has begun.
-            assert!(stranger.read(&mut [0; 4096]).unwrap() > 0, "{name}");
+            assert!(stranger.read(&mut [0; 4096]).unwrap() > 0, "{name} {given:?}");
             behave(stranger);
         }
         drop(odd);
         let end = client.end();
-        assert_eq!((count(&end, "tls"), count(&end, "handshakes")), (3.0, 0.0), "{name}");
-        assert_eq!((end.total, end.bytes), (0, 0), "{name}");
-        assert!(end.account.notes[0].starts_with("TLS failed first by: "), "{name}");
+        assert_eq!((count(&end, "tls"), count(&end, "handshakes")), (3.0, 0.0), "{name} {given:?}");
+        assert_eq!((end.total, end.bytes), (0, 0), "{name} {given:?}");
+        assert!(end.account.notes[0].starts_with("TLS failed first by: "), "{name} {given:?}");
         let text = failures(&end.account.readings).join("; ");
-        assert!(text.contains("3 connections failed in TLS"), "{name}: {text}");
+        assert!(text.contains("3 connections failed in TLS"), "{name} {given:?}: {text}");
         drop(servers);
 
         let (peer, [clients, servers]) = lasting(1);
@@ -201,9 +189,13 @@ fn peers_without_tls() {
         let client = Played::start(&cell, Role::Sender, clients, &shared);
         client.await_exchanges(20);
         let ends = [client.end(), server.end()];
-        assert_eq!(ends.each_ref().map(|end| count(end, "tls")), [0.0, 3.0], "{name}");
-        assert_eq!(count(&ends[1], "cut"), 0.0, "{name}");
-        assert_eq!(count(&ends[0], "handshakes"), count(&ends[1], "handshakes"), "{name}");
+        assert_eq!(ends.each_ref().map(|end| count(end, "tls")), [0.0, 3.0], "{name} {given:?}");
+        assert_eq!(count(&ends[1], "cut"), 0.0, "{name} {given:?}");
+        assert_eq!(
+            count(&ends[0], "handshakes"),
+            count(&ends[1], "handshakes"),
+            "{name} {given:?}"
+        );
     }
 }
 
@@ -255,8 +247,8 @@ fn refusals_are_counted_and_no_storm() {
 #[ignore = "needs a namespace of its own"]
 fn refusals() {
     set_up();
-    for name in ["socket", "epoll", "poll", "uring-loop"] {
-        let mut cell = cell(name, &[]);
+    for (name, given) in loops::all(CREWED) {
+        let mut cell = cell(name, given);
         if !is_here(&cell) {
             continue;
         }
@@ -272,12 +264,14 @@ fn refusals() {
         let end = client.join().unwrap();
         let most = begun.elapsed().as_millis() / PAUSE.as_millis() + 1;
         drop(servers);
-        let of = |reading: &&Reading| reading.metric == "connections.refused";
-        let refused = end.account.readings.iter().find(of).unwrap().value;
-        assert!(refused >= 2.0 && refused <= most as f64, "{name}: {refused} of {most}");
-        assert_eq!((end.total, end.bytes), (0, 0), "{name}");
+        let refused = count(&end, "refused");
+        assert!(refused >= 2.0 && refused <= most as f64, "{name} {given:?}: {refused} of {most}");
+        assert_eq!((end.total, end.bytes), (0, 0), "{name} {given:?}");
         let text = failures(&end.account.readings).join("; ");
-        assert!(text.contains("connections were refused (ECONNREFUSED)"), "{name}: {text}");
+        assert!(
+            text.contains("connections were refused (ECONNREFUSED)"),
+            "{name} {given:?}: {text}"
+        );
     }
 }
 
@@ -366,7 +360,7 @@ fn memory() {
         Arc::get_mut(&mut cell).unwrap().stream.flows = 1000;
         assert_eq!(Passing::of(&cell).at_server(), most, "{name}");
     }
-    for (name, given) in LOOPS {
+    for (name, given) in loops::all(CREWED) {
         // All that is of no connection alone, with one connection at a time and with many.
         let memory = [1, 400].map(|flows| {
             let mut cell = cell(name, given);
@@ -400,7 +394,7 @@ fn a_failure_is_reported_before_its_place_is_taken_again() {
 #[ignore = "needs a namespace of its own"]
 fn failures_and_places() {
     set_up();
-    for (name, given) in LOOPS {
+    for (name, given) in loops::all(CREWED) {
         let cell = cell(name, given);
         if !is_here(&cell) {
             continue;

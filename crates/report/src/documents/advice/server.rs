@@ -2,12 +2,14 @@
 //! are, and the one command that compares event loops for as many.
 
 use crate::wording::figures::{bytes, plural};
-use bytepath_record::{Observation, ObservedSocket, joined};
+use bytepath_record::{Observation, ObservedSocket, grouped, joined};
 
 /// Fewest connections on which requests and responses went that are many.
 const MANY: usize = 8;
 /// Most connections that have a thread each in a study.
 const MOST_THREADS: usize = 256;
+/// Most connections of a study.
+const MOST_FLOWS: usize = 60_000;
 
 /// A server with many connections, as observed.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,9 +39,14 @@ impl Server {
         };
         let calls = [sum(|socket| socket.receive_calls), sum(|socket| socket.send_calls)];
         let moved = [sum(|socket| socket.received), sum(|socket| socket.sent)];
+        // Receives and sends of one that answers requests are about as many; its connections have one
+        // address of its own, where those of a client have a port each.
+        if calls[0].max(calls[1]) / 2 > calls[0].min(calls[1]) || !listens(&sockets) {
+            return None;
+        }
         let each = |at: usize| (moved[at] as f64 / calls[at] as f64).round().max(1.0);
         Some(Server {
-            path: waits_by(observed, sockets.len(), calls)?,
+            path: waits_by(observed, sockets.len())?,
             flows: sockets.len(),
             sizes: [each(0), each(1)],
             exchanges: calls[0].min(calls[1]),
@@ -50,7 +57,7 @@ impl Server {
     pub(super) fn measurement(&self) -> Vec<String> {
         let [request, response] = self.sizes;
         let workload = format!("rr:request={request},response={response}");
-        let flows = format!("flows={}", self.flows);
+        let flows = format!("flows={}", self.flows.min(MOST_FLOWS));
         let own = (self.path == "socket").then_some("epoll+socket");
         let paths = own.into_iter().chain(["epoll+epoll", "epoll+uring-loop"]);
         let words = ["run", "--workload", &workload, "--stream", &flows];
@@ -75,15 +82,18 @@ impl Server {
     }
 }
 
-/// The path that waits as the program does. Only where its receives and sends are about as many
-/// is one without epoll known to answer requests.
-fn waits_by(observed: &Observation, flows: usize, calls: [u64; 2]) -> Option<&'static str> {
+/// Whether most connections have the same address of their own.
+fn listens(sockets: &[&ObservedSocket]) -> bool {
+    let locals = sockets.iter().filter_map(|socket| Some((socket.local.as_deref()?, ())));
+    let most = grouped(locals).into_iter().map(|(_, all)| all.len()).max();
+    most.is_some_and(|most| 2 * most > sockets.len())
+}
+
+/// The path that waits as the program does.
+fn waits_by(observed: &Observation, flows: usize) -> Option<&'static str> {
     let waits = |name: &str| ["epoll_wait", "epoll_pwait", "epoll_pwait2"].contains(&name);
     if observed.calls.iter().any(|call| waits(&call.row.name)) {
         return Some("epoll");
-    }
-    if calls[0].max(calls[1]) / 2 > calls[0].min(calls[1]) {
-        return None;
     }
     let by_ring = |way: &bytepath_record::Way| way.path.starts_with("uring");
     if observed.received.ways.iter().max_by_key(|way| way.bytes).is_some_and(by_ring) {

@@ -121,6 +121,14 @@ fn server_of_threads_and_one_by_a_ring_have_their_own_path() {
     let ring = of(|seen| seen.received.ways[0].path = "uring".into());
     assert_eq!(advise(&ring, &study(64, 64)).server.unwrap().cell, "uring-loop");
     assert!(advise(&of(|_| ()), &study(64, 64)).server.is_none(), "one thread, nothing waits");
+    let mut client = server(64, 64);
+    for (port, socket) in (40_000..).zip(&mut client.sockets) {
+        socket.local = Some(format!("127.0.0.1:{port}"));
+    }
+    assert!(advise(&client, &study(64, 64)).server.is_none(), "each connection has its own port");
+    let mut uploads = server(64, 64);
+    uploads.sockets.iter_mut().for_each(|socket| socket.receive_calls *= 3);
+    assert!(advise(&uploads, &study(64, 64)).server.is_none(), "streams that epoll waits for");
     let upload = of(|seen| {
         seen.threads[0].joined = 64;
         seen.sockets.iter_mut().for_each(|socket| socket.receive_calls *= 3);

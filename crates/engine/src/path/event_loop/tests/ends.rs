@@ -3,13 +3,14 @@
 
 use crate::connection::{Connection, Flow, KERNEL_TCP, Terms, USERSPACE_TCP};
 use bytepath_record::wire::Token;
-use bytepath_record::{Cell, LinkSettings};
+use bytepath_record::{Cell, Fault, LinkSettings, Options, Stream};
 use bytepath_sys::lasting_namespace::inside;
 use bytepath_sys::netlink::{Netlink, Veth};
 use bytepath_sys::tcp;
 use bytepath_testing::skip;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -30,10 +31,22 @@ impl Ends {
         let (clients, servers) = (0..clients as u32)
             .map(|index| {
                 let (client, server) = tcp::loopback_pair().unwrap();
+                size(&client, cell);
+                size(&server, cell);
                 (client, Arc::new(Flow::tcp(server, index)) as Arc<dyn Connection>)
             })
             .unzip();
         Some(Ends { clients, servers, host: None })
+    }
+}
+
+/// Gives a socket the buffers of the contract, if it names any.
+fn size(socket: &TcpStream, cell: &Cell) {
+    let Stream { send_buffer, receive_buffer, .. } = cell.stream;
+    for (option, bytes) in [(libc::SO_SNDBUF, send_buffer), (libc::SO_RCVBUF, receive_buffer)] {
+        if let Some(bytes) = bytes {
+            tcp::set_int(socket.as_fd(), libc::SOL_SOCKET, option, bytes as i32).unwrap();
+        }
     }
 }
 
@@ -44,7 +57,7 @@ const ADDRESSES: [&str; 2] = ["198.18.7.1", "198.18.7.2"];
 const DEVICES: [&str; 2] = ["theirs", "ours"];
 
 impl Host {
-    fn new() -> Option<Host> {
+    pub(super) fn new() -> Option<Host> {
         let mut command = Command::new("unshare");
         command.args(["--net", "sh", "-c", "echo ready; exec sleep 300"]);
         let started = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
@@ -79,17 +92,8 @@ impl Host {
     fn connect(self, cell: &Cell, clients: usize) -> Ends {
         let mut contract = cell.stream.clone();
         contract.flows = clients as u32;
-        let (link, options, token) =
-            (LinkSettings::default(), &cell.rx.options, Token("7".repeat(32)));
-        let terms = |device| Terms {
-            contract: &contract,
-            link: &link,
-            device: Some(device),
-            ports: None,
-            queues: &[],
-            options,
-            secret: None,
-        };
+        let (link, token) = (LinkSettings::default(), token());
+        let terms = |device| terms(&contract, &link, &cell.rx.options, device);
         let [theirs, ours] = DEVICES.map(terms);
         let address: IpAddr = ADDRESSES[1].parse().unwrap();
         let met = inside(&self.file(), || {
@@ -106,6 +110,29 @@ impl Host {
         let (clients, servers) = met.unwrap();
         Ends { clients, servers, host: Some(self) }
     }
+
+    /// The fault of a connection by the stack in this process to a port where nobody listens.
+    pub(super) fn refuse(&self, cell: &Cell) -> Fault {
+        let link = LinkSettings::default();
+        let terms = terms(&cell.stream, &link, &cell.rx.options, DEVICES[1]);
+        let nobody = (ADDRESSES[0].parse::<IpAddr>().unwrap(), 9).into();
+        let connect = || (USERSPACE_TCP.connect)(&[nobody], &terms, &token(), 1).map(drop);
+        inside(&self.file(), connect).unwrap().unwrap_err()
+    }
+}
+
+fn token() -> Token {
+    Token("7".repeat(32))
+}
+
+fn terms<'a>(
+    contract: &'a Stream,
+    link: &'a LinkSettings,
+    options: &'a Options,
+    device: &'a str,
+) -> Terms<'a> {
+    let device = Some(device);
+    Terms { contract, link, device, ports: None, queues: &[], options, secret: None }
 }
 
 impl Drop for Host {

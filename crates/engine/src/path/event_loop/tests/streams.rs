@@ -4,10 +4,11 @@
 use super::super::TURN;
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 /// Not a multiple of anything.
 const MESSAGE: u64 = 100_003;
+
+const STREAMS: &[&[Loop]] = &[LOOPS, STACK_LOOPS];
 
 /// Bytes that show that a stream flows.
 const SOME: u64 = 4 << 20;
@@ -77,10 +78,6 @@ fn turn(
     Ok(())
 }
 
-fn recorder() -> Recorder {
-    Recorder::new(false, Arc::default(), Arc::default(), Detail::ALL)
-}
-
 /// Keeps all connections full until it is to stop.
 fn send(
     event_loop: &mut dyn EventLoop,
@@ -120,9 +117,9 @@ fn sender(name: &str, given: Given, clients: usize) -> Option<(Served, Arc<Atomi
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
     let takes_turns = name != "uring-loop";
-    let served = Served::by(stream_cell(name, given), clients, move |event_loop, clients| {
-        let moved = Moved { takes_turns, ..Moved::new(clients) };
-        send(event_loop, moved, &stopped).map(|(account, _)| account)
+    let served = Served::by(stream_cell(name, given), clients, move |cell, connections| {
+        let moved = Moved { takes_turns, ..Moved::new(connections.len()) };
+        send(&mut *open(cell, connections)?, moved, &stopped).map(|(account, _)| account)
     });
     served.map(|served| (served, stop))
 }
@@ -140,18 +137,10 @@ fn read_to_end(mut client: &TcpStream, sum: &AtomicU64) {
     }
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < HANG, "{what}");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// One reads nothing until the others have had their share, and then all of its own.
 #[test]
 fn every_stream_is_whole_and_waits_for_no_slow_one() {
-    for (name, given) in LOOPS {
+    for (name, given) in loops::all(STREAMS) {
         let Some((served, stop)) = sender(name, given, 4) else { continue };
         let sums: [AtomicU64; 4] = Default::default();
         let [slow, others @ ..] = &sums;
@@ -177,12 +166,12 @@ fn of(sum: &AtomicU64) -> u64 {
 /// Its own stream ends in good order, and no other does.
 #[test]
 fn peer_that_ends_its_stream_gets_no_more() {
-    for (name, given) in LOOPS {
+    for (name, given) in loops::all(STREAMS) {
         let (stop, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, at) = (stop.clone(), ended.clone());
-        let served = Served::by(stream_cell(name, given), 2, move |event_loop, clients| {
-            let moved = Moved { ended_at: at, ..Moved::new(clients) };
-            let (account, moved) = send(event_loop, moved, &stopped)?;
+        let served = Served::by(stream_cell(name, given), 2, move |cell, connections| {
+            let moved = Moved { ended_at: at, ..Moved::new(connections.len()) };
+            let (account, moved) = send(&mut *open(cell, connections)?, moved, &stopped)?;
             assert_eq!(moved.ended, [1]);
             Ok(account)
         });
@@ -207,16 +196,17 @@ fn peer_that_ends_its_stream_gets_no_more() {
 
 #[test]
 fn stream_that_is_reset_is_lost_by_name() {
-    for (name, given) in LOOPS {
+    for (name, given) in loops::all(STREAMS) {
         for sends in [true, false] {
             let cell = stream_cell(name, given);
-            let served = Served::by(cell, 3, move |event_loop, clients| {
-                let moved = Moved::new(clients);
+            let served = Served::by(cell, 3, move |cell, connections| {
+                let (mut event_loop, moved) =
+                    (open(cell, connections)?, Moved::new(connections.len()));
                 let never = AtomicBool::new(false);
                 let ended = if sends {
-                    send(event_loop, moved, &never)
+                    send(&mut *event_loop, moved, &never)
                 } else {
-                    receive(event_loop, moved)
+                    receive(&mut *event_loop, moved)
                 };
                 ended.map(|(account, _)| account)
             });
@@ -235,16 +225,19 @@ fn stream_that_is_reset_is_lost_by_name() {
     }
 }
 
+/// Bytes of a write.
+const PIECE: usize = 30_000;
+
 /// Clients that write at once and in pieces, and end at different times, over buffers that are too few.
 #[test]
 fn all_that_clients_send_is_received_once() {
-    for (name, given) in LOOPS {
+    for (name, given) in loops::all(STREAMS) {
         let cell = stream_cell(name, given);
         let (takes_turns, all) = (*name != "uring-loop", Arc::new(Mutex::new(Vec::new())));
         let received = all.clone();
-        let served = Served::by(cell, 20, move |event_loop, clients| {
-            let moved = Moved { takes_turns, ..Moved::new(clients) };
-            let (account, moved) = receive(event_loop, moved)?;
+        let served = Served::by(cell, 20, move |cell, connections| {
+            let moved = Moved { takes_turns, ..Moved::new(connections.len()) };
+            let (account, moved) = receive(&mut *open(cell, connections)?, moved)?;
             *received.lock().unwrap() = moved.all;
             Ok(account)
         });
@@ -256,7 +249,7 @@ fn all_that_clients_send_is_received_once() {
                     let bytes = vec![1; expected(number) as usize];
                     let (first, rest) = bytes.split_at(bytes.len().min(1));
                     client.write_all(first).unwrap();
-                    rest.chunks(30_000).for_each(|piece| client.write_all(piece).unwrap());
+                    rest.chunks(PIECE).for_each(|piece| client.write_all(piece).unwrap());
                     client.shutdown(Shutdown::Write).unwrap();
                 });
             }
@@ -266,7 +259,7 @@ fn all_that_clients_send_is_received_once() {
         for (client, [bytes, _]) in all.iter().enumerate() {
             assert_eq!(*bytes, expected(client), "{name} {given:?}: client {client}");
         }
-        if is_short(given) {
+        if is_short(given, PIECE as u64) {
             assert!(counted(&account, "loop.short") > 0.0, "20 clients and {given:?}");
         }
     }
@@ -274,7 +267,7 @@ fn all_that_clients_send_is_received_once() {
 
 #[test]
 fn stream_over_a_connection_that_is_cut_here_is_no_end() {
-    for (name, given) in LOOPS {
+    for (name, given) in loops::all(STREAMS) {
         let cell = stream_cell(name, given);
         if !is_here(&cell) {
             continue;

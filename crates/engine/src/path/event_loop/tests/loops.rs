@@ -1,0 +1,71 @@
+//! The one list of loops that the tests of all workloads drive, with options.
+
+pub(crate) type Given = &'static [(&'static str, &'static str)];
+pub(crate) type Loop = (&'static str, Given);
+
+/// Over the kernel's TCP, by one thread.
+pub(crate) const LOOPS: &[Loop] = &[
+    ("epoll", &[]),
+    ("epoll", &[("events", "1"), ("optimistic", "on")]),
+    ("epoll", &[("optimistic", "off")]),
+    ("epoll", &[("trigger", "edge")]),
+    ("epoll", &[("trigger", "edge"), ("optimistic", "on"), ("events", "1")]),
+    ("epoll", &[("trigger", "edge"), ("optimistic", "off")]),
+    ("epoll", &[("trigger", "oneshot")]),
+    ("epoll", &[("trigger", "oneshot"), ("optimistic", "off")]),
+    ("epoll", &[("busy-poll", "50")]),
+    ("epoll", &[("trigger", "edge"), ("busy-poll", "50"), ("prefer-busy-poll", "on")]),
+    ("poll", &[]),
+    ("poll", &[("optimistic", "off")]),
+    ("uring-loop", &[]),
+    ("uring-loop", &[("buffers", "1"), ("buffer-size", "64")]),
+    ("uring-loop", &[("wait", "8"), ("min-wait", "200")]),
+    ("uring-loop", &[("task-run", "defer"), ("bundle", "on")]),
+    ("uring-loop", &[("task-run", "coop"), ("incremental", "on")]),
+    ("uring-loop", &[("task-run", "coop"), ("bundle", "on"), ("incremental", "on")]),
+    ("uring-loop", &[("task-run", "default")]),
+    ("uring-loop", &[("buffers", "3"), ("buffer-size", "64"), ("bundle", "on")]),
+    ("uring-loop", &[("buffers", "2"), ("buffer-size", "70"), ("incremental", "on")]),
+    ("uring-loop", &[("buffers", "2"), ("buffer-size", "1000")]),
+    ("uring-loop", &[("buffers", "3"), ("buffer-size", "1000"), ("bundle", "on")]),
+    ("uring-loop", &[("buffers", "3"), ("buffer-size", "1000"), ("incremental", "on")]),
+    ("uring-loop", &[("sqpoll", "on")]),
+    ("uring-loop", &[("sqpoll", "on"), ("bundle", "on"), ("incremental", "on")]),
+    ("uring-loop", &[("sqpoll", "on"), ("buffers", "1"), ("buffer-size", "64")]),
+    ("uring-loop", &[("busy-poll", "50"), ("prefer-busy-poll", "on")]),
+    ("uring-loop", &[("busy-poll", "50"), ("task-run", "coop"), ("bundle", "on")]),
+];
+
+/// Over the TCP stack in this process, whose connections last.
+pub(crate) const STACK_LOOPS: &[Loop] = &[
+    ("userspace-loop", &[]),
+    ("userspace-loop", &[("wait", "spin")]),
+    ("userspace-loop", &[("loss", "10")]),
+];
+
+/// Several threads: two that share the connections, or one for each.
+pub(crate) const CREWS: &[Loop] = &[
+    ("epoll", &[("threads", "2")]),
+    ("poll", &[("threads", "2")]),
+    ("uring-loop", &[("threads", "2")]),
+    ("socket", &[]),
+];
+
+/// A thread for each connection that waits in another way, which suits connections that last.
+pub(crate) const WAITING: &[Loop] = &[("socket", &[("wait", "epoll")])];
+
+/// Those of several lists, one after the other.
+pub(crate) fn all(lists: &[&'static [Loop]]) -> impl Iterator<Item = &'static Loop> {
+    lists.iter().flat_map(|list| list.iter())
+}
+
+/// Whether one has not enough buffers for so many bytes that come at once, and so runs out of them. A
+/// thread of the kernel that receives beside the loop may find each given back in time.
+pub(crate) fn is_short(given: Given, at_once: u64) -> bool {
+    let number = |name: &str| {
+        let value = given.iter().find(|(option, _)| *option == name)?.1;
+        value.parse::<u64>().ok()
+    };
+    let room = number("buffers").zip(number("buffer-size")).map(|(buffers, size)| buffers * size);
+    room.is_some_and(|room| room < at_once) && !given.contains(&("sqpoll", "on"))
+}
