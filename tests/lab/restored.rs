@@ -5,7 +5,7 @@
 use crate::host::Host;
 use crate::isolated::{isolated, text};
 use crate::whole::{KINDS, Trials, all_sysctls, ip, is_restored};
-use bytepath::record::{Restoration, Setting, SettingValue, WantedSetting};
+use bytepath::record::{Fault, Restoration, Setting, SettingValue, WantedSetting};
 use bytepath::settings::journal::{Begin, Entry, JOURNAL_SCHEMA};
 use bytepath::settings::{Applied, Machine, StateFolder, ThisMachine};
 use bytepath::sys::Roots;
@@ -93,33 +93,26 @@ fn inside_polling_instances() {
     if before[0].timing.threaded.is_none() {
         return skip!("before Linux 6.17: {before:?}");
     }
-    polls_in_a_thread(&mut netlink, index, 1);
+    polls_in_a_thread(&mut netlink, index, 1).unwrap();
     // An instance that busy polls in its thread is of a later kernel.
-    if let Err(refused) = applied_alone("napi poll0 threaded=2") {
+    if let Err(refused) = polls_in_a_thread(&mut netlink, index, 2) {
         assert!(refused.to_string().contains("poll0"), "{refused}");
-        return skip!("no threaded busy polling: {refused}");
+        skip!("no threaded busy polling: {refused}");
     }
-    polls_in_a_thread(&mut netlink, index, 2);
 }
 
-/// Whether the instance polls in a thread of this kind, and no more once that was undone.
-fn polls_in_a_thread(netlink: &mut Netlink, index: u32, kind: u32) {
+/// Has the instance poll in a thread of this kind, and no more once that was undone.
+fn polls_in_a_thread(netlink: &mut Netlink, index: u32, kind: u32) -> Result<(), Fault> {
     let mut found = || netlink.napis(index).unwrap()[0].timing.threaded;
-    let applied = applied(&[&format!("napi poll0 threaded={kind}")]).unwrap();
+    let applied = applied(&[&format!("napi poll0 threaded={kind}")])?;
     assert_eq!(found(), Some(kind));
     let rows = applied.undo();
     assert!(is_restored(&rows), "{rows:?}");
     assert_eq!(found(), Some(0));
-}
-
-/// Makes one setting and takes it back.
-fn applied_alone(line: &str) -> Result<(), bytepath::record::Fault> {
-    let rows = applied(&[line])?.undo();
-    assert!(is_restored(&rows), "{rows:?}");
     Ok(())
 }
 
-fn applied(lines: &[&str]) -> Result<Applied, bytepath::record::Fault> {
+fn applied(lines: &[&str]) -> Result<Applied, Fault> {
     let wanted = |line: &&str| WantedSetting::from(line.parse::<Setting>().unwrap());
     let wanted: Vec<WantedSetting> = lines.iter().map(wanted).collect();
     let machine = ThisMachine::new(Roots::real());

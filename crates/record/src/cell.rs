@@ -148,6 +148,9 @@ impl Default for Activity {
     }
 }
 
+/// Most connections: they go to one port of the receiver, from as many ports of the sender.
+pub const MOST_FLOWS: u64 = 60_000;
+
 /// Connections and what flows over them. The contract is the same for every path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stream {

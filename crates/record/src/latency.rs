@@ -151,6 +151,12 @@ impl Latency {
         found.or(last).map(|(nanoseconds, _)| seconds(*nanoseconds))
     }
 
+    /// Whether a percentile is missing where exchanges brought no response: those that lost least
+    /// would stand for others that have it.
+    pub fn has_lost(&self, percentile: Percentile) -> bool {
+        self.unanswered > 0 && self.percentile(percentile).is_none()
+    }
+
     /// Longest, seconds; `None` without any.
     pub fn max(&self) -> Option<f64> {
         self.times.last().map(|(nanoseconds, _)| seconds(*nanoseconds))
@@ -269,6 +275,7 @@ mod tests {
         assert!(near(latency.percentile(Percentile::P50), 500e-6));
         assert!(near(latency.percentile(Percentile::P90), 900e-6));
         assert_eq!(latency.percentile(Percentile::P99), None);
+        assert!(latency.has_lost(Percentile::P99) && !latency.has_lost(Percentile::P90));
         assert!(near(latency.max(), 980e-6) && near(latency.mean(), 490.5e-6));
         let text = serde_json::to_string(&latency).unwrap();
         assert!(text.ends_with("\"unanswered\":20}"), "{text}");

@@ -38,8 +38,8 @@ pub mod wire;
 mod work;
 
 pub use cell::{
-    Activity, Cell, CellId, Half, LinkSettings, Netem, Protocol, Stream, TapSettings, Tls, Touch,
-    is_model,
+    Activity, Cell, CellId, Half, LinkSettings, MOST_FLOWS, Netem, Protocol, Stream, TapSettings,
+    Tls, Touch, is_model,
 };
 pub use cell_name::{shared_levels, without_levels};
 pub use clocks::{Clocks, HostClock};

@@ -179,6 +179,27 @@ pub struct RoleRecord {
     pub notes: Vec<String>,
 }
 
+impl RoleRecord {
+    /// Of an end that has done nothing.
+    pub fn blank(role: Role) -> RoleRecord {
+        RoleRecord {
+            role,
+            total_bytes: 0,
+            count: 0,
+            window: 0.0,
+            ledger: Ledger::default(),
+            calls: Vec::new(),
+            sizes: SizeDistribution::default(),
+            fragments: None,
+            latency: None,
+            hops: None,
+            threads: Vec::new(),
+            witness: None,
+            notes: Vec::new(),
+        }
+    }
+}
+
 /// Result of the witness page: the sender sends one page by its own path, waits
 /// until the peer's kernel has it, overwrites it, and only then the receiver
 /// reads it. What the receiver sees shows whether the page was copied on the way.

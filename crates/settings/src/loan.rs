@@ -1,6 +1,6 @@
-//! A device that is lent to a testbed: moved into a network namespace of its own, or of the
-//! other devices of its end, and brought back as it was. The namespace is tied to a file next to the journal, so a crash
-//! leaves the device where it was, to be brought back from there.
+//! A device that is lent to a testbed: moved into a network namespace of its own, or of the other
+//! devices of its end, and brought back as it was. The namespace is tied to a file next to the
+//! journal, so a crash leaves the device where it was, to be brought back from there.
 //!
 //! A move flushes addresses, routes, the queueing discipline and the sysctls of a device
 //! (net/core/dev.c, `dev_change_net_namespace`). A device with an address or a route is in

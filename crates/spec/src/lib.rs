@@ -50,5 +50,5 @@ pub use settings::{
     ChosenProfile, SETTING_PROFILES, SettingProfile, find_setting_profile, on_devices,
     wanted_settings,
 };
-pub use stream::{STREAM_OPTIONS, parse_stream, stream_value, with_flags};
+pub use stream::{MEMORY_LIMIT, STREAM_OPTIONS, parse_stream, stream_value, with_flags};
 pub use testbed::{TestbedChoice, TestbedDeclaration, parse_testbed};

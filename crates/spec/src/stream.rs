@@ -2,14 +2,14 @@
 
 use super::options::{resolve, split_values, usage};
 use bytepath_record::OptionKind::{AutoSize, Choice, Count, Name, Size};
-use bytepath_record::{Fault, OptionSpec, OptionValue, Options, Protocol, Stream, Tls};
+use bytepath_record::{Fault, MOST_FLOWS, OptionSpec, OptionValue, Options, Protocol, Stream, Tls};
 
 /// What can be set of a stream; the same for every path.
 pub const STREAM_OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("protocol", Choice(&["tcp", "udp"]), "tcp").help(
         "transport protocol; with UDP each message is a datagram, and a lost one fails the trial",
     ),
-    OptionSpec::new("flows", Count(1, 60_000), "1").help(
+    OptionSpec::new("flows", Count(1, MOST_FLOWS), "1").help(
         "connections; each has a thread at an end whose path is no event loop (256 threads at most)",
     ),
     OptionSpec::new("message-size", Size(1, 1 << 30), "1M")
@@ -29,7 +29,7 @@ pub const STREAM_OPTIONS: &[OptionSpec] = &[
 ];
 
 /// Memory that all buffers of one trial may take together, bytes.
-pub(super) const MEMORY_LIMIT: u64 = 8 << 30;
+pub const MEMORY_LIMIT: u64 = 8 << 30;
 
 /// Reads `key=value,...` into a stream; also returns the resolved options.
 pub fn parse_stream(text: &str) -> Result<(Stream, Options), Fault> {

@@ -10,21 +10,7 @@ pub(crate) fn cell(id: &str) -> Cell {
 
 /// A measured trial of a window in seconds that delivered this many bytes.
 pub(crate) fn trial(cell: &str, block: u32, window: f64, count: u64) -> Trial {
-    let role = |role| RoleRecord {
-        role,
-        total_bytes: count,
-        count,
-        window,
-        ledger: Ledger::default(),
-        calls: Vec::new(),
-        sizes: SizeDistribution::default(),
-        fragments: None,
-        latency: None,
-        hops: None,
-        threads: Vec::new(),
-        witness: None,
-        notes: Vec::new(),
-    };
+    let role = |role| RoleRecord { total_bytes: count, count, window, ..RoleRecord::blank(role) };
     Trial {
         status: TrialStatus::Measured,
         window,

@@ -1,5 +1,5 @@
-//! What limits the number of connections of a host: open files (setrlimit(2)), and the ports that it
-//! connects from (ip(7), `ip_local_port_range`); and the memory of TCP (tcp(7), `tcp_mem`).
+//! What limits the number of connections of a host: open files (setrlimit(2)), the ports that it
+//! connects from (ip(7), `ip_local_port_range`), and the memory of TCP (tcp(7), `tcp_mem`).
 
 use bytepath_record::{Cell, Facts, LINK_DEVICE, MOST_FILES, Protocol, Role, Support};
 

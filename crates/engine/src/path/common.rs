@@ -156,7 +156,7 @@ impl ReadBuffer {
         &mut self.memory[self.at..self.at + self.read]
     }
 
-    /// Something was read: the next read goes behind it, or to the beginning if there is no room.
+    /// After a read: the next one goes behind it, or to the beginning if there is no room.
     #[inline]
     pub(super) fn advance(&mut self) {
         self.at += self.read;

@@ -11,6 +11,7 @@ use crate::workload::{
     Account, Call, ENDLESS, EventLoop, Group, HalfConfig, Recorder, Service, Toucher,
 };
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Role, Support};
+use bytepath_spec::MEMORY_LIMIT;
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
 use bytepath_sys::uring::{ManyEvent, ManyRing, RecvShape, RingMode, SendRing, Wait};
@@ -88,22 +89,19 @@ fn check_sending(job: &HalfConfig, facts: &Facts) -> Support {
     check(job, facts).and(super::fits(bounded_records(job)))
 }
 
-/// Most memory that records of all threads of an end may take: what buffers may.
-const MOST_RECORDS: u64 = 8 << 30;
-
-/// Refuses connections whose records would take more.
+/// Refuses connections whose records, of all threads of an end, would take more memory than buffers may.
 fn bounded_records(job: &HalfConfig) -> Result<(), Fault> {
     let encrypted = job.passing.as_ref().filter(|passing| passing.handshake.is_some());
     let Some(passing) = encrypted else { return Ok(()) };
     let threads = job.options.number(THREADS.name).unwrap_or(1).min(job.flows.into()) as u32;
     let bytes = Stages::new(0, job.message_size).bytes(passing.all_places(job.role, threads));
-    if bytes <= MOST_RECORDS {
+    if bytes <= MEMORY_LIMIT {
         return Ok(());
     }
     let gib = bytes.div_ceil(1 << 30);
     let text = format!("TLS records of all places at {threads} threads would take {gib} GiB");
     Err(Fault::usage(text)
-        .remedy(format!("choose fewer flows or threads: at most {} GiB", MOST_RECORDS >> 30)))
+        .remedy(format!("choose fewer flows or threads: at most {} GiB", MEMORY_LIMIT >> 30)))
 }
 
 /// What only later kernels can, where it is requested.

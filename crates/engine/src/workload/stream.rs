@@ -132,28 +132,14 @@ fn of_flow(account: Account, recorder: Recorder) -> FlowEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::{Ledger, Manner, Role, SizeDistribution};
+    use bytepath_record::{Ledger, Manner, Role};
 
     fn record(role: Role, [sent, came_in]: [u64; 2]) -> RoleRecord {
         let mut ledger = Ledger::default();
         ledger.enter(Manner::Copied, came_in, 1, "recv");
         ledger = ledger.came_in();
         ledger.enter(Manner::Copied, sent, 1, "send");
-        RoleRecord {
-            role,
-            total_bytes: sent + came_in,
-            count: 0,
-            window: 1.0,
-            ledger,
-            calls: Vec::new(),
-            sizes: SizeDistribution::default(),
-            fragments: None,
-            latency: None,
-            hops: None,
-            threads: Vec::new(),
-            witness: None,
-            notes: Vec::new(),
-        }
+        RoleRecord { total_bytes: sent + came_in, window: 1.0, ledger, ..RoleRecord::blank(role) }
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Two network devices of this machine, joined by a cable or a switch: the cheapest
-//! testbed whose link is real; or several such pairs. Those of an end are lent to a network
-//! namespace of its own for the study (`settings/loan.rs`), because between two addresses of one namespace the kernel
-//! uses loopback; and comes back as it was, also after a crash. A device with an
-//! address or a route is in use, and refused.
+//! Two network devices of this machine, joined by a cable or a switch: the cheapest testbed whose
+//! link is real; or several such pairs. The devices of an end are lent to a network namespace of
+//! its own for the study (`settings/loan.rs`), because between two addresses of one namespace the
+//! kernel uses loopback; they come back as they were, also after a crash. A device with an address
+//! or a route is in use, and refused.
 //!
 //! The devices stay from trial to trial. What a link sets on them is renewed before each,
 //! so that no setting of one cell affects another.

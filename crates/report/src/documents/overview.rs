@@ -77,9 +77,8 @@ pub fn screen(subject: &Subject, folder: &str) -> Document {
     let mut paragraphs = answer::short_answer(analysis, explanation);
     // What is read first stands first elsewhere; on a terminal it stands last.
     paragraphs.sort_by_key(|(lead, _)| matches!(*lead, "Use" | "Keep"));
-    let is_answered = !answer::answer(analysis, explanation).is_empty();
     let check = check(analysis);
-    if !is_answered && check.is_none() {
+    if !answer::is_asked(analysis) && check.is_none() {
         text::answer(analysis).into_iter().for_each(|(lead, text)| page.text(&lead, text));
     }
     paragraphs.splice(0..0, check.map(|text| ("A/A check", text)));

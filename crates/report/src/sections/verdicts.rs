@@ -21,9 +21,7 @@ pub(crate) fn answer(view: &View) -> Section {
     let mut leads: Vec<(String, String)> = paragraphs.map(named).collect();
     if leads.is_empty() {
         leads = text::answer(view.analysis);
-        if view.analysis.functional.is_none() {
-            leads.extend(answer::reservations(view.analysis).map(named));
-        }
+        leads.extend(answer::reservations(view.analysis).map(named));
     }
     let widest = leads.iter().map(|(lead, _)| lead.len()).max().unwrap_or(0);
     for (lead, text) in leads {

@@ -17,7 +17,7 @@ type Paragraph = (&'static str, String);
 
 /// The answer; empty where only one cell was measured, so that nothing was asked.
 pub(crate) fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<Paragraph> {
-    if text::functional(analysis).is_some() || analysis.candidates().next().is_none() {
+    if !is_asked(analysis) {
         return Vec::new();
     }
     let choices = analysis.choices();
@@ -28,11 +28,18 @@ pub(crate) fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> 
     paragraphs
 }
 
-/// What a reader has to know of the figures, however many cells there are.
+/// Whether speeds were compared, so that there is an answer.
+pub(crate) fn is_asked(analysis: &Analysis) -> bool {
+    analysis.functional.is_none() && analysis.candidates().next().is_some()
+}
+
+/// What a reader has to know of the figures, however many cells there are; nothing where they are no
+/// speeds.
 pub(crate) fn reservations(analysis: &Analysis) -> impl Iterator<Item = Paragraph> {
     let all =
         [("Late", late(analysis)), ("Lost", unanswered(analysis)), ("Busy", text::busy(analysis))];
-    all.into_iter().filter_map(|(about, text)| Some((about, text?)))
+    let all = all.into_iter().filter(|_| analysis.functional.is_none());
+    all.filter_map(|(about, text)| Some((about, text?)))
 }
 
 /// The same for one screen: what is undecided, and what disturbed the study, in a sentence each.
@@ -41,7 +48,7 @@ pub(crate) fn short_answer(
     explanation: Option<&Explanation>,
 ) -> Vec<Paragraph> {
     let mut paragraphs = answer(analysis, explanation);
-    if paragraphs.is_empty() && analysis.functional.is_none() {
+    if paragraphs.is_empty() {
         paragraphs.extend(reservations(analysis));
     }
     for (lead, text) in &mut paragraphs {

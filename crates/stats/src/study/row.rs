@@ -131,7 +131,7 @@ fn latency(measured: &[&Trial], rules: &Rules) -> Option<LatencyRow> {
     let mut all = Latency::default();
     each().for_each(|latency| all.add(latency));
     let row = |percentile: Percentile| {
-        let lost = each().any(|l| l.unanswered() > 0 && l.percentile(percentile).is_none());
+        let lost = each().any(|latency| latency.has_lost(percentile));
         let values = each().filter_map(|latency| latency.percentile(percentile).filter(|_| !lost));
         let trials = Summary::with_interval(values, rules.confidence);
         Some(PercentileRow { percentile, pooled: all.percentile(percentile)?, trials })

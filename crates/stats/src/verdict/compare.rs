@@ -8,7 +8,7 @@ use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::trial::{Costs, why_not_measured};
 use bytepath_record::{
-    Cell, CopyCeiling, Latency, Load, Reading, Role, RoleRecord, Scope, Trial, TrialStatus, Work,
+    Cell, CopyCeiling, Load, Reading, Role, RoleRecord, Scope, Trial, TrialStatus, Work,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -72,17 +72,11 @@ impl Side<'_> {
             }
             Metric::Latency(percentile) => {
                 let measured = self.trials.iter().filter(|t| t.rate().is_some());
-                let all: Vec<(u32, &Latency)> =
-                    measured.filter_map(|t| Some((t.block, t.latency.as_ref()?))).collect();
-                // Those that lost least would stand for the others.
-                let is_lost = |(_, l): &(u32, &Latency)| {
-                    l.unanswered() > 0 && l.percentile(percentile).is_none()
-                };
-                if all.iter().any(is_lost) {
+                let all = measured.filter_map(|t| Some((t.block, t.latency.as_ref()?)));
+                if all.clone().any(|(_, latency)| latency.has_lost(percentile)) {
                     return BTreeMap::new();
                 }
-                let figure = |(block, l): (u32, &Latency)| Some((block, l.percentile(percentile)?));
-                all.into_iter().filter_map(figure).collect()
+                all.filter_map(|(block, l)| Some((block, l.percentile(percentile)?))).collect()
             }
         }
     }

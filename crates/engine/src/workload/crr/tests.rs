@@ -6,7 +6,7 @@ use crate::connection::{Connection, Flow, handshake};
 use crate::path;
 use crate::path::loops::{self, CREWS, Given, LOOPS, Loop, is_short};
 use crate::workload::{self, Direction};
-use bytepath_record::{Facts, Half, Ledger, OptionValue, SizeDistribution, Support};
+use bytepath_record::{Facts, Half, OptionValue, Support};
 use bytepath_sys::allocations;
 use bytepath_sys::namespace::{self, Enter};
 use bytepath_sys::netlink::Netlink;
@@ -285,19 +285,10 @@ fn ends_agree_but_for_connections_that_failed() {
         let counts = [("exchanges", server)];
         account.count(METRICS, &Scope::Role(Role::Receiver), Unit::Count, counts);
         let record = |role, exchanges| RoleRecord {
-            role,
             total_bytes: exchanges * (REQUEST + RESPONSE),
             count: exchanges,
             window: 1.0,
-            ledger: Ledger::default(),
-            calls: Vec::new(),
-            sizes: SizeDistribution::default(),
-            fragments: None,
-            latency: None,
-            hops: None,
-            threads: Vec::new(),
-            witness: None,
-            notes: Vec::new(),
+            ..RoleRecord::blank(role)
         };
         let ends = [&record(Role::Sender, client), &record(Role::Receiver, server)];
         settle(ends, None, &account.readings).map_err(|fault| fault.message)

@@ -1,5 +1,5 @@
-//! What a study of servers says of an observed one: other event loops for as many connections
-//! and messages as large, against the loop that the program has.
+//! An observed server against a study of servers: other event loops for as many connections and
+//! messages as large, beside the loop that the program has.
 
 use super::advise::{NEAR, Refusal, by_block, measured};
 use super::server::Server;
@@ -88,7 +88,7 @@ impl ServerAdvice {
     }
 }
 
-/// What a study says of a server, or why it says nothing.
+/// The loops of a study that compare with a server's; otherwise the reason why none does.
 pub(super) fn loops(
     observed: &Observation,
     study: &Study,

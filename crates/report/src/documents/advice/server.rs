@@ -2,14 +2,13 @@
 //! are, and the one command that compares event loops for as many.
 
 use crate::wording::figures::{bytes, plural};
-use bytepath_record::{Observation, ObservedSocket, grouped, joined};
+use bytepath_record::{MOST_FLOWS, Observation, ObservedSocket, joined};
+use std::collections::BTreeMap;
 
 /// Fewest connections on which requests and responses went that are many.
 const MANY: usize = 8;
 /// Most connections that have a thread each in a study.
 const MOST_THREADS: usize = 256;
-/// Most connections of a study.
-const MOST_FLOWS: usize = 60_000;
 
 /// A server with many connections, as observed.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +56,7 @@ impl Server {
     pub(super) fn measurement(&self) -> Vec<String> {
         let [request, response] = self.sizes;
         let workload = format!("rr:request={request},response={response}");
-        let flows = format!("flows={}", self.flows.min(MOST_FLOWS));
+        let flows = format!("flows={}", (self.flows as u64).min(MOST_FLOWS));
         let own = (self.path == "socket").then_some("epoll+socket");
         let paths = own.into_iter().chain(["epoll+epoll", "epoll+uring-loop"]);
         let words = ["run", "--workload", &workload, "--stream", &flows];
@@ -84,9 +83,11 @@ impl Server {
 
 /// Whether most connections have the same address of their own.
 fn listens(sockets: &[&ObservedSocket]) -> bool {
-    let locals = sockets.iter().filter_map(|socket| Some((socket.local.as_deref()?, ())));
-    let most = grouped(locals).into_iter().map(|(_, all)| all.len()).max();
-    most.is_some_and(|most| 2 * most > sockets.len())
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for local in sockets.iter().filter_map(|socket| socket.local.as_deref()) {
+        *counts.entry(local).or_default() += 1;
+    }
+    counts.into_values().any(|count| 2 * count > sockets.len())
 }
 
 /// The path that waits as the program does.

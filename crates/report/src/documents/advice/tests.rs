@@ -3,9 +3,9 @@
 use super::{Advice, advice, advice_or_hint, advise, measurement};
 use crate::Style;
 use bytepath_record::{
-    CallRow, Cell, CellId, Facts, Half, Judgement, Ledger, Observation, ObservedCall,
-    ObservedSocket, OptionValue, Role, RoleRecord, SCHEMA_VERSION, Schedule, SizeDistribution,
-    Study, StudyHeader, ThreadTime, Trial, TrialStatus, Work,
+    CallRow, Cell, CellId, Facts, Half, Judgement, Observation, ObservedCall, ObservedSocket,
+    OptionValue, Role, RoleRecord, SCHEMA_VERSION, Schedule, Study, StudyHeader, ThreadTime, Trial,
+    TrialStatus, Work,
 };
 
 const SEEN: &str = include_str!("../../../../../tests/data/observations/made-up.json");
@@ -213,19 +213,9 @@ fn study(flows: u32, size: u64) -> Study {
 fn trial((path, rate, busy): (&str, f64, f64), block: u32, order: u32) -> Trial {
     let noise = 1.0 + f64::from((block * 7 + order) % 5) * 1e-4;
     let record = |role: Role| RoleRecord {
-        role,
-        total_bytes: 0,
-        count: 0,
         window: 1.0,
-        ledger: Ledger::default(),
-        calls: Vec::new(),
-        sizes: SizeDistribution::default(),
-        fragments: None,
-        latency: None,
-        hops: None,
         threads: vec![thread(role, if role == Role::Receiver { busy } else { 0.5 })],
-        witness: None,
-        notes: Vec::new(),
+        ..RoleRecord::blank(role)
     };
     Trial {
         status: TrialStatus::Measured,
