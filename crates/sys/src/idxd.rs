@@ -13,6 +13,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A descriptor: 64 bytes, little-endian.
 #[repr(align(64))]
@@ -150,8 +151,42 @@ pub fn instructions() -> [(Submission, bool); 2] {
     [(Submission::Dedicated, bits >> 28 & 1 == 1), (Submission::Shared, bits >> 29 & 1 == 1)]
 }
 
+/// The page of a queue at whose lines its device takes descriptors, at each of them alike.
+const PORTAL: usize = 4096;
+
+/// From the line at which one submitter begins to that of the next: odd, so that as many as there
+/// are lines each have one, and far enough that they do not meet at once.
+const APART: usize = 17;
+
+/// The lines of a portal in the turn of one submitter. Stores to one line wait for each other, so
+/// each goes to the line after the last one's, as the kernel's own do (idxd_wq_portal_addr,
+/// drivers/dma/idxd/idxd.h), and several submitters to a shared queue begin apart.
+struct Lines {
+    next: usize,
+}
+
+impl Lines {
+    fn of_submitter(number: usize) -> Lines {
+        Lines { next: number.wrapping_mul(APART * DESCRIPTOR) % PORTAL }
+    }
+
+    /// Where in the page the next descriptor is stored.
+    fn step(&mut self) -> usize {
+        let at = self.next;
+        self.next = (at + DESCRIPTOR) % PORTAL;
+        at
+    }
+}
+
+/// A number that neither another queue of this process has, nor, as a rule, one of a process that
+/// was started beside it.
+fn submitter() -> usize {
+    static OPENED: AtomicUsize = AtomicUsize::new(0);
+    std::process::id() as usize + OPENED.fetch_add(1, Ordering::Relaxed)
+}
+
 enum Portal {
-    Mapped(MappedMemory, Submission),
+    Mapped(MappedMemory, Lines, Submission),
     Written(File),
     Software(Box<dyn Device>),
 }
@@ -215,11 +250,11 @@ impl WorkQueue {
     pub fn open(path: &Path, shared: bool, setup: Setup) -> io::Result<WorkQueue> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let way = if shared { Submission::Shared } else { Submission::Dedicated };
-        let portal = match MappedMemory::new(file.as_fd(), 0, 4096) {
+        let portal = match MappedMemory::new(file.as_fd(), 0, PORTAL) {
             Ok(_) if !instructions().contains(&(way, true)) => {
                 return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
             }
-            Ok(mapping) => Portal::Mapped(mapping, way),
+            Ok(page) => Portal::Mapped(page, Lines::of_submitter(submitter()), way),
             Err(e) if e.raw_os_error() == Some(libc::EPERM) => Portal::Written(file),
             Err(e) => return Err(e),
         };
@@ -248,7 +283,7 @@ impl WorkQueue {
     /// How descriptors get in; `None` for software.
     pub fn submission(&self) -> Option<Submission> {
         match &self.portal {
-            Portal::Mapped(_, submission) => Some(*submission),
+            Portal::Mapped(.., submission) => Some(*submission),
             Portal::Written(_) => Some(Submission::Write),
             Portal::Software(_) => None,
         }
@@ -305,12 +340,15 @@ impl WorkQueue {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
                 Err(e) => Err(e),
             },
-            Portal::Mapped(mapping, submission) => {
-                let portal = mapping.start().as_ptr();
-                // SAFETY: the portal is a mapped page. The descriptor's record, list and
-                // copies are within memories of ours, whose ranges were checked, and which
-                // live until the device is closed, which waits for what is under way.
-                Ok(unsafe { store(portal, descriptor, *submission) })
+            Portal::Mapped(page, lines, submission) => {
+                // SAFETY: a line within the mapped page, which is as long as the steps go. The
+                // descriptor's record, list and copies are within memories of ours, whose
+                // ranges were checked, and which live until the device is closed, which waits
+                // for what is under way.
+                Ok(unsafe {
+                    let line = page.start().as_ptr().add(lines.step());
+                    store(line, descriptor, *submission)
+                })
             }
         }
     }
@@ -319,10 +357,10 @@ impl WorkQueue {
 /// Stores a descriptor in one piece; false if the queue asks to try again.
 ///
 /// # Safety
-/// `portal` is writable and begins at a line. What a device does with the descriptor is the
+/// `line` is writable and begins at a multiple of 64. What a device does with the descriptor is the
 /// caller's affair.
 #[cfg(target_arch = "x86_64")]
-unsafe fn store(portal: *mut u8, descriptor: &Descriptor, submission: Submission) -> bool {
+unsafe fn store(line: *mut u8, descriptor: &Descriptor, submission: Submission) -> bool {
     let refused: u8;
     // SAFETY: the caller says so. Earlier stores, the bytes to be copied and the cleared
     // record, have to be seen by the device before: these stores are not ordered with others.
@@ -330,9 +368,9 @@ unsafe fn store(portal: *mut u8, descriptor: &Descriptor, submission: Submission
         if submission == Submission::Shared {
             std::arch::asm!(
                 "sfence",
-                "enqcmd {portal}, [{descriptor}]",
+                "enqcmd {line}, [{descriptor}]",
                 "setz {refused}",
-                portal = in(reg) portal,
+                line = in(reg) line,
                 descriptor = in(reg) descriptor,
                 refused = out(reg_byte) refused,
                 options(nostack),
@@ -340,8 +378,8 @@ unsafe fn store(portal: *mut u8, descriptor: &Descriptor, submission: Submission
         } else {
             std::arch::asm!(
                 "sfence",
-                "movdir64b {portal}, [{descriptor}]",
-                portal = in(reg) portal,
+                "movdir64b {line}, [{descriptor}]",
+                line = in(reg) line,
                 descriptor = in(reg) descriptor,
                 options(nostack, preserves_flags),
             );
@@ -388,6 +426,30 @@ mod tests {
         assert_eq!(bytes[..8], [0x83, 1, 0, 0, 0, 16, 0, 0]);
     }
 
+    #[test]
+    fn submitters_step_through_all_lines_of_a_portal_and_begin_apart() {
+        let count = PORTAL / DESCRIPTOR;
+        let turn = |submitter| {
+            let mut lines = Lines::of_submitter(submitter);
+            (0..=count).map(|_| lines.step()).collect::<Vec<usize>>()
+        };
+        let first = turn(0);
+        let expected: Vec<usize> = (0..count).map(|line| line * 64).collect();
+        assert_eq!(first[..count], expected, "each line once, in order");
+        assert_eq!((first[count - 1], first[count]), (4096 - 64, 0), "the page begins again");
+        let mut starts = std::collections::BTreeSet::new();
+        for submitter in 0..count {
+            let lines = turn(submitter);
+            assert!(lines.iter().all(|at| at % 64 == 0 && at + 64 <= 4096), "{lines:?}");
+            assert_eq!(lines[0], lines[count], "{lines:?}");
+            // As long as they go at one pace, no two are at one line.
+            assert!(starts.insert(lines[0]), "submitter {submitter} begins where another does");
+        }
+        assert_eq!(turn(count), first);
+        turn(usize::MAX);
+        assert_ne!(submitter(), submitter());
+    }
+
     /// MOVDIR64B stores to memory as it does to a portal.
     #[test]
     #[cfg(target_arch = "x86_64")]
@@ -403,5 +465,31 @@ mod tests {
         memory.read(0, &mut bytes);
         assert!(taken);
         assert_eq!(Descriptor::of(&bytes), made);
+    }
+    /// A queue whose portal is a page of a file: each descriptor is in the line after the last.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn descriptors_are_stored_line_by_line() {
+        if !instructions().contains(&(Submission::Dedicated, true)) {
+            return skip!("the processor has no MOVDIR64B");
+        }
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(PORTAL as u64).unwrap();
+        let page = MappedMemory::new(file.as_fd(), 0, PORTAL).unwrap();
+        let portal = Portal::Mapped(page, Lines::of_submitter(0), Submission::Dedicated);
+        let memories = Memories::from([Memory::new(4096).unwrap()]);
+        let queue = WorkQueue::of((memories, 1, 1, 0), |_, _| Ok::<_, ()>(portal));
+        let mut queue = queue.unwrap().unwrap();
+        let place = |at| Place { memory: 0, at };
+        for len in 1..=65 {
+            assert!(queue.post(0, &Copy { from: place(0), to: place(2048), len }).unwrap());
+        }
+        let size = |line: usize| {
+            let mut bytes = [0; DESCRIPTOR];
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, (line * 64) as u64)
+                .unwrap();
+            Descriptor::of(&bytes).size()
+        };
+        assert_eq!([size(0), size(1), size(62), size(63)], [65, 2, 63, 64]);
     }
 }
