@@ -107,6 +107,41 @@ fn detects_missing_copy() {
     assert!(fault.message.contains("copy 0 of 100 bytes differs"), "{fault}");
 }
 
+/// What a submission takes is part of the time that a copy is in flight.
+#[test]
+fn latency_begins_before_the_submission() {
+    const TAKES: Duration = Duration::from_millis(2);
+    static SLOW: EngineKind = EngineKind {
+        name: "slow",
+        summary: "copies within a slow submission",
+        options: &[],
+        open: |memories, _, _| Ok(Box::new(Slow(memories.clone(), 0))),
+    };
+    struct Slow(Memories, u64);
+    impl Engine for Slow {
+        fn submit(&mut self, copy: &Copy) -> Result<bool, Fault> {
+            std::thread::sleep(TAKES);
+            let [from, to] = [copy.from, copy.to].map(|place| place.of(&self.0));
+            bytepath_sys::copying::Method::Memmove.copy(from, to, copy.len as usize);
+            self.1 += 1;
+            Ok(true)
+        }
+        fn poll(&mut self) -> Result<u64, Fault> {
+            Ok(self.1)
+        }
+    }
+    for depth in [1, 3] {
+        let shape = Shape { depth, batch: 1 };
+        let load = Load { size: 64, shape, rotate: false, time: Duration::from_millis(20) };
+        let memories = memories(&[load]).unwrap();
+        let found = run((&SLOW, &Options::default()), &memories, &load).unwrap();
+        // Of a burst the last copy waits for its own submission, the first for all.
+        let least = TAKES.as_secs_f64() * (depth + 1) as f64 / 2.0;
+        assert!(found.latency >= least * 0.99, "{depth}: {} of {least}", found.latency);
+        assert!(found.submitting >= 0.99 * TAKES.as_secs_f64() * found.copies as f64, "{found:?}");
+    }
+}
+
 /// Copies with the model, `count` of `size` bytes, all in flight together: how many were done
 /// and what was said.
 fn copied(

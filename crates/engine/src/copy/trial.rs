@@ -1,6 +1,6 @@
 //! One trial of an engine alone: copies of one size, with a fixed number in flight, for a time.
 
-use super::{Copy, EngineKind, Events, Memories, Memory, Place, Shape};
+use super::{Copy, Engine, EngineKind, Events, Memories, Memory, Place, Shape};
 use bytepath_record::{Fault, FaultKind, Options};
 use bytepath_sys::{clock, thread};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub struct Outcome {
     pub polling: f64,
     /// Polls, those that found nothing included.
     pub polls: u64,
-    /// Mean seconds from a submission to the poll that found the copy done.
+    /// Mean seconds from just before a submission to the poll that found the copy done.
     pub latency: f64,
     /// What else the engine had to do.
     pub events: Events,
@@ -132,17 +132,10 @@ pub fn run(
             counted.submitted_at = u128::from(before) * u128::from(counted.under_way);
             events = engine.events();
         }
-        let first = submitted;
-        let room = submitted - done < load.shape.depth as u64;
-        while submitted - done < load.shape.depth as u64 && engine.submit(&load.copy(submitted))? {
-            submitted += 1;
-        }
-        let between = clock::now();
+        let between = counted.submit(engine.as_mut(), load, &mut submitted, (done, before))?;
         let new = engine.poll()?;
         let after = clock::now();
         counted.polls += 1;
-        counted.submitting += if room { between - before } else { 0 };
-        counted.submitted_at += u128::from(between) * u128::from(submitted - first);
         if new > done {
             counted.polling += after - between;
             counted.done_at += u128::from(after) * u128::from(new - done);
@@ -176,6 +169,29 @@ struct Counted {
 }
 
 impl Counted {
+    /// Submits what there is room for beside the copies that are done; when the last submission
+    /// ended. Each is timed from just before it, which is where the one before it ended.
+    fn submit(
+        &mut self,
+        engine: &mut dyn Engine,
+        load: &Load,
+        submitted: &mut u64,
+        (done, begin): (u64, u64),
+    ) -> Result<u64, Fault> {
+        let mut end = begin;
+        while *submitted - done < load.shape.depth as u64 {
+            let taken = engine.submit(&load.copy(*submitted))?;
+            let began = std::mem::replace(&mut end, clock::now());
+            if !taken {
+                break;
+            }
+            self.submitted_at += u128::from(began);
+            *submitted += 1;
+        }
+        self.submitting += end - begin;
+        Ok(end)
+    }
+
     fn outcome(&self, ticks: u64, tick: f64, events: Events) -> Outcome {
         let seconds = |ticks: u64| ticks as f64 * tick;
         let waited = self.done_at.saturating_sub(self.submitted_at) as f64 * tick;

@@ -39,8 +39,8 @@ pub fn offload(
     page.gap();
     let rule = format!(
         "caller: its time for a copy, in submissions and successful polls; \
-         empty polls count as time for other work. latency: from submission to \
-         the poll that found the copy done. Ratios are to {first}, block by block, \
+         empty polls count as time for other work. latency: from just before a \
+         submission to the poll that found the copy done. Ratios are to {first}, block by block, \
          with individual intervals."
     );
     page.text("", rule);
