@@ -2,10 +2,12 @@
 
 mod dsa;
 mod findings;
+mod libraries;
 mod nic;
 mod pair;
 
 pub use dsa::examine_dsa;
+pub use libraries::examine_libraries;
 pub use pair::examine_pair;
 
 use bytepath_record::{Facts, Finding, joined};

@@ -1,12 +1,17 @@
 //! What an ELF file needs: the loader and the libraries of a program
 //! (elf(5), ld.so(8)), the other modules of a kernel module. And what it does not
-//! need in order to run.
+//! need in order to run, but to have names for its functions.
 
 use object::build::elf::Builder;
-use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64, PT_INTERP};
-use object::read::elf::{ElfFile, ProgramHeader};
+use object::elf::{
+    DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64, PT_INTERP, SectionHeader64,
+};
+use object::endian::{U16, U32, U64};
+use object::pod::{bytes_of_slice, from_bytes_mut};
+use object::read::elf::{ElfFile, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSection};
 use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 
 /// What has to be there before a program or a library can run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,6 +81,74 @@ pub(super) fn without_debug(program: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     Ok(bytes.into())
 }
 
+/// Whether functions have names that are not part of its interface.
+pub(crate) fn has_symbols(bytes: &[u8]) -> bool {
+    parse(bytes).is_ok_and(|file| file.section_by_name(".symtab").is_some())
+}
+
+/// Where the debug file of a program or library is, by its build id; `None` if it has none.
+/// `root` is that of the machine.
+pub(crate) fn debug_file(bytes: &[u8], root: &Path) -> Option<PathBuf> {
+    let file = parse(bytes).ok()?;
+    let id = file.build_id().ok()??.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let (first, rest) = id.split_at_checked(2)?;
+    Some(root.join(format!("usr/lib/debug/.build-id/{first}/{rest}.debug")))
+}
+
+/// A stripped library with the symbols of its debug file behind it. What is loaded stays where
+/// it is; a new table of sections names the symbols. The error is what is wrong with the files.
+pub(super) fn with_symbols(library: &[u8], debug: &[u8]) -> Result<Vec<u8>, String> {
+    let wrong = |e: object::Error| e.to_string();
+    let (file, other) = (parse(library)?, parse(debug)?);
+    let endian = file.endian();
+    match [file.build_id(), other.build_id()] {
+        [Ok(Some(own)), Ok(Some(theirs))] if own == theirs => {}
+        _ => return Err("the debug file is of another build".into()),
+    }
+    let theirs = other.elf_section_table();
+    let (_, symbols) =
+        theirs.section_by_name(endian, b".symtab").ok_or("the debug file has no symbols")?;
+    let (_, names) = theirs.section_by_name(endian, b".strtab").ok_or("its symbols are unnamed")?;
+    let mut sections: Vec<SectionHeader64<Endianness>> =
+        file.elf_section_table().iter().copied().collect();
+    // The names come right after the symbols.
+    let behind = sections.len() as u32 + 1;
+    let titles = usize::from(file.elf_header().e_shstrndx(endian).0);
+    let titles = sections.get_mut(titles).ok_or("its sections have no names")?;
+    let mut text = titles.data(endian, library).map_err(wrong)?.to_vec();
+
+    let mut bytes = library.to_vec();
+    let mut title = |name: &str| {
+        let at = text.len() as u32;
+        text.extend(name.bytes().chain([0]));
+        U32::new(endian, at)
+    };
+    let mut added = [*symbols, *names];
+    for (section, name) in added.iter_mut().zip([".symtab", ".strtab"]) {
+        let data = section.data(endian, debug).map_err(wrong)?;
+        section.sh_name = title(name);
+        section.sh_offset = U64::new(endian, append(&mut bytes, data));
+    }
+    added[0].sh_link = U32::new(endian, behind);
+    titles.sh_size = U64::new(endian, text.len() as u64);
+    titles.sh_offset = U64::new(endian, append(&mut bytes, &text));
+    sections.extend(added);
+    let place = append(&mut bytes, bytes_of_slice(&sections));
+    let (header, _) = from_bytes_mut::<FileHeader64<Endianness>>(&mut bytes)
+        .map_err(|()| "it has no header".to_owned())?;
+    let count = u16::try_from(sections.len()).map_err(|_| "it has too many sections")?;
+    (header.e_shoff, header.e_shnum) = (U64::new(endian, place), U16::new(endian, count));
+    Ok(bytes)
+}
+
+/// Adds data at the next multiple of eight bytes; where that is.
+fn append(bytes: &mut Vec<u8>, data: &[u8]) -> u64 {
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    let at = bytes.len() as u64;
+    bytes.extend_from_slice(data);
+    at
+}
+
 /// The name of a module as the kernel has it: `-` and `_` are the same.
 pub(super) fn normal(name: &str) -> String {
     name.replace('-', "_")
@@ -93,6 +166,8 @@ fn text(bytes: &[u8]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_testing::skip;
+    use object::ObjectSymbol;
     use object::build::elf::SectionData;
 
     #[test]
@@ -137,6 +212,43 @@ mod tests {
         let text = String::from_utf8_lossy(&listed.stdout).into_owned();
         assert!(text.contains("elf::tests::a_program_without"), "{text}");
         assert!(without_debug(b"#!/bin/sh\n").is_err());
+    }
+
+    #[test]
+    fn a_stripped_library_gets_the_symbols_of_its_debug_file() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = maps.split_whitespace().find(|word| word.contains("/libc.so"));
+        let Some(libc) = libc else { return skip!("this test is linked statically") };
+        let library = std::fs::read(libc).unwrap();
+        let debug = debug_file(&library, Path::new("/")).and_then(|path| std::fs::read(path).ok());
+        let Some(debug) = debug.filter(|_| !has_symbols(&library)) else {
+            return skip!("{libc} is not stripped, or the package libc6-dbg is not installed");
+        };
+        let named = with_symbols(&library, &debug).unwrap();
+        let names = |bytes: &[u8]| -> Vec<String> {
+            let file = parse(bytes).unwrap();
+            file.symbols().filter_map(|s| Some(s.name().ok()?.to_owned())).collect()
+        };
+        let inner = |name: &String| name.starts_with("__memmove_") && name.ends_with("_unaligned");
+        assert!(has_symbols(&named) && names(&named).iter().any(inner));
+        assert_eq!(names(&named), names(&debug), "the same, in the same order");
+        // All but the place and the number of its sections is as it was.
+        let changed = (0..library.len()).filter(|at| library[*at] != named[*at]);
+        assert!(changed.clone().all(|at| (40..48).contains(&at) || (60..62).contains(&at)));
+        assert_eq!(needs(&named).unwrap(), needs(&library).unwrap());
+        // It is loaded in place of the other, and what it exports works.
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("libc.so.6"), &named).unwrap();
+        let mut command = std::process::Command::new("/bin/cat");
+        let out = command.env("LD_LIBRARY_PATH", folder.path()).arg("/proc/self/maps").output();
+        let text = String::from_utf8(out.unwrap().stdout).unwrap();
+        assert!(text.contains(folder.path().to_str().unwrap()), "{text}");
+
+        let own = std::fs::read("/proc/self/exe").unwrap();
+        let why = with_symbols(&own, &debug).unwrap_err();
+        assert_eq!(why, "the debug file is of another build");
+        assert!(with_symbols(&library, &library).unwrap_err().contains("no symbols"));
+        assert!(with_symbols(&library, &debug[..4096]).is_err());
     }
 
     #[test]

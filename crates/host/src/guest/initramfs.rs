@@ -7,6 +7,7 @@ use super::nics::{Maker, NicPair};
 use super::{elf, initramfs};
 use bytepath_record::Fault;
 use bytepath_sys::boot::MODULES;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,7 +57,7 @@ pub(super) fn build(
     }
     tree.archive.link(INIT, PROGRAM);
     for (path, bytes) in &all {
-        tree.file(path, 0o755, bytes);
+        tree.file(path, 0o755, &named(bytes));
     }
     for (number, module) in modules.iter().enumerate() {
         tree.file(&format!("{MODULES}/{number:03}-{}", module.name), 0o644, &module.bytes);
@@ -134,6 +135,17 @@ fn with_libraries(program: &Path, folders: &[PathBuf]) -> Result<(Vec<u8>, Libra
         }
     }
     Ok((bytes, found))
+}
+
+/// A library with names for all of its functions, if this machine has its debug file: the guest's
+/// profiles name them, and a stripped libc has none for the memmove that it chooses.
+fn named(library: &[u8]) -> Cow<'_, [u8]> {
+    if elf::has_symbols(library) {
+        return library.into();
+    }
+    let debug = elf::debug_file(library, Path::new("/")).and_then(|path| fs::read(path).ok());
+    let named = debug.and_then(|debug| elf::with_symbols(library, &debug).ok());
+    named.map_or(library.into(), Cow::Owned)
 }
 
 /// Where libraries are, in a machine whose root is `root`.

@@ -24,6 +24,7 @@ pub mod qemu;
 mod session;
 mod vmlinux;
 
+pub(crate) use elf::{debug_file, has_symbols};
 pub use elf::{Needs, depends, needs};
 #[cfg(feature = "test-support")]
 pub use frame::GuestCommand;

@@ -248,6 +248,7 @@ impl HostSelection {
 fn local_findings(roots: &Roots) -> Vec<Finding> {
     let mut all = host::examine(&host::survey(roots), &host::moment(roots));
     all.extend(host::examine_dsa(roots));
+    all.extend(host::examine_libraries(roots));
     for bed in testbed::CATALOG.iter().filter(|bed| bed.probe().is_yes()) {
         all.extend(bed.findings());
         if let Some(Emulation { because, .. }) = bed.emulation() {

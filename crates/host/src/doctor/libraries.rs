@@ -1,0 +1,71 @@
+//! Whether functions of the C library have names in profiles, here and in guests, whose copy of it
+//! is this machine's.
+
+use super::findings::Findings;
+use crate::guest::{debug_file, has_symbols};
+use bytepath_record::Finding;
+use bytepath_sys::Roots;
+use std::fs;
+use std::path::Path;
+
+/// Findings about the C library that this program runs with; none if it is part of the program.
+pub fn examine_libraries(roots: &Roots) -> Vec<Finding> {
+    found(roots, Path::new("/")).0
+}
+
+fn found(roots: &Roots, root: &Path) -> Findings {
+    let mut all = Findings::default();
+    let maps = fs::read_to_string(roots.proc.join("self/maps")).unwrap_or_default();
+    let Some(path) = maps.split_whitespace().find(|word| word.contains("/libc.so")) else {
+        return all;
+    };
+    let Ok(bytes) = fs::read(path) else { return all };
+    let debug = debug_file(&bytes, root);
+    if !has_symbols(&bytes) && !debug.is_some_and(|file| file.exists()) {
+        all.note(
+            format!("{path} is stripped, and its debug file is not installed"),
+            "profiles show memmove and other functions that it chooses by the processor as \
+             offsets (0x152ca0), here and in guests",
+            "apt-get install libc6-dbg (Fedora: dnf debuginfo-install glibc)",
+        );
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{create_dir_all, write};
+
+    /// The C library without symbols, and its debug file.
+    #[test]
+    fn names_the_package_that_has_the_symbols() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = |maps: &str| {
+            let proc = folder.path().join("proc");
+            create_dir_all(proc.join("self")).unwrap();
+            write(proc.join("self/maps"), maps).unwrap();
+            let roots = Roots { proc, sys: "/nowhere".into(), cards: None };
+            found(&roots, folder.path()).0
+        };
+        assert_eq!(said(""), []);
+        let program = "/proc/self/exe";
+        let own = fs::read(program).unwrap();
+        let library = folder.path().join("libc.so.6");
+        let line = format!("7f00-7f01 r-xp 00000000 08:01 7 {}\n", library.display());
+        write(&library, &own).unwrap();
+        assert!(has_symbols(&own) && said(&line).is_empty(), "a test program is not stripped");
+        // Its table of sections is gone, so it names nothing.
+        let mut stripped = own.clone();
+        stripped[40..48].fill(0);
+        stripped[60..64].fill(0);
+        write(&library, &stripped).unwrap();
+        let found = said(&line);
+        assert!(found[0].what.contains("libc.so.6 is stripped"), "{found:?}");
+        assert!(found[0].command.contains("libc6-dbg"), "{found:?}");
+        let debug = debug_file(&own, folder.path()).expect("it has a build id");
+        create_dir_all(debug.parent().unwrap()).unwrap();
+        write(&debug, b"").unwrap();
+        assert_eq!(said(&line), []);
+    }
+}
