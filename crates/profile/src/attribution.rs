@@ -70,9 +70,11 @@ pub fn owner<'a>(
     }
     let engine = |role: &Role| {
         let agent = stream.agents[*role as usize];
-        // Engine threads are called by their role and flow: "sender/0".
+        // Engine threads are called by their role and flow, "sender/0", and those that work for
+        // one after it: "sender/0 stack".
         let name = Owner::Role(*role).name();
         let flow = thread.name.strip_prefix(name).and_then(|n| n.strip_prefix('/'));
+        let flow = flow.map(|flow| flow.split_once(' ').map_or(flow, |(flow, _)| flow));
         agent == Some(thread.pid) && flow.is_some_and(|flow| flow.parse::<u32>().is_ok())
     };
     Role::ALL.into_iter().find(engine).map_or(Owner::Foreign, Owner::Role)
@@ -121,6 +123,10 @@ mod tests {
         let cases: &[Case] = &[
             ("sender/0", 10, 12, 0, &["tcp_sendmsg"], tx),
             ("receiver/3", 20, 22, 1, &[], rx),
+            ("sender/0 stack", 10, 13, 0, &["packet_sendmsg"], tx),
+            ("receiver/12 cop", 20, 23, 1, &[], rx),
+            ("sender/0 stack", 20, 13, 0, &[], Owner::Foreign),
+            ("sender/0stack", 10, 13, 0, &[], Owner::Foreign),
             ("sender/0", 20, 12, 0, &[], Owner::Foreign),
             ("sender/x", 10, 12, 0, &[], Owner::Foreign),
             ("bytepath", 10, 10, 0, &["ep_poll"], Owner::Foreign),
