@@ -43,7 +43,7 @@ fn study(writers: &[&str]) -> Study {
 }
 
 #[test]
-fn what_copies_were_like_is_in_the_details() {
+fn what_copies_were_like_is_in_the_report_beside_packets() {
     let mut study = study(&["thread"]);
     for trial in &mut study.trials {
         let scope = || Scope::Flow(Role::Sender, 0);
@@ -51,21 +51,34 @@ fn what_copies_were_like_is_in_the_details() {
             ("copy.attempts", 561_574.0),
             ("copy.refused", 552_655.0),
             ("copy.busy", 12.0),
+            ("copy.made", 8919.0),
             ("copy.cycles", 162_826.0),
             ("copy.time", 77e-6),
             ("copy.polls", 3.5),
         ] {
             trial.readings.push(Reading::mean(metric, Unit::Count, value, scope()));
         }
-        let copies = 8919.0 * trial.window;
-        trial.readings.push(Reading::sum("copy.copies", Unit::Count, copies, scope()));
+        let link = Scope::Link(Role::Receiver, "byte1".into());
+        let packets = 571_324.0 * trial.window;
+        trial.readings.push(Reading::sum("link.rx_packets", Unit::Count, packets, link));
     }
     let details = Style { details: true, width: 140, ..Style::default() };
     let text = words(&String::from_utf8(render("text", &study, &details)).unwrap());
     assert!(text.contains("Copies by an engine"), "{text}");
     assert!(text.contains("562k 553k 12 8.9k 163k 77000 3.5"), "{text}");
-    let brief = String::from_utf8(render("text", &study, &Style::default())).unwrap();
-    assert!(!brief.contains("Copies by an engine"), "{brief}");
+    assert!(!text.contains("Kpps"), "a stack of the kernel makes packets of its own size: {text}");
+    for cell in &mut study.header.cells {
+        cell.tx.path = "userspace".into();
+    }
+    for format in ["text", "netdev", "html"] {
+        let brief = words(&String::from_utf8(render(format, &study, &Style::default())).unwrap());
+        assert!(brief.contains("Copies by an engine") && brief.contains("Kpps"), "{brief}");
+    }
+    let brief = words(&String::from_utf8(render("text", &study, &Style::default())).unwrap());
+    assert!(brief.contains("562k 553k 8.9k 163k 77000 3.5"), "{brief}");
+    assert!(brief.contains(" 10.02 571 "), "beside the rate: {brief}");
+    let (answer, table) = (brief.find("is faster from"), brief.find("Copies by an engine"));
+    assert!(answer.unwrap() < 100 && answer < table, "{brief}");
 }
 
 #[test]

@@ -76,6 +76,9 @@ fn every_engine_copies_every_byte_with_any_writer() {
             assert!(attempts > refused, "{}: {attempts} {refused}", trial.cell);
             let each = trial.roles[0].total_bytes as f64 / reading(&trial, "copy.copies");
             assert!((1.0..=70_000.0).contains(&each), "{}: {each}", trial.cell);
+            // Both are of the same time, and the bytes of a copy those of the ledger.
+            let of_rates = reading(&trial, "copy.rate") / reading(&trial, "copy.made");
+            assert!((of_rates / each - 1.0).abs() < 0.01, "{}: {of_rates} {each}", trial.cell);
             assert!(reading(&trial, "copy.time") > 0.0 && reading(&trial, "copy.polls") > 0.0);
             let names = || trial.roles[0].threads.iter().map(|thread| thread.name.as_str());
             assert_eq!(names().any(|name| name == "sender/0 stack"), writer != "same");

@@ -5,7 +5,7 @@ use crate::document::{Cell, Column, Drawing, Figure, Mark, Media, Panel, Scale, 
 use crate::wording::figures::{amount, bytes, effect_text, level, number};
 use crate::wording::offload::name;
 use crate::wording::setup::pairs;
-use bytepath_record::{Levels, Reading, Trial, grouped};
+use bytepath_record::{Levels, grouped};
 use bytepath_stats::{CopyComparison, Effect, Row, Summary};
 
 type Point = CopyComparison<Levels>;
@@ -46,46 +46,47 @@ pub(crate) fn section(view: &View) -> Section {
     section.with(Figure { caption, key: Vec::new(), drawing, table })
 }
 
-/// What the copies of a path by an engine were like.
+/// What the copies of a path by an engine were like, a line for each cell that has some.
 pub(crate) fn copies(view: &View) -> Section {
-    let section = Section::new("copies", "Copies by an engine").in_detail();
-    let mean = |row: &Row, of: &dyn Fn(&Trial, &Reading) -> Option<f64>| {
-        let measured = view.trials(row).iter().filter(|trial| trial.rate().is_some());
-        let values = measured.flat_map(|t| t.readings.iter().filter_map(|reading| of(t, reading)));
-        Summary::of(values).map(|summary| summary.mean)
-    };
-    let of = |row: &Row, metric: &str| {
-        mean(row, &|_, reading| (reading.metric == metric).then_some(reading.value))
-    };
-    let a_second = |row: &Row| {
-        mean(row, &|trial, reading| {
-            (reading.metric == "copy.copies").then_some(reading.value / trial.window)
-        })
-    };
-    let rows = view.rows.iter().filter(|row| of(row, "copy.attempts").is_some());
+    let rows = view.rows.iter().filter(|row| copied(view, row, "copy.attempts").is_some());
+    let detail = if view.details || view.medium == Media::PAGE { Media::ALL } else { Media::NONE };
+    let of = |metric: &'static str| move |row: &Row| copied(view, row, metric);
+    let nanoseconds = |row: &Row| copied(view, row, "copy.time").map(|seconds| seconds * 1e9);
     let figures = |row: &&Row| {
-        let time = of(row, "copy.time").map(|seconds| seconds * 1e9);
         let figures = [
-            amount(of(row, "copy.attempts")),
-            amount(of(row, "copy.refused")),
-            amount(of(row, "copy.busy")),
-            amount(a_second(row)),
-            amount(of(row, "copy.cycles")),
-            number(time, 0),
-            number(of(row, "copy.polls"), 1),
+            amount(of("copy.attempts")(row)),
+            amount(of("copy.refused")(row)),
+            amount(of("copy.busy")(row)),
+            amount(of("copy.made")(row)),
+            amount(of("copy.cycles")(row)),
+            number(nanoseconds(row), 0),
+            number(of("copy.polls")(row), 1),
         ];
         [Cell::path(row)].into_iter().chain(figures.map(Cell::from)).collect::<Vec<_>>()
     };
-    let writes =
-        ["attempts", "refused", "busy"].map(|title| Column::number("writes a second", title, 0));
-    let each = ["cycles", "ns", "polls"].map(|title| Column::number("a copy", title, 1));
-    let columns = [Column::path()].into_iter().chain(writes);
-    let columns = columns.chain([Column::number("", "copies/s", 0)]).chain(each);
-    section.with(Table::rows(columns, rows.map(figures))).note(
-        "Of the whole stream. A write is refused where the FIFO has no room or, busy, no engine is \
-         free; it is tried again at once. The cycles are the caller's, of submissions and of polls that \
-         found something.",
+    let columns = [
+        Column::path(),
+        Column::number("writes a second", "attempts", 0),
+        Column::number("writes a second", "refused", 0),
+        Column::number("writes a second", "busy", 1).on(detail),
+        Column::number("", "copies/s", 0),
+        Column::number("a copy", "cycles", 0),
+        Column::number("a copy", "ns", 1),
+        Column::number("a copy", "polls", 0),
+    ];
+    Section::new("copies", "Copies by an engine").with(Table::rows(columns, rows.map(figures)).without_empty()).note(
+        "Of the whole stream. A write is refused where the FIFO has no room or no engine is free; it \
+         is tried again at once. The cycles are the caller's, of submissions and of polls that found \
+         something.",
     )
+}
+
+/// The mean of a reading of copies over a cell's trials that count.
+fn copied(view: &View, row: &Row, metric: &str) -> Option<f64> {
+    let measured = view.trials(row).iter().filter(|trial| trial.rate().is_some());
+    let readings = measured.flat_map(|trial| &trial.readings);
+    let values = readings.filter(|reading| reading.metric == metric).map(|reading| reading.value);
+    Summary::of(values).map(|summary| summary.mean)
 }
 
 fn title(point: &Point) -> String {

@@ -59,7 +59,7 @@ fn busy(row: &HopsRow, end: usize) -> Cell {
 }
 
 /// Frames a second in thousands: `1330`, `71.3`, `0`.
-fn kpps(rate: Option<f64>) -> String {
+pub(super) fn kpps(rate: Option<f64>) -> String {
     let kpps = rate.map(|rate| rate / 1e3);
     let decimals = match kpps {
         Some(rate) if rate > 0.0 && rate < 9.995 => 2,

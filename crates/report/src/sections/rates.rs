@@ -1,12 +1,13 @@
 //! The rate of every cell, what it rests on, and the verdict.
 
+use super::hops::kpps;
 use super::ledger::not_copied;
 use super::view::{View, class, mean};
 use crate::document::{Cell, Column, Figure, Mark, Media, Scale, Section, Table};
 use crate::wording::figures::{percent, rate as rate_of};
 use crate::wording::text::{label, on_a_wire};
 use bytepath_record::{Trial, TrialStatus, Work};
-use bytepath_stats::{Effect, Metric, Row};
+use bytepath_stats::{Effect, Metric, Row, Summary};
 
 /// Height of a row in pixels, and where its dots and its interval are.
 const HEIGHT: f64 = 38.0;
@@ -67,10 +68,16 @@ fn figure(view: &View, work: Work, rows: &[&Row]) -> Figure {
 fn table(view: &View, work: Work, lines: &[Line]) -> Table {
     // Only bytes have the ceiling of a copy.
     let ceiling = if work == Work::Bytes { Media::TERMINAL } else { Media::NONE };
+    // A program's own stack makes each packet by itself, so packets may be what limits it.
+    let has_own_stack =
+        |line: &Line| [&line.row.tx, &line.row.rx].iter().any(|path| path.starts_with("userspace"));
+    let by_packets = work == Work::Bytes && lines.iter().any(has_own_stack);
+    let packets = if by_packets { Media::ALL } else { Media::NONE };
     let mut table = Table::new(vec![
         Column::words("path", 0, Some(16)),
         Column::number("", "n", 6).on(Media::PLAIN),
         Column::number("", work.terms().rate_unit, 0),
+        Column::number("", "Kpps", 0).on(packets),
         Column::number("", "sd", 2),
         Column::number("", "ceiling", 3).on(ceiling),
         Column::number("not copied", "tx", 5).on(Media::TERMINAL),
@@ -92,6 +99,7 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
             Cell::path(row),
             row.status.measured.to_string().into(),
             Cell::from(format!("{mark}{}", rate_of(work, mean(&row.rate)))).strong_if(row.baseline),
+            kpps(packets_a_second(view, row)).into(),
             percent(row.rate.and_then(|t| t.relative_stddev())).into(),
             percent(row.ceiling_share).into(),
             not_copied(&row.sender).into(),
@@ -106,6 +114,13 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
         line.media = if *is_null { Media::PAGE } else { Media::ALL };
     }
     table
+}
+
+/// The mean over a cell's trials that count, as the receiver's device counts them.
+fn packets_a_second(view: &View, row: &Row) -> Option<f64> {
+    let counted = view.trials(row).iter().filter(|trial| trial.rate().is_some());
+    let rates = counted.filter_map(|trial| Some(trial.packets()? / trial.window));
+    Summary::of(rates).map(|rate| rate.mean)
 }
 
 /// An axis that holds every trial, and every interval that is not much wider than

@@ -342,6 +342,7 @@ fn readings(counts: &Counts, events: &Events, elapsed: f64, scope: &Scope) -> Ve
         ("copy.refused", Unit::PerSecond, a_second(refused)),
         ("copy.busy", Unit::PerSecond, a_second(busy)),
         ("copy.rate", Unit::BytesPerSecond, a_second(bytes)),
+        ("copy.made", Unit::PerSecond, a_second(copies)),
         ("copy.time", Unit::Seconds, time * tick),
         ("copy.polls", Unit::Count, each(polls)),
     ];
