@@ -9,7 +9,7 @@ MUSL := $(shell uname -m)-unknown-linux-musl
 # What `bytepath --version` prints about the source: commit, date, and whether it was changed.
 COMMIT = $(shell commit=$$(git log -1 --abbrev=12 --format='%h of %cs' 2>/dev/null) && { git diff --quiet HEAD && echo "$$commit" || echo "$$commit, changed"; })
 # Programs that tests start; tools/need knows their Debian packages.
-TEST_PROGRAMS := chromium ip iperf3 jq python3 qemu-system-x86_64 runc strace
+TEST_PROGRAMS := chromium ip iperf3 jq libc6-dbg python3 qemu-system-x86_64 runc strace
 # Servers: they are installed only on request, not by `make test`, which then
 # skips the tests that start them.
 FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd

@@ -3,9 +3,7 @@
 //! need in order to run, but to have names for its functions.
 
 use object::build::elf::Builder;
-use object::elf::{
-    DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64, PT_INTERP, SectionHeader64,
-};
+use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64, PT_INTERP, SectionHeader64};
 use object::endian::{U16, U32, U64};
 use object::pod::{bytes_of_slice, from_bytes_mut};
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader, SectionHeader};

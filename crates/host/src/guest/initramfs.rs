@@ -328,6 +328,19 @@ mod tests {
     }
 
     #[test]
+    fn functions_of_a_guests_libraries_have_names() {
+        let own = std::env::current_exe().unwrap();
+        let (_, libraries) = with_libraries(&own, &library_folders(Path::new("/"))).unwrap();
+        let (path, libc) = libraries.iter().find(|(path, _)| path.contains("/libc.so")).unwrap();
+        if elf::debug_file(libc, Path::new("/")).is_none_or(|file| !file.exists()) {
+            return skip!("no debug file of {path}: apt-get install libc6-dbg");
+        }
+        assert!(elf::has_symbols(&named(libc)), "{path}");
+        let text = b"#!/bin/sh";
+        assert_eq!(*named(text), text[..], "what cannot be read stays as it is");
+    }
+
+    #[test]
     fn a_library_that_is_nowhere_is_named() {
         let own = std::env::current_exe().unwrap();
         let fault = with_libraries(&own, &[]).unwrap_err();

@@ -24,8 +24,8 @@ pub mod qemu;
 mod session;
 mod vmlinux;
 
-pub(crate) use elf::{debug_file, has_symbols};
 pub use elf::{Needs, depends, needs};
+pub(crate) use elf::{debug_file, has_symbols};
 #[cfg(feature = "test-support")]
 pub use frame::GuestCommand;
 pub use frame::{Frame, Layout, Message};
