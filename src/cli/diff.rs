@@ -6,7 +6,7 @@ use super::output::{
     PAGE_WIDTH, deliver, json, refuse_on_terminal, say, style, unknown_suffix, write_file,
 };
 use super::output_args::Document;
-use super::profile::{cell_of_study, open, source};
+use super::profile::{Cpus, cell_of_study, cpus, on, open, source};
 use bytepath_host::spawn_scoped;
 use bytepath_profile::counts::{self, Counts};
 use bytepath_profile::diff::{self, Diff, GroupBy, Measure, Options, Per};
@@ -74,6 +74,9 @@ pub(super) struct DiffArgs {
     /// Each has its rank on the other side.
     #[arg(long, conflicts_with_all = ["format", "json", "explain", "threshold"])]
     side_by_side: bool,
+    /// Compare only what ran on these CPUs, as in 2 or 0,4-7
+    #[arg(long, value_name = "CPUS", value_parser = cpus, conflicts_with_all = ["work", "explain"])]
+    cpu: Option<Cpus>,
     /// Include idle samples
     #[arg(long)]
     idle: bool,
@@ -533,23 +536,26 @@ fn notes(sides: [&Side; 2]) -> Vec<String> {
 
 /// Both sides; files are read at the same time.
 fn sides(arguments: &DiffArgs) -> Result<[Side; 2], Fault> {
-    let from = arguments.from;
+    let side = |argument: &str| side(argument, (arguments.from, arguments.cpu.as_ref()));
     // A study is read as a whole for one of its cells: one at a time takes half of the memory.
     if [&arguments.without, &arguments.with].iter().any(|name| cell_of_study(name).is_some()) {
-        return Ok([side(&arguments.without, from)?, side(&arguments.with, from)?]);
+        return Ok([side(&arguments.without)?, side(&arguments.with)?]);
     }
     std::thread::scope(|scope| {
-        let with = spawn_scoped(scope, "profile", || side(&arguments.with, from))?;
-        let (without, with) = (side(&arguments.without, from), with.join());
+        let with = spawn_scoped(scope, "profile", || side(&arguments.with))?;
+        let (without, with) = (side(&arguments.without), with.join());
         let with = with.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok([without?, with?])
     })
 }
 
-/// What an argument names.
-fn side(argument: &str, format: Option<&str>) -> Result<Side, Fault> {
+/// What an argument names, in this format and on these CPUs.
+fn side(argument: &str, (format, cpus): (Option<&str>, Option<&Cpus>)) -> Result<Side, Fault> {
     if let Some((study, cell)) = cell_of_study(argument) {
-        return profiled_cell(study, cell).map(|cell| Side::Cell(Box::new(cell)));
+        let mut cell = profiled_cell(study, cell)?;
+        let profiles = std::mem::take(&mut cell.profiles).into_iter();
+        cell.profiles = profiles.map(|profile| on(cpus, profile)).collect::<Result<_, _>>()?;
+        return Ok(Side::Cell(Box::new(cell)));
     }
     // A name is taken as it is before anything is read into its signs.
     let names: Vec<&str> = match Path::new(argument).exists() {
@@ -559,7 +565,7 @@ fn side(argument: &str, format: Option<&str>) -> Result<Side, Fault> {
     let mut profiles = Vec::new();
     for name in &names {
         match open(name, format, Times::LeftOut)? {
-            Content::Profile(profile) => profiles.push(profile),
+            Content::Profile(profile) => profiles.push(on(cpus, profile)?),
             Content::Counts(counts) if names.len() == 1 => return Ok(Side::Counts(counts)),
             Content::Counts(_) => {
                 let what = format!("{name} holds counters, which are compared one text with one");

@@ -13,7 +13,7 @@ use bytepath_profile::{Profile, Weight, summarise};
 use bytepath_record::Fault;
 use bytepath_spec::{find, usage};
 use bytepath_study::{load, profiled_cell};
-use bytepath_sys::files;
+use bytepath_sys::{attribute, files};
 use clap::Args;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -37,12 +37,34 @@ pub(super) struct ProfileArgs {
     /// Write to this file, in the format given by its suffix unless --to is given
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Show only what ran on these CPUs, as in 2 or 0,4-7
+    #[arg(long, value_name = "CPUS", value_parser = cpus)]
+    cpu: Option<Cpus>,
     /// Print the summary as JSON: samples, threads, functions
     #[arg(long, conflicts_with = "to")]
     json: bool,
     /// Number of functions to show [default: 20; all in JSON]
     #[arg(long, value_name = "N", conflicts_with_all = ["to", "out"])]
     top: Option<usize>,
+}
+
+/// CPUs whose samples count.
+#[derive(Clone, Debug)]
+pub(super) struct Cpus(Vec<u32>);
+
+/// Reads a list of CPUs.
+pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
+    let is_list = text.split(',').all(|part| !attribute::list(part).is_empty());
+    let wrong = || format!("'{text}' is no list of CPUs, as in 2 or 0,4-7");
+    is_list.then(|| Cpus(attribute::list(text))).ok_or_else(wrong)
+}
+
+/// What of a profile ran on the CPUs named; all of it, if none are.
+pub(super) fn on(cpus: Option<&Cpus>, profile: Profile) -> Result<Profile, Fault> {
+    match cpus {
+        Some(Cpus(list)) => profile.on_cpus(list),
+        None => Ok(profile),
+    }
 }
 
 /// Functions that text shows by default.
@@ -84,6 +106,10 @@ fn summarised(arguments: &ProfileArgs) -> Result<(), Fault> {
 
 /// The profile that the arguments name: of several trials of a cell the first.
 fn read(arguments: &ProfileArgs) -> Result<Profile, Fault> {
+    on(arguments.cpu.as_ref(), whole(arguments)?)
+}
+
+fn whole(arguments: &ProfileArgs) -> Result<Profile, Fault> {
     let cell = match &arguments.file {
         Some(file) => match cell_of_study(file) {
             Some((study, cell)) => profiled_cell(study, cell)?,
@@ -177,6 +203,7 @@ fn formats_help() -> String {
   bytepath profile perf.script -o perf.svg            a flame graph
   bytepath profile cpu.pb.gz --to folded | grep tcp_  what Go recorded, one stack a line
   perf report --stdio | bytepath profile - --top 50   a table from a mail
+  bytepath profile STUDY#CELL --cpu 2                 what ran on one CPU
 
 docs/guide/profiles.md lists what each format keeps and loses.",
     );

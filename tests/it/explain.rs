@@ -3,6 +3,7 @@
 use crate::profiles as made_up;
 use crate::shared::words;
 
+use bytepath::profile::subsystem::Subsystem;
 use bytepath::profile::symptom::Seen;
 use bytepath::profile::{Explanation, Symptoms, WorkUnit};
 use bytepath::report::{self, Style};
@@ -99,6 +100,17 @@ fn where_no_step_is_resolved_the_largest_is_a_candidate() {
     let expected = "No step of 1% of the cost or more is significant with 3 profile trials of socket \
                     and 3 of tcp-zerocopy-receive; the largest is 0.240 less copying.";
     assert!(said.contains(expected), "{said}");
+}
+
+#[test]
+fn submitting_copies_is_a_step_however_small() {
+    let mut explanation = explanation(3, "");
+    let part = explanation.waterfalls[0].parts.last_mut().unwrap();
+    part.change.mean /= 100.0;
+    assert!(words(&text(&explanation, 100)).contains(" smaller "), "as any other is");
+    explanation.waterfalls[0].parts.last_mut().unwrap().subsystem = Subsystem::CopySubmission;
+    let said = words(&text(&explanation, 100));
+    assert!(said.contains(" submitting copies "), "{said}");
 }
 
 #[test]

@@ -390,6 +390,46 @@ fn the_command_shows_owners() {
     assert!(!page.contains('\u{1b}'), "{page:?}");
 }
 
+/// What the CPU still does for copies by an engine, as published (movdir64b, preparation), is one row.
+#[test]
+fn submitting_copies_is_a_row_however_small() {
+    let folded = "sender;mtcp_write;movdir64b 14\n\
+                  sender;mtcp_write;dsa_prep_memcpy;dsa_prep_desc_common 1\n\
+                  sender;mtcp_write;dsa_prep_memcpy 1\n\
+                  sender;mtcp_write 5984\nsender;tcp_ack_[k] 3980\nsender;kfree_[k] 20\n";
+    let show = |text: &str| said(bytepath().args(["profile", "-"]).write_stdin(text.to_owned())).1;
+    let page = show(folded);
+    let rows = "\n   share  subsystem\n  59.84%  user space\n  39.80%  TCP\n   0.16%  submitting \
+                copies\n   0.20%  1 smaller\n\n";
+    assert!(page.contains(rows), "{page}");
+    assert!(!show("a;work 5\na;main 3\n").contains("subsystem"), "one alone is no table");
+}
+
+#[test]
+fn a_profile_of_some_cpus_has_what_ran_there() {
+    let text: String = [(0, "write"), (0, "write"), (2, "poll"), (5, "poll"), (0, "free")]
+        .map(|(cpu, name)| format!("busy 7 [{cpu:03}] 1.0: 10 cycles: 1000 {name} (busy)\n"))
+        .concat();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.script");
+    std::fs::write(&file, &text).unwrap();
+    let show = |cpus: &str| said(bytepath().arg("profile").arg(&file).args(["--cpu", cpus]));
+    let (code, page, _) = show("0");
+    assert!(code == 0 && page.contains("samples   3 in 1 thread"), "{page}");
+    assert!(page.contains(" 66.67%   66.67%  write") && !page.contains("poll"), "{page}");
+    assert!(show("2-5").1.contains("100.00%  100.00%  poll"));
+    let (code, _, errors) = show("3,4");
+    assert!(code == 2 && errors.contains("name one that has some: 0,2,5"), "{errors}");
+    assert!(show("0,x").2.contains("'0,x' is no list of CPUs"));
+    let mut diff = bytepath();
+    diff.arg("diff").args([&file, &file]).args(["--cpu", "0", "--format", "tsv"]);
+    let (code, rows, errors) = said(&mut diff);
+    assert!(
+        code == 0 && rows.contains("\nwrite\t20\t20\t") && !rows.contains("poll"),
+        "{rows}{errors}"
+    );
+}
+
 /// What another host has recorded has no names here: that, and what to type, is said first.
 #[test]
 fn addresses_of_another_host_are_named_as_such() {

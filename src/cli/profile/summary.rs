@@ -2,13 +2,13 @@
 
 use super::unit;
 use bytepath_profile::import::UNNAMED;
-use bytepath_profile::subsystem::{Classes, Rules};
+use bytepath_profile::subsystem::{Classes, Rules, Subsystem};
 use bytepath_profile::symptom::symptoms;
 use bytepath_profile::{self as profile, FrameKind, Function, Header, Owner, Profile, Weight};
 use bytepath_record::joined;
 use bytepath_record::visible;
 use bytepath_report::{self as report, Style, plural};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 /// Writes what the profile is of, who the time was spent by, the functions
@@ -30,9 +30,11 @@ pub(in crate::cli) fn write(
         return writeln!(out, "\nAll samples have weight zero.");
     }
     let whole = Whole { total, samples: if least > 0 { profile.count() } else { u64::MAX } };
+    let classes = Classes::of(profile, Rules::built_in());
     owners(profile, &whole, out)?;
+    subsystems(profile, &classes, &whole, out)?;
     functions(profile, &whole, top, out)?;
-    let symptoms = symptoms(profile, &Classes::of(profile, Rules::built_in()));
+    let symptoms = symptoms(profile, &classes);
     if !symptoms.is_empty() {
         writeln!(out)?;
         report::symptoms(&symptoms).write(style, out)?;
@@ -75,7 +77,7 @@ fn facts(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
         fact("weight", &format!("{} ({})", amount(*weight, profile.total()), unit(*weight)))?;
     }
     if let Some(seconds) = seconds {
-        let on = cpus.map_or(String::new(), |cpus| format!(" on {cpus} CPUs"));
+        let on = cpus.map_or(String::new(), |cpus| format!(" on {}", plural(cpus.into(), "CPU")));
         fact("time", &format!("{seconds:.3} s{on}"))?;
     }
     for (what, value) in [("bytes", work.bytes), ("packets", work.packets)] {
@@ -110,6 +112,40 @@ fn owners(profile: &Profile, whole: &Whole, out: &mut dyn Write) -> io::Result<(
         if let Some(weight) = weights.get(&owner) {
             writeln!(out, "{}  {owner}", whole.percent(*weight))?;
         }
+    }
+    Ok(())
+}
+
+/// Below this part of the whole a subsystem has no line, unless it is one whose point is to be small.
+const SMALL: f64 = 0.005;
+
+/// Shares by subsystem, the largest first; nothing if there is but one.
+fn subsystems(
+    profile: &Profile,
+    classes: &Classes,
+    whole: &Whole,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut weights: BTreeMap<Subsystem, f64> = BTreeMap::new();
+    for sample in profile.samples() {
+        *weights.entry(classes.sample(sample)).or_default() += sample.weight;
+    }
+    if weights.len() < 2 {
+        return Ok(());
+    }
+    let mut all: Vec<(Subsystem, f64)> = weights.into_iter().collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let is_large = |(subsystem, weight): &(Subsystem, f64)| {
+        *subsystem == Subsystem::CopySubmission || *weight >= SMALL * whole.total
+    };
+    let (large, small): (Vec<_>, Vec<_>) = all.into_iter().partition(is_large);
+    writeln!(out, "\n   share  subsystem")?;
+    for (subsystem, weight) in &large {
+        writeln!(out, "{}  {}", whole.percent(*weight), subsystem.title())?;
+    }
+    if !small.is_empty() {
+        let rest = small.iter().map(|(_, weight)| weight).sum();
+        writeln!(out, "{}  {} smaller", whole.percent(rest), small.len())?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use super::profile::{
     Frame, FrameId, FrameRef, Header, Profile, Sample, StackId, Thread, ThreadId,
 };
+use bytepath_record::{Fault, joined};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hasher};
 
@@ -133,6 +134,35 @@ impl Profile {
             }
         }
         builder.build()
+    }
+
+    /// What of it ran on these CPUs. An error where none of its samples did.
+    pub fn on_cpus(&self, cpus: &[u32]) -> Result<Profile, Fault> {
+        let mut builder = Builder::new(self.header.clone());
+        let mut known: Vec<u32> = self.samples.iter().filter_map(|sample| sample.cpu).collect();
+        known.sort_unstable();
+        known.dedup();
+        let meant = |cpu: &u32| cpus.contains(cpu);
+        for sample in self.samples.iter().filter(|sample| sample.cpu.as_ref().is_some_and(meant)) {
+            let frames = self.stack(sample.stack).iter();
+            let frames = frames.map(|id| builder.frame_of(self.frame(*id).borrowed()));
+            let frames: Vec<FrameId> = frames.collect();
+            let stack = builder.stack(&frames);
+            let thread = builder.thread(self.thread(sample.thread).clone());
+            builder.add(Sample { stack, thread, ..*sample });
+        }
+        let found = known.iter().filter(|cpu| meant(cpu)).count();
+        if found > 0 {
+            builder.header().cpus = Some(found as u32);
+            return Ok(builder.build());
+        }
+        let fault = |what: &str| Fault::usage(format!("{}: {what}", self.header.title));
+        Err(match known.as_slice() {
+            [] => fault("it does not record the CPUs of its samples")
+                .remedy("leave out --cpu; perf records them with -a or --sample-cpu"),
+            known => fault("no sample is of the CPUs named")
+                .remedy(format!("name one that has some: {}", joined(known, ","))),
+        })
     }
 }
 
@@ -266,5 +296,32 @@ mod tests {
             assert_eq!(builder.stack(stack), *id);
         }
         assert_eq!(builder.build().stacks(), stacks.len() + 1);
+    }
+    #[test]
+    fn a_profile_of_one_cpu_has_what_ran_there() {
+        let profile = |cpus: &[Option<u32>]| {
+            let header = Header { cpus: Some(9), title: "p".into(), ..Header::default() };
+            let mut builder = Builder::new(header);
+            for cpu in cpus {
+                let function = format!("on {cpu:?}");
+                let frame = builder.frame(Frame { function, ..Frame::default() });
+                let stack = builder.stack(&[frame]);
+                let thread = builder.thread(Thread::default());
+                let (cpu, weight) = (*cpu, 1.0);
+                builder.add(Sample { stack, thread, cpu, weight, ..Sample::default() });
+            }
+            builder.build()
+        };
+        let all = profile(&[Some(1), Some(3), None, Some(1), Some(4)]);
+        let one = all.on_cpus(&[1]).unwrap();
+        assert_eq!((one.total(), one.header.cpus, one.frames().len()), (2.0, Some(1), 1));
+        assert_eq!(one.frames()[0].function, "on Some(1)");
+        let two = all.on_cpus(&[4, 3, 7]).unwrap();
+        assert_eq!((two.total(), two.header.cpus, two.stacks()), (2.0, Some(2), 2));
+        let other = all.on_cpus(&[7]).unwrap_err();
+        assert!(other.message.contains("no sample is of the CPUs named"), "{other}");
+        assert_eq!(other.remedy.as_deref(), Some("name one that has some: 1,3,4"));
+        let unknown = profile(&[None]).on_cpus(&[0]).unwrap_err();
+        assert!(unknown.message.contains("does not record the CPUs"), "{unknown}");
     }
 }

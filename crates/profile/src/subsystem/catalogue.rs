@@ -28,6 +28,8 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 pub enum Subsystem {
     /// Bytes moved or set: between user and kernel, and within the kernel.
     Copy,
+    /// Descriptors of copies made and stored to the queue of an engine, by a program.
+    CopySubmission,
     Checksum,
     /// Ciphers, and TLS in the kernel.
     Encryption,
@@ -72,6 +74,11 @@ pub enum Subsystem {
 impl Subsystem {
     pub const ALL: &[Subsystem] = Subsystem::VARIANTS;
 
+    /// Whether it is of programs and not of the kernel.
+    pub fn is_of_programs(self) -> bool {
+        matches!(self, Subsystem::CopySubmission | Subsystem::User)
+    }
+
     /// Its name in rule files and JSON.
     pub fn name(self) -> &'static str {
         self.into()
@@ -81,6 +88,7 @@ impl Subsystem {
     pub fn title(self) -> &'static str {
         match self {
             Subsystem::Copy => "copying",
+            Subsystem::CopySubmission => "submitting copies",
             Subsystem::Checksum => "checksums",
             Subsystem::Encryption => "encryption",
             Subsystem::PageAllocation => "page allocation",

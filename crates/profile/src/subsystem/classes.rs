@@ -1,7 +1,7 @@
 //! Stacks and samples of a profile by subsystem.
 
 use super::catalogue::Subsystem;
-use super::rules::{Class, Rules};
+use super::rules::{Class, Rules, SUBMITS};
 use crate::{FrameId, FrameKind, Owner, Profile, Sample, StackId};
 use serde::{Deserialize, Serialize};
 
@@ -19,9 +19,14 @@ impl Classes {
         let stack = |index: usize| {
             let stack = profile.stack(StackId(index as u32));
             let known = |id: &FrameId| frames.get(id.0 as usize).copied().flatten();
+            // What a program's function of a subsystem calls is part of it.
+            let program = || {
+                let submits = stack.iter().any(|id| known(id) == Some(SUBMITS));
+                if submits { Subsystem::CopySubmission } else { Subsystem::User }
+            };
             for id in stack {
                 match (profile.frame(*id).kind, known(id)) {
-                    (FrameKind::User, _) if Some(id) == stack.first() => return Subsystem::User,
+                    (FrameKind::User, _) if Some(id) == stack.first() => return program(),
                     // A helper that no function of the kernel called.
                     (FrameKind::User, _) => break,
                     (_, Some(Class::Is(subsystem))) => return subsystem,
@@ -29,8 +34,10 @@ impl Classes {
                     (FrameKind::Kernel, None) => return Subsystem::Other,
                     // Of a stack about which nothing is known, and no function of which
                     // is one of the kernel's, only user space is left.
-                    (FrameKind::Unknown, None) if stack.iter().all(|id| known(id).is_none()) => {
-                        return Subsystem::User;
+                    (FrameKind::Unknown, None)
+                        if stack.iter().all(|id| known(id).is_none_or(|c| c == SUBMITS)) =>
+                    {
+                        return program();
                     }
                     (FrameKind::Unknown, None) => return Subsystem::Other,
                 }
@@ -71,7 +78,8 @@ impl Coverage {
     pub fn add(&mut self, profile: &Profile, classes: &Classes) {
         for sample in profile.samples() {
             match classes.sample(sample) {
-                Subsystem::User | Subsystem::Idle => {}
+                Subsystem::Idle => {}
+                subsystem if subsystem.is_of_programs() => {}
                 subsystem => {
                     self.kernel += sample.weight;
                     if subsystem == Subsystem::Other {

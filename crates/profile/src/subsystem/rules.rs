@@ -16,6 +16,9 @@ const VERSION: i64 = 1;
 /// The table whose functions are not a subsystem of their own.
 const CALLER: &str = "caller";
 
+/// The only functions of programs that have a subsystem of their own.
+pub(super) const SUBMITS: Class = Class::Is(Subsystem::CopySubmission);
+
 /// What the table states about a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -56,13 +59,15 @@ impl Rules {
     }
 
     /// The class of a function; `None` if no rule fits. Functions of
-    /// user space are in no subsystem of the kernel.
+    /// user space are in no subsystem of the kernel, and the other way round.
     pub fn class(&self, frame: &Frame) -> Option<Class> {
-        if frame.kind == FrameKind::User {
-            return Some(Class::Is(Subsystem::User));
-        }
         let name = normalise::function(&frame.function);
-        self.layers.iter().find_map(|layer| layer.class(name, frame))
+        let found = self.layers.iter().find_map(|layer| layer.class(name, frame));
+        match (frame.kind, found) {
+            (FrameKind::User, Some(SUBMITS)) | (FrameKind::Unknown, _) => found,
+            (FrameKind::User, _) => Some(Class::Is(Subsystem::User)),
+            (FrameKind::Kernel, _) => found.filter(|class| *class != SUBMITS),
+        }
     }
 
     /// Where a helper is counted that no function of the kernel called, as in a list

@@ -143,6 +143,29 @@ fn user_space_is_apart() {
 }
 
 #[test]
+fn submitting_a_copy_is_apart_from_the_program_that_does() {
+    use FrameKind::*;
+    let class = |stack: &[(&str, FrameKind)]| of(stack, "sender/0", Owner::Unknown).0;
+    let post = "bytepath_sys::idxd::WorkQueue::post_batch";
+    for (stack, expected) in [
+        (&[("movdir64b", User), ("mtcp_write_async", User)][..], Subsystem::CopySubmission),
+        (&[("dsa_prep_desc_common", User), ("dsa_prep_memcpy", User)], Subsystem::CopySubmission),
+        // With what it calls, but not with who calls it, nor with the kernel's work meanwhile.
+        (&[("__memset_erms", User), (post, User), ("main", User)], Subsystem::CopySubmission),
+        (&[("main", User)], Subsystem::User),
+        (&[("memcpy", User), ("main", User)], Subsystem::User),
+        (&[("clear_page_erms", Kernel), (post, User)], Subsystem::PageAllocation),
+        // Where nothing but names is known, as in folded stacks.
+        (&[("enqcmd", Unknown), ("main", Unknown)], Subsystem::CopySubmission),
+        (&[("own", Unknown), ("dsa_prep_memcpy", Unknown)], Subsystem::CopySubmission),
+        // The kernel's own function of that name is its driver's affair.
+        (&[("movdir64b", Kernel)], Subsystem::Other),
+    ] {
+        assert_eq!(class(stack), expected, "{stack:?}");
+    }
+}
+
+#[test]
 fn idle_is_the_idle_task_that_waits() {
     let halt = [("pv_native_safe_halt", FrameKind::Kernel)];
     let work = [("veth_poll", FrameKind::Kernel)];

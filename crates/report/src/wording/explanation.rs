@@ -4,6 +4,7 @@
 use super::figures::{NONE, bytes, digits, level, number, plural};
 use bytepath_profile::Explanation;
 use bytepath_profile::change::Change;
+use bytepath_profile::subsystem::Subsystem;
 use bytepath_profile::waterfall::{Bar, Check, Function, Part, Waterfall};
 use bytepath_record::{distinct, joined};
 
@@ -79,8 +80,11 @@ pub(crate) fn steps(waterfall: &Waterfall) -> Vec<Step<'_>> {
         Step { title, kind, span, amount, half_width, resolved, functions }
     };
     let least = SMALL * larger_cost(waterfall);
-    let (small, large): (Vec<&Part>, Vec<&Part>) =
-        waterfall.parts.iter().partition(|part| part.change.mean.abs() < least);
+    // That submitting copies takes little is what one looks for.
+    let is_small = |part: &&Part| {
+        part.change.mean.abs() < least && part.subsystem != Subsystem::CopySubmission
+    };
+    let (small, large): (Vec<&Part>, Vec<&Part>) = waterfall.parts.iter().partition(is_small);
     for part in large {
         let title = part.subsystem.title().to_owned();
         steps.push(step(title, Kind::Part, part.change, part.resolved, part.functions.as_slice()));
