@@ -3,14 +3,15 @@
 use super::deployment_args::DeploymentArgs;
 use super::exit::UNSUPPORTED;
 use super::output_args::{Document, OutputArgs};
+use super::plan::estimate;
 use super::testbed_args::TestbedArgs;
 use bytepath_engine::path::{self, DataPath};
 use bytepath_host::testbed;
 use bytepath_meter as meter;
 use bytepath_record::{Fault, Finding, Role, Severity, Support, Tls};
 use bytepath_report as report;
-use bytepath_spec::{Catalogues, TestbedChoice, usage};
-use bytepath_study::{ExperimentFile, catalogues, examine_host, from_file};
+use bytepath_spec::{TestbedChoice, usage};
+use bytepath_study::{Outline, RunRequest, Unable, examine_host};
 use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -45,8 +46,10 @@ Examples:
   bytepath doctor --experiment experiments/battle.toml --device eth1
   bytepath doctor --experiment experiments/battle.toml --testbed ports:sender=eth1,receiver=eth2
 
-Exits with 3 if something blocks: a cell of the experiment that cannot run
-or, without --experiment, anything marked 'blocks'.";
+With --experiment cells are judged as `bytepath run` and `run --dry-run` judge them, guests
+boot for it, and it exits as those would before the first trial: with 0 if the study
+would run, whatever cells it leaves out. Without --experiment it exits with 3 if
+anything is marked 'blocks'.";
 
 /// What is printed.
 #[derive(Serialize, JsonSchema)]
@@ -59,6 +62,12 @@ pub(super) struct Examination {
     /// Cells of the experiment that cannot run.
     #[serde(skip_serializing_if = "Option::is_none")]
     cells: Option<Vec<Item>>,
+    /// How long the others take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimate: Option<String>,
+    /// Why a study of the experiment would end before its first trial.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    obstacle: Option<Fault>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -89,12 +98,12 @@ pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
     arguments.output.format()?;
     let hosts = arguments.deployment.resolve()?;
     // An error in the file is reported before anything is set up.
-    let read = |file| {
-        let file = ExperimentFile::read(file)?;
+    let read = |file: &PathBuf| {
         let testbed = arguments.deployment.testbed()?;
-        from_file(&file, Catalogues { testbed, ..catalogues() }, arguments.trust)
+        let request = RunRequest::of_file(file.clone(), PathBuf::new());
+        RunRequest { testbed, trusted: arguments.trust, ..request }.plan()
     };
-    let experiment = arguments.experiment.as_deref().map(read).transpose()?;
+    let experiment = arguments.experiment.as_ref().map(read).transpose()?;
     let (facts, findings) = match &arguments.host {
         Some(name) => match TestbedArgs::with_receiver(name).resolve()? {
             Some(choice) => examine_host(name, choice)?,
@@ -110,10 +119,10 @@ pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
     let half = |(path, role): (&&DataPath, Role)| {
         Some(Item::new(format!("{} ({role})", path.name), facts.supports_half(path, role)?))
     };
-    let cells = experiment.map(|(experiment, deployment)| -> Result<Vec<Item>, Fault> {
-        let unable = hosts.unable(&deployment, &experiment, &facts)?;
-        Ok(unable.into_iter().map(|(cell, support)| Item::new(cell.0, support)).collect())
-    });
+    let outline = experiment.as_ref();
+    let outline = outline.map(|(plan, testbed)| Outline::of(plan, testbed, hosts.device()));
+    let outline = outline.transpose()?;
+    let unable = |one: &Unable| Item::new(one.cell.0.clone(), one.fault.clone().into());
     let tls = |name: &str, tls| Item::new(name, facts.supports_tls(tls));
     let meters = meter::CATALOG.iter();
     let examination = Examination {
@@ -122,14 +131,17 @@ pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
         streams: vec![tls("tls=kernel", Tls::Kernel), tls("tls=user", Tls::User)],
         meters: meters.map(|m| Item::new(m.name, facts.supports_meter(m))).collect(),
         findings,
-        cells: cells.transpose()?,
-    };
-    let blocked = match &examination.cells {
-        Some(cells) => !cells.is_empty(),
-        None => examination.findings.iter().any(|f| f.severity == Severity::Blocks),
+        cells: outline.as_ref().map(|outline| outline.unable.iter().map(unable).collect()),
+        estimate: outline.as_ref().map(estimate),
+        obstacle: outline.as_ref().and_then(|outline| outline.obstacle.clone()),
     };
     print(&examination, &arguments.output)?;
-    Ok(if blocked { ExitCode::from(UNSUPPORTED) } else { ExitCode::SUCCESS })
+    if let Some(fault) = examination.obstacle {
+        return Err(fault);
+    }
+    let blocks = |finding: &Finding| finding.severity == Severity::Blocks;
+    let is_blocked = outline.is_none() && examination.findings.iter().any(blocks);
+    Ok(if is_blocked { ExitCode::from(UNSUPPORTED) } else { ExitCode::SUCCESS })
 }
 
 fn print(examination: &Examination, output: &OutputArgs) -> Result<(), Fault> {
@@ -146,6 +158,7 @@ fn print(examination: &Examination, output: &OutputArgs) -> Result<(), Fault> {
         if let Some(cells) = &examination.cells {
             groups.push(("Cells of the experiment that cannot run", pairs(cells)));
         }
-        report::examination(&groups, &examination.findings).write(style, out)
+        let (findings, estimate) = (&examination.findings, examination.estimate.as_deref());
+        report::examination(&groups, estimate, findings).write(style, out)
     })
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Prints the cells, their order, the time they take, and what would be set.
 pub(super) fn print(plan: &Plan, deployment: &Deployment, json: bool) -> Result<ExitCode, Fault> {
-    let outline = Outline::of(plan, deployment)?;
+    let outline = Outline::of(plan, deployment, None)?;
     match json {
         true => output::print_json(&Document::new("bytepath-plan", &outline)),
         false => output::print_text(|out| write(&outline, out)),
@@ -40,17 +40,18 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  {}{mark}{unable}", cell.id)?;
     }
     match plan.order.is_empty() {
-        true => writeln!(out, "0 trials: no cell can run")?,
+        true => writeln!(out, "{}", estimate(plan))?,
         false => write_order(plan, out)?,
     }
     write_settings(plan, out)?;
     if let (Some(Stopping { at_least, within }), Some(pass)) = (s.stopping, plan.order.first()) {
-        let early = time(plan.seconds_per_trial * pass.len() as f64 * f64::from(at_least));
-        let percent = within * 100.0;
+        let early = plan.seconds_per_trial.map(|each| {
+            format!(": {} at best", time(each * pass.len() as f64 * f64::from(at_least)))
+        });
+        let (percent, early) = (within * 100.0, early.unwrap_or_default());
         writeln!(
             out,
-            "stops after at least {at_least} blocks, when every interval is within {percent}%: \
-             {early} at best"
+            "stops after at least {at_least} blocks, when every interval is within {percent}%{early}"
         )?;
     }
     Ok(())
@@ -63,9 +64,7 @@ fn write_order(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     for (block, pass) in (1..).zip(&plan.order) {
         writeln!(out, "  block {block}: {}", joined(pass, ", "))?;
     }
-    let trials: usize = plan.order.iter().map(Vec::len).sum();
-    let (each, all) = (plan.seconds_per_trial, time(plan.seconds));
-    writeln!(out, "{trials} trials of {each:.1} s: at least {all}")?;
+    writeln!(out, "{}", estimate(plan))?;
     write_pilots(plan, out)?;
     if let Some(budget) = s.budget {
         let (most, blocks) = (time(budget.seconds), plan.order.len());
@@ -84,6 +83,16 @@ fn write_order(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The number of trials that can run, and their time.
+pub(super) fn estimate(plan: &Outline) -> String {
+    let trials: usize = plan.order.iter().map(Vec::len).sum();
+    match (plan.seconds_per_trial, plan.seconds) {
+        _ if trials == 0 => "0 trials: no cell can run".to_owned(),
+        (Some(each), Some(all)) => format!("{trials} trials of {each:.1} s: at least {}", time(all)),
+        _ => format!("{trials} trials that end by a count: their time is not known"),
+    }
 }
 
 fn time(seconds: f64) -> String {
@@ -126,12 +135,5 @@ fn write_settings(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     for Unable { cell, fault } in &plan.unable {
         writeln!(out, "{cell}: cannot run here: {fault}")?;
     }
-    match plan.judged {
-        true => Ok(()),
-        false => writeln!(
-            out,
-            "which cells can run is known once their guests have booted: bytepath doctor \
-             --experiment FILE boots them"
-        ),
-    }
+    Ok(())
 }

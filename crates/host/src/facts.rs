@@ -1,7 +1,7 @@
 //! What a host is, read from `/proc` and `/sys` (proc(5), sysfs(5)). Nothing is
 //! tried here, and nothing can fail: what a host does not show is left out.
 
-use bytepath_record::{Facts, MOST_FILES, Privileges, joined};
+use bytepath_record::{Facts, MOST_FILES, Privileges, free_huge_pages, joined};
 use bytepath_sys::attribute::{self, names, text as read};
 use bytepath_sys::cgroup::{self, Limits};
 use bytepath_sys::{Roots, hwmon, pmu, powercap};
@@ -46,6 +46,7 @@ pub fn survey(roots: &Roots) -> Facts {
         settings: adjustable(roots)
             .into_iter()
             .chain(built_in(roots))
+            .chain(free_pages(roots))
             .chain(limits(roots))
             .chain(files(roots, &privileges))
             .collect(),
@@ -219,6 +220,18 @@ fn built_in(roots: &Roots) -> BTreeMap<String, String> {
     let ipmi = ipmi.then(|| ("device.ipmi".to_owned(), "there".to_owned()));
     let sources = settings(&roots.sys).into_iter().chain(ipmi);
     states.chain(options).chain(sources).filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// Huge pages of 2 MiB that no one uses, of the machine and of each NUMA node. They come and go with
+/// programs, so nothing is compared by them.
+fn free_pages(roots: &Roots) -> Vec<(String, String)> {
+    let of_nodes = nodes(&roots.sys).into_iter();
+    let of_nodes =
+        of_nodes.map(|(node, folder)| (free_huge_pages(Some(node)), folder.join("hugepages")));
+    let machine = (free_huge_pages(None), roots.sys.join("kernel/mm/hugepages"));
+    let free = |folder: &Path| read(&folder.join("hugepages-2048kB/free_hugepages"));
+    let known = [machine].into_iter().chain(of_nodes);
+    known.filter_map(|(name, folder)| Some((name, free(&folder)?))).collect()
 }
 
 /// NUMA nodes with their folders; `None` if there is one alone

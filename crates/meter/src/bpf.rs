@@ -2,7 +2,7 @@
 //! attaching, the error if it is refused, and the parts of programs.
 
 use Reg::*;
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::{Facts, Fault, FaultKind, Outcome, Support};
 use bytepath_sys::Roots;
 use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg};
 use bytepath_sys::bpf::{Hook, Link, Map, MapKind, Program, Refused, Update};
@@ -119,7 +119,29 @@ pub fn refuse_emulated(roots: &Roots) -> Result<(), Fault> {
 /// Whether the processor is one that QEMU emulates.
 pub fn is_emulated(roots: &Roots) -> bool {
     let cpuinfo = std::fs::read_to_string(roots.proc.join("cpuinfo")).unwrap_or_default();
-    cpuinfo.contains("QEMU TCG")
+    cpuinfo.contains(EMULATED)
+}
+
+/// Part of the name of a processor that QEMU emulates.
+const EMULATED: &str = "QEMU TCG";
+
+/// Whether programs at tracepoints could be loaded on a host, which came with this Linux.
+pub(crate) fn supported(facts: &Facts, attempt: &str, since: &str) -> Support {
+    let errno = facts.attempt(attempt).and_then(Outcome::errno);
+    let remedy = match errno {
+        _ if facts.cpu_model.contains(EMULATED) => {
+            "let the guest use the processor (KVM: accel=kvm), or measure on the machine itself"
+                .to_owned()
+        }
+        Some(libc::EPERM | libc::EACCES) => {
+            "run as root or with CAP_BPF and CAP_PERFMON".to_owned()
+        }
+        _ => format!(
+            "boot Linux {since} or later with CONFIG_DEBUG_INFO_BTF, and run as root or with \
+             CAP_BPF and CAP_PERFMON"
+        ),
+    };
+    facts.require(attempt, &remedy)
 }
 
 /// `R0` = the value in a map for the key at this place of the program's stack, or null.

@@ -95,6 +95,14 @@ pub const LINK_DEVICE: &str = "link.device";
 /// See [`LINK_DEVICE`].
 pub const LINK_NODE: &str = "link.node";
 
+/// Name of a fact: huge pages of 2 MiB that no one uses, of a NUMA node or of the machine.
+pub fn free_huge_pages(node: Option<u32>) -> String {
+    match node {
+        Some(node) => format!("numa.node{node}.hugepages.2M.free"),
+        None => "hugepages.2M.free".to_owned(),
+    }
+}
+
 /// The fact that has the connection by which ssh(1) reached the host, as sshd(8) has it in its
 /// variable: address and port of the client, then of the server.
 pub const SSH_CONNECTION: &str = "ssh.connection";

@@ -6,8 +6,8 @@
 use super::Wire;
 use crate::workload::HalfConfig;
 use bytepath_record::{
-    Channels, DeviceName, Fault, FlowRule, OptionKind, OptionSpec, Options, Ports, Rings, Setting,
-    Split, Support, WantedSetting, Word,
+    Channels, DeviceName, Facts, Fault, FlowRule, LINK_NODE, OptionKind, OptionSpec, Options, Ports,
+    Rings, Setting, Split, Support, WantedSetting, Word, free_huge_pages,
 };
 use bytepath_sys::memory::HUGE_PAGE;
 
@@ -152,6 +152,19 @@ pub fn warn_of_first_queue<'s>(settings: impl IntoIterator<Item = &'s Setting>) 
         )),
         _ => None,
     })
+}
+
+/// Whether as many huge pages are free as so many areas of so many bytes take, on the NUMA node of the
+/// link's device if it has one.
+pub(super) fn has_huge_pages(facts: &Facts, areas: u32, bytes: usize) -> Support {
+    let node = facts.number(LINK_NODE);
+    let Some(free) = facts.number::<u64>(&free_huge_pages(node)) else { return Support::Yes };
+    let needed = bytes.div_ceil(HUGE_PAGE).saturating_mul(areas as usize);
+    super::refuse_if(
+        free < needed as u64,
+        format!("its memory takes {needed} huge pages of 2 MiB, and {free} are free"),
+        reserve(needed.saturating_mul(HUGE_PAGE), node),
+    )
 }
 
 /// What to type so that there are huge pages for so many bytes, on the NUMA node of a NIC if it has

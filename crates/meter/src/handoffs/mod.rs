@@ -32,7 +32,7 @@ pub(crate) static METER: Meter = Meter {
         let loaded = Handoffs::load(roots);
         attempted(ATTEMPT, loaded.map(|handoffs| handoffs.absent.unwrap_or_default()))
     },
-    probe: |facts| facts.require(ATTEMPT, REMEDY),
+    probe: |facts| bpf::supported(facts, ATTEMPT, "5.12"),
     // A fault is reported at the start.
     prepare: |context| {
         let _ = handoffs(&context.roots);
@@ -50,8 +50,6 @@ pub(crate) static METER: Meter = Meter {
 };
 
 const ATTEMPT: &str = "bpf.handoffs";
-const REMEDY: &str = "boot Linux 5.12 or later with CONFIG_DEBUG_INFO_BTF, and run as root or \
-                      with CAP_BPF and CAP_PERFMON";
 
 /// Loads the programs, once in a process: with the names of functions it takes some ten
 /// milliseconds.

@@ -28,7 +28,7 @@ pub(crate) static METER: Meter = Meter {
     usual: false,
     needed: true,
     attempt: |roots| attempted(ATTEMPT, Waits::load(roots).map(|_| String::new())),
-    probe: |facts| facts.require(ATTEMPT, REMEDY),
+    probe: |facts| bpf::supported(facts, ATTEMPT, "5.19"),
     // A fault is reported at the start.
     prepare: |context| {
         let _ = waits(&context.roots);
@@ -46,8 +46,6 @@ pub(crate) static METER: Meter = Meter {
 };
 
 const ATTEMPT: &str = "bpf.locks";
-const REMEDY: &str = "boot Linux 5.19 or later with CONFIG_DEBUG_INFO_BTF, and run as root or \
-                      with CAP_BPF and CAP_PERFMON";
 
 /// Loads the programs, once in a process: with the names of functions it takes some ten
 /// milliseconds.

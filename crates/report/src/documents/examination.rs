@@ -6,8 +6,13 @@ use bytepath_record::{Finding, Severity, Support, grouped, joined, listed};
 /// Items of one reason that are named before the rest is only counted.
 const NAMED: usize = 2;
 
-/// What works, group by group, and what was found, worst first.
-pub fn examination(groups: &[(&str, Vec<(String, Support)>)], findings: &[Finding]) -> Document {
+/// What works, group by group, how long what can run of the last one takes, and what was found,
+/// worst first.
+pub fn examination(
+    groups: &[(&str, Vec<(String, Support)>)],
+    estimate: Option<&str>,
+    findings: &[Finding],
+) -> Document {
     let mut page = Document::default();
     for (title, items) in groups {
         page.heading(*title);
@@ -25,6 +30,10 @@ pub fn examination(groups: &[(&str, Vec<(String, Support)>)], findings: &[Findin
         if items.is_empty() {
             page.text("  ", "none");
         }
+    }
+    if let Some(estimate) = estimate {
+        page.heading("What can run");
+        page.text("  ", estimate);
     }
     for (severity, title) in [
         (Severity::Blocks, "Blocks"),

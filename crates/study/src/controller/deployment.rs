@@ -2,16 +2,16 @@
 //! (`doctor`, `paths`, `meters`) and the request of a run begin here; a study itself gets the
 //! testbed alone.
 
-use super::preflight::obstacles;
+use super::preflight::{OtherDevice, survey_devices};
 use crate::{Laboratory, Stewards, path_spec, survey, survey_this_host, testbed_spec};
 use bytepath_engine::path::{self, DataPath};
 use bytepath_host::testbed::{self, Emulation, Site, Testbed};
 use bytepath_host::{self as host};
 use bytepath_meter::{self as meter, Meter};
 use bytepath_record::{
-    Cell, CellId, Facts, Fault, FaultKind, Finding, Kernel, Role, Severity, Support, Tls,
+    Facts, Fault, FaultKind, Finding, Kernel, Role, Severity, Support, Tls,
 };
-use bytepath_spec::{self as spec, CellRequest, Cpus, Experiment, TestbedChoice, usage};
+use bytepath_spec::{self as spec, CellRequest, Cpus, TestbedChoice, usage};
 use bytepath_sys::Roots;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -89,14 +89,11 @@ impl Deployment {
 
     /// Facts of both hosts under this kernel, with the default link. With `meters`, what those
     /// need is tried, too.
-    fn survey(&self, kernel: Option<&Kernel>, meters: bool) -> Result<Vec<Facts>, Fault> {
+    fn survey(&self, kernel: Option<&Kernel>, meters: bool) -> Result<Known, Fault> {
         if let Some(devices) = self.testbed().devices() {
             self.testbed().probe().refusal().map_or(Ok(()), Err)?;
-            return Ok(devices
-                .iter()
-                .flat_map(|of_end| of_end.first())
-                .map(|device| survey_over(device, meters))
-                .collect());
+            let (first, others) = survey_devices(&devices, |device| survey_over(device, meters));
+            return Ok(Known { first, others });
         }
         let stop = AtomicBool::new(false);
         let laboratory = self.laboratory(&stop)?;
@@ -110,7 +107,7 @@ impl Deployment {
             ..CellRequest::of(&paths, &cores)
         };
         let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
-        survey(&laboratory, &cells[0], meters)
+        Ok(Known::of(survey(&laboratory, &cells[0], meters)?))
     }
 
     /// What would distort measurements on hosts that the user named; `None` if the hosts are
@@ -136,12 +133,24 @@ fn survey_over(device: &str, meters: bool) -> Facts {
 }
 
 /// Facts of the sender's host and of the receiver's, or why the testbed cannot be set up.
-pub struct HostFacts(pub Result<Vec<Facts>, Fault>);
+pub struct HostFacts(Result<Known, Fault>);
+
+/// What is known of both hosts: over the first device of each end, and over further ones.
+struct Known {
+    first: Vec<Facts>,
+    others: Vec<OtherDevice>,
+}
+
+impl Known {
+    fn of(first: Vec<Facts>) -> Known {
+        Known { first, others: Vec::new() }
+    }
+}
 
 impl HostFacts {
     fn support(&self, judge: impl FnOnce(&[Facts]) -> Support) -> Support {
         match &self.0 {
-            Ok(facts) => judge(facts),
+            Ok(known) => judge(&known.first),
             Err(fault) => {
                 fault.clone().context("unknown, because the testbed cannot be set up").into()
             }
@@ -151,8 +160,17 @@ impl HostFacts {
     /// Whether a half of a path works; `None` if the path has no such half.
     pub fn supports_half(&self, path: &DataPath, role: Role) -> Option<Support> {
         path.half(role)?;
-        let check = |facts: &[Facts]| path.check(role, &facts[role as usize]);
-        Some(self.support(|facts| check(facts).unwrap_or(Support::Yes)))
+        let check = |facts: &Facts| path.check(role, facts).unwrap_or(Support::Yes);
+        let over = |OtherDevice { device, facts, .. }: &OtherDevice| match check(facts) {
+            Support::No { reason, remedy } => {
+                Support::no(format!("over {device}: {reason}"), remedy)
+            }
+            yes => yes,
+        };
+        let others = self.0.iter().flat_map(|known| &known.others);
+        let others = others.filter(|other| other.role == role).map(over);
+        let first = self.support(|facts| check(&facts[role as usize]));
+        Some(others.fold(first, Support::and))
     }
 
     pub fn supports_tls(&self, tls: Tls) -> Support {
@@ -188,7 +206,7 @@ impl HostSelection {
             HostSelection::Device(device) => {
                 bytepath_sys::device::index(device)
                     .map_err(|e| Fault::system(format_args!("the network device {device}"), &e))?;
-                Ok(HostFacts(Ok(vec![survey_over(device, meters); 2])))
+                Ok(HostFacts(Ok(Known::of(vec![survey_over(device, meters); 2]))))
             }
             HostSelection::Testbed(deployment, kernel) => {
                 let named = deployment.testbed().properties().link_is_given;
@@ -209,37 +227,19 @@ impl HostSelection {
             }
         };
         let mut findings = findings.unwrap_or_else(|| local_findings(&Roots::real()));
-        if let Ok([sender, receiver]) = facts.0.as_deref() {
+        if let Ok([sender, receiver]) = facts.0.as_ref().map(|known| &known.first[..]) {
             findings.extend(host::examine_pair([sender, receiver], &devices));
             findings.sort_by_key(|finding| finding.severity);
         }
         Ok(findings)
     }
 
-    /// The cells of an experiment that cannot run, and why, as a study of it finds out; `facts` are
-    /// those of the device, if there is one.
-    pub fn unable(
-        &self,
-        experiment: &Deployment,
-        Experiment { cells, baseline, .. }: &Experiment,
-        facts: &HostFacts,
-    ) -> Result<Vec<(CellId, Support)>, Fault> {
-        let stop = AtomicBool::new(false);
-        let over = match (self, &facts.0) {
-            (HostSelection::Device(device), Ok(facts)) => Some((device.as_str(), facts.clone())),
-            _ => None,
-        };
-        let laboratory = experiment.laboratory(&stop)?;
-        let found = obstacles(&laboratory, cells, baseline, over, false);
-        let found = match found {
-            Err(fault) if experiment.testbed().properties().link_is_given => return Err(fault),
-            Err(fault) => vec![Some(fault); cells.len()],
-            Ok(found) => found,
-        };
-        let unable = |(cell, obstacle): (&Cell, Option<Fault>)| {
-            Some((cell.id.clone(), Support::from(obstacle?)))
-        };
-        Ok(cells.iter().zip(found).filter_map(unable).collect())
+    /// The device that takes the place of a testbed's link; `None` if there is none.
+    pub fn device(&self) -> Option<&str> {
+        match self {
+            HostSelection::Device(device) => Some(device),
+            HostSelection::Testbed(..) => None,
+        }
     }
 }
 
@@ -275,5 +275,5 @@ pub fn examine_host(name: &str, choice: TestbedChoice) -> Result<(HostFacts, Vec
     let findings = findings.flat_map(|(_, findings)| findings).collect();
     let facts =
         facts.ok_or_else(|| usage(format!("{name} is this machine")).remedy("leave out --host"))?;
-    Ok((HostFacts(Ok(vec![facts; 2])), findings))
+    Ok((HostFacts(Ok(Known::of(vec![facts; 2]))), findings))
 }

@@ -67,12 +67,15 @@ impl Guard {
         Ok((Guard { stewards: Some(stewards), wanted, records, last, gpus, common }, rows))
     }
 
-    /// Of a check that sets nothing.
-    pub(super) fn idle(laboratory: &Laboratory) -> Result<Guard, Fault> {
+    /// Of a check that sets nothing; the records are what would be set.
+    pub(super) fn idle(
+        laboratory: &Laboratory,
+        records: Vec<SettingRecord>,
+    ) -> Result<Guard, Fault> {
         Ok(Guard {
             stewards: Some(Stewards::of(laboratory)?),
             wanted: Vec::new(),
-            records: Vec::new(),
+            records,
             last: Vec::new(),
             gpus: Vec::new(),
             common: Common::default(),

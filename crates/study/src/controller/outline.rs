@@ -3,7 +3,7 @@
 
 use super::deployment::Deployment;
 use super::pilots::PilotTrials;
-use super::preflight::{cannot_run, obstacle_beforehand, obstacles};
+use super::preflight::{cannot_run, obstacles};
 use super::request::{ProfileTrials, planned_blocks};
 use crate::{Laboratory, Plan, meters_for_header, previewed, time_of_trial};
 use bytepath_engine::path;
@@ -29,16 +29,15 @@ pub struct Outline<'a> {
     pub profiling: Option<&'a Profiling>,
     /// The cells that cannot run here.
     pub unable: Vec<Unable<'a>>,
-    /// Whether that is known of every cell: guests are not booted for a dry run.
-    pub judged: bool,
     /// Why the study would end before its first trial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<Fault>,
     /// The cells of each block that can run, in the order in which they do.
     pub order: Vec<Vec<&'a CellId>>,
-    pub seconds_per_trial: f64,
+    /// `None` where a cell that can run ends by a count, and takes as long as that takes.
+    pub seconds_per_trial: Option<f64>,
     /// Without the time to raise a testbed and to drain a stream.
-    pub seconds: f64,
+    pub seconds: Option<f64>,
     /// Trials before the first block that find peaks, where a rate is a part of one, and their time.
     pub pilots: usize,
     pub pilot_seconds: f64,
@@ -77,13 +76,19 @@ pub enum Preview {
 }
 
 impl<'a> Outline<'a> {
-    /// Previews settings on the hosts of the deployment, and changes nothing there.
-    pub fn of(plan: &'a Plan, deployment: &Deployment) -> Result<Outline<'a>, Fault> {
+    /// Judges cells and previews settings on the hosts of the deployment, or with `over` on a link
+    /// over this device of this machine, and changes nothing there.
+    pub fn of(
+        plan: &'a Plan,
+        deployment: &Deployment,
+        over: Option<&str>,
+    ) -> Result<Outline<'a>, Fault> {
         let schedule = &plan.schedule;
         let count = plan.cells.len();
         let stop = AtomicBool::new(false);
         let laboratory = deployment.laboratory(&stop)?;
-        let Unrunnable { cells: unable, judged, lost } = unrunnable(plan, &laboratory);
+        let (settings, infeasible) = previewed_settings(plan, deployment)?;
+        let (unable, lost) = unrunnable(plan, &laboratory, settings.clone(), over);
         let is_able = |cell: &CellId| !unable.iter().any(|unable| unable.cell == cell);
         let able: Vec<Cell> = plan.cells.iter().filter(|c| is_able(&c.id)).cloned().collect();
         let blocks = planned_blocks(schedule, able.len(), deployment.testbed());
@@ -94,18 +99,11 @@ impl<'a> Outline<'a> {
         };
         let mut order: Vec<Vec<&CellId>> = order.chunks(count.max(1)).map(block).collect();
         order.retain(|pass| !pass.is_empty());
-        let seconds_per_trial = time_of_trial(schedule);
+        let is_timed = able.iter().all(|cell| cell.workload.options.number("count").is_none());
+        let seconds_per_trial = is_timed.then(|| time_of_trial(schedule));
         let profiles = ProfileTrials::of(schedule, &able, plan.profiling.as_ref());
         let pilots = PilotTrials::of(schedule, &able);
         let (meters, power) = meters_for_header(&plan.meters)?;
-        let settings = [&plan.settings[..], &deployment.testbed().settings()].concat();
-        let (settings, infeasible) = match settings.is_empty() {
-            true => (Vec::new(), None),
-            false => {
-                let mut stewards = deployment.stewards()?;
-                (stewards.preview(&settings)?, stewards.feasible(&settings).err())
-            }
-        };
         // What is requested by name must run, and so must the baseline.
         let is_needed = |one: &&Unable| plan.mandatory || *one.cell == plan.baseline;
         let needed = unable.iter().find(is_needed);
@@ -122,7 +120,8 @@ impl<'a> Outline<'a> {
             power,
             profiling: plan.profiling.as_ref(),
             seconds_per_trial,
-            seconds: seconds_per_trial * order.iter().map(Vec::len).sum::<usize>() as f64,
+            seconds: seconds_per_trial
+                .map(|each| each * order.iter().map(Vec::len).sum::<usize>() as f64),
             order,
             obstacle: infeasible.or(lost).or(needed),
             pilots: pilots.trials,
@@ -133,34 +132,38 @@ impl<'a> Outline<'a> {
             settings,
             prepared: prepared(plan, &laboratory)?,
             unable,
-            judged,
         })
     }
 }
 
-/// The cells that cannot run.
-struct Unrunnable<'a> {
-    cells: Vec<Unable<'a>>,
-    /// Whether that is all that a study would find.
-    judged: bool,
-    /// Why there are no hosts to judge by.
-    lost: Option<Fault>,
+/// What the settings of the study come to, and why they cannot be made.
+fn previewed_settings(
+    plan: &Plan,
+    deployment: &Deployment,
+) -> Result<(Vec<SettingRecord>, Option<Fault>), Fault> {
+    let settings = [&plan.settings[..], &deployment.testbed().settings()].concat();
+    if settings.is_empty() {
+        return Ok((Vec::new(), None));
+    }
+    let mut stewards = deployment.stewards()?;
+    Ok((stewards.preview(&settings)?, stewards.feasible(&settings).err()))
 }
 
-fn unrunnable<'a>(plan: &'a Plan, laboratory: &Laboratory) -> Unrunnable<'a> {
-    let Plan { cells, baseline, schedule, .. } = plan;
-    let judged = !laboratory.testbed.properties().boots_kernels;
-    let found = match judged {
-        true => obstacles(laboratory, cells, baseline, None, schedule.force),
-        false => Ok(cells.iter().map(|cell| obstacle_beforehand(laboratory, cell)).collect()),
-    };
-    let unable =
-        |(cell, fault): (&'a Cell, Option<Fault>)| Some(Unable { cell: &cell.id, fault: fault? });
-    let (found, lost) = match found {
+/// The cells that cannot run, and why there is nothing to judge any of them by.
+fn unrunnable<'a>(
+    plan: &'a Plan,
+    laboratory: &Laboratory,
+    settings: Vec<SettingRecord>,
+    over: Option<&str>,
+) -> (Vec<Unable<'a>>, Option<Fault>) {
+    let cells = &plan.cells;
+    let (found, lost) = match obstacles(laboratory, plan, settings, over) {
         Ok(found) => (found, None),
         Err(fault) => (vec![Some(fault.clone()); cells.len()], Some(fault)),
     };
-    Unrunnable { cells: cells.iter().zip(found).filter_map(unable).collect(), judged, lost }
+    let unable =
+        |(cell, fault): (&'a Cell, Option<Fault>)| Some(Unable { cell: &cell.id, fault: fault? });
+    (cells.iter().zip(found).filter_map(unable).collect(), lost)
 }
 
 fn prepared<'a>(plan: &'a Plan, laboratory: &Laboratory) -> Result<Vec<Prepared<'a>>, Fault> {

@@ -3,7 +3,7 @@
 
 use super::guard::Guard;
 use super::nics::{Common, Nics, Shared, halves};
-use super::plan::Laboratory;
+use super::plan::{Laboratory, Plan};
 use super::preparation::{of_workload, sysctls};
 use super::stream::connect;
 use super::trial::deploy;
@@ -12,13 +12,15 @@ use crate::survey_this_host;
 use bytepath_engine::connection::limits;
 use bytepath_engine::path::{self, DataPath, HalfPath};
 use bytepath_engine::workload::{self, HalfConfig};
+use bytepath_meter::Meter;
 use bytepath_record::wire::{MeasureCeiling, Survey};
 use bytepath_record::{
     Cell, CellId, CopyCeiling, Facts, Fault, FaultKind, FlowRule, Kernel, KernelHosts,
-    LinkSettings, Placement, Protocol, Role, SSH_CONNECTION, Setting, SoftirqCpu, Stream, Support,
-    WantedSetting, distinct, joined,
+    LinkSettings, Placement, Protocol, Role, SSH_CONNECTION, Setting, SettingRecord, SoftirqCpu,
+    Stream, Support, WantedSetting, distinct, free_huge_pages, joined,
 };
 use bytepath_spec::usage;
+use bytepath_sys::memory::HUGE_PAGE;
 use std::net::SocketAddr;
 
 /// Largest message and read of a probe, bytes: what is tried is the link
@@ -34,12 +36,41 @@ pub fn survey(laboratory: &Laboratory, cell: &Cell, meters: bool) -> Result<Vec<
 /// Both hosts.
 #[derive(Clone, Debug)]
 pub(super) struct HostSurvey {
+    /// Over the first device of each end.
     pub facts: Vec<Facts>,
+    others: Vec<OtherDevice>,
     nics: Nics,
     /// Memory-copy bandwidth of the receiver, if it was requested.
     ceiling: Option<CopyCeiling>,
     /// Remarks for the report.
     pub remarks: Vec<String>,
+}
+
+/// A further device of an end, and what is known over it.
+#[derive(Clone, Debug)]
+pub(super) struct OtherDevice {
+    pub role: Role,
+    /// The number of the adapter, from 1 on.
+    pub adapter: u32,
+    pub device: String,
+    pub facts: Facts,
+}
+
+/// Surveys this machine over the devices of each end: over the first, and over the others.
+pub(super) fn survey_devices(
+    devices: &[Vec<String>; 2],
+    survey: impl Fn(&str) -> Facts,
+) -> (Vec<Facts>, Vec<OtherDevice>) {
+    let first = devices.iter().flat_map(|of_end| of_end.first());
+    let first = first.map(|device| survey(device)).collect();
+    let others = Role::ALL.into_iter().zip(devices).flat_map(|(role, of_end)| {
+        let survey = &survey;
+        (1..).zip(of_end.iter().skip(1)).map(move |(adapter, device)| {
+            let facts = survey(device);
+            OtherDevice { role, adapter, device: device.clone(), facts }
+        })
+    });
+    (first, others.collect())
 }
 
 fn survey_host_pair(
@@ -52,7 +83,7 @@ fn survey_host_pair(
     let route = reach::examine(&mut remotes)?;
     let mut remarks = route.remarks;
     remarks.extend(clocks::read(&mut remotes)?.iter().flat_map(clocks::remarks));
-    let mut all = Vec::new();
+    let (mut all, mut others) = (Vec::new(), Vec::new());
     for (role, of_route) in Role::ALL.into_iter().zip(route.facts) {
         let device = remotes.device(role);
         let mut facts = *remotes.agents.call(role, Survey { device, meters })?;
@@ -62,6 +93,12 @@ fn survey_host_pair(
         facts.settings.extend(of_route);
         facts.booted = deployment.hosts[role as usize].booted().map(|time| time.as_secs_f64());
         all.push(facts);
+        for (adapter, (device, _)) in (0..).zip(remotes.places(role)).skip(1) {
+            let Some(device) = device else { continue };
+            let call = Survey { device: Some(device.clone()), meters: false };
+            let facts = *remotes.agents.call(role, call)?;
+            others.push(OtherDevice { role, adapter, device, facts });
+        }
     }
     let nics = Nics::of(&mut remotes)?;
     let size = cell.stream.message_size.max(cell.stream.read_memory());
@@ -74,7 +111,7 @@ fn survey_host_pair(
         }
         ceiling => ceiling?,
     };
-    Ok(HostSurvey { facts: all, nics, ceiling, remarks })
+    Ok(HostSurvey { facts: all, others, nics, ceiling, remarks })
 }
 
 /// A cell whose softirqs are wherever the kernel has them: who may not place them can still find
@@ -95,57 +132,71 @@ fn obstacle_of(fault: Fault) -> Result<Obstacle, Fault> {
 /// The obstacle of a cell, if there is one. The error is cancellation.
 type Outcome = Result<Option<Obstacle>, Fault>;
 
-/// Why each of these cells cannot run, as a study finds it, but that nothing of a host is changed:
-/// links that the testbed makes are made, settings are only looked at. With `over`, this machine's
-/// device of this name, of which these are the facts, is to be the link of both ends.
+/// Why each cell of a plan cannot run, as its study finds it, but that nothing of a host is changed:
+/// links that the testbed makes are made, and guests boot; settings are only looked at, and
+/// `settings` are what those of the study come to. With `over`, this device of this machine is to be
+/// the link of both ends. The error is why there would be no study at all.
 pub(super) fn obstacles(
     laboratory: &Laboratory,
-    cells: &[Cell],
-    baseline: &CellId,
-    over: Option<(&str, Vec<Facts>)>,
-    force: bool,
+    plan: &Plan,
+    settings: Vec<SettingRecord>,
+    over: Option<&str>,
 ) -> Result<Vec<Option<Fault>>, Fault> {
     let bare = |cell: &Cell| Cell { settings: Vec::new(), ..cell.clone() };
-    let baseline = cells.iter().find(|cell| cell.id == *baseline).map(bare);
+    let cells = &plan.cells;
+    let baseline = cells.iter().find(|cell| cell.id == plan.baseline).map(bare);
     let baseline = baseline.ok_or_else(|| usage("there is nothing to run"))?;
-    let testbed = laboratory.testbed;
-    let seen = match (over, testbed.devices()) {
-        (Some((device, facts)), _) => {
-            Some((facts, [vec![device.to_owned()], vec![device.to_owned()]]))
-        }
-        (None, Some(devices)) => {
-            testbed.probe().refusal().map_or(Ok(()), Err)?;
-            let over =
-                |device: &String| survey_this_host(laboratory.paths, &[], Some(device.as_str()));
-            Some((devices.iter().flat_map(|of_end| of_end.first()).map(over).collect(), devices))
-        }
-        (None, None) => None,
+    let (testbed, needed) = (laboratory.testbed, needed_meters(laboratory, plan));
+    let devices = match over {
+        Some(device) => Some([vec![device.to_owned()], vec![device.to_owned()]]),
+        None => testbed.devices(),
     };
-    let is_made = seen.is_none() && !testbed.properties().link_is_given;
-    let surveyed = match seen {
-        Some((facts, devices)) => {
+    let is_made = devices.is_none() && !testbed.properties().link_is_given;
+    let mut surveyed = match devices {
+        Some(devices) => {
+            if over.is_none() {
+                testbed.probe().refusal().map_or(Ok(()), Err)?;
+            }
+            let survey = |device: &str| survey_this_host(laboratory.paths, &needed, Some(device));
+            let (facts, others) = survey_devices(&devices, survey);
             let nics = Nics::at(testbed, &devices)?;
-            let hosts = HostSurvey { facts, nics, ceiling: None, remarks: Vec::new() };
+            let hosts = HostSurvey { facts, others, nics, ceiling: None, remarks: Vec::new() };
             let kernels = distinct(cells.iter().map(|cell| cell.kernel.clone())).into_iter();
             kernels.map(|kernel| Surveyed { kernel, hosts: Ok(hosts.clone()) }).collect()
         }
-        None => survey_hosts(laboratory, cells, &baseline, false, false)?.0,
+        None => survey_hosts(laboratory, cells, &baseline, !needed.is_empty(), false)?.0,
     };
-    let mut guard = Guard::idle(laboratory)?;
-    let mut feasibility = Feasibility::of(laboratory, surveyed, &baseline, force);
+    let facts = facts_for_header(&surveyed).0;
+    needed.into_iter().try_for_each(|meter| refuse_without(meter, &facts))?;
+    // Guests have pages of their own, which no setting of this machine reserves.
+    if !testbed.properties().boots_kernels {
+        surveyed.iter_mut().for_each(|one| one.reserve_pages(&settings));
+    }
+    let mut guard = Guard::idle(laboratory, settings)?;
+    let mut feasibility = Feasibility::of(laboratory, surveyed, &baseline, plan.schedule.force);
     feasibility.means = if is_made { Means::Links } else { Means::Looks };
     guard.common = feasibility.common_nic_setup(&mut guard, cells)?;
     cells.iter().map(|cell| feasibility.obstacle(&mut guard, cell)).collect()
 }
 
+/// The meters of a study without which its trials fail.
+pub(super) fn needed_meters(laboratory: &Laboratory, plan: &Plan) -> Vec<&'static Meter> {
+    let is_requested = |meter: &&Meter| plan.meters.iter().any(|one| one.name == meter.name);
+    let meters = laboratory.meters.iter().copied();
+    meters.filter(|meter| meter.needed).filter(is_requested).collect()
+}
+
+/// Refuses hosts on which a meter does not work.
+pub(super) fn refuse_without(meter: &Meter, facts: &[Facts]) -> Result<(), Fault> {
+    let mut refusals = facts.iter().filter_map(|host| (meter.probe)(host).refusal());
+    refusals.next().map_or(Ok(()), |refusal| {
+        Err(refusal.context(format!("meter {} cannot run here", meter.name)))
+    })
+}
+
 /// The fault of a study that needs this cell.
 pub(super) fn cannot_run(cell: &CellId, obstacle: Fault) -> Fault {
     obstacle.context(format!("path {cell} cannot run here"))
-}
-
-/// Why a cell cannot run on this testbed, as far as that is known before it is raised.
-pub(super) fn obstacle_beforehand(laboratory: &Laboratory, cell: &Cell) -> Option<Fault> {
-    no_worker(cell).or_else(|| other_link(laboratory, cell))
 }
 
 /// What is set at the NICs, and under which kernel and link.
@@ -183,6 +234,39 @@ enum Means {
 pub(super) struct Surveyed {
     pub kernel: Option<Kernel>,
     pub hosts: Result<HostSurvey, Obstacle>,
+}
+
+impl Surveyed {
+    /// Enters the huge pages that are free once settings are made that were not made yet.
+    fn reserve_pages(&mut self, settings: &[SettingRecord]) {
+        let Ok(HostSurvey { facts, others, .. }) = &mut self.hosts else { return };
+        let others = others.iter_mut().map(|other| (other.role, &mut other.facts));
+        for (role, facts) in Role::ALL.into_iter().zip(facts).chain(others) {
+            for record in settings.iter().filter(|record| record.skipped.is_none()) {
+                match record.setting {
+                    Setting::HugePages { size, node, count }
+                        if size == HUGE_PAGE as u64
+                            && record.host.is_none_or(|host| host == role) =>
+                    {
+                        free_pages(facts, node, count);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// Enters how many huge pages are free once there are so many of a node, or of the machine.
+fn free_pages(facts: &mut Facts, node: Option<u32>, count: u64) {
+    let all = match node {
+        Some(node) => format!("numa.node{node}.hugepages.2M"),
+        None => "vm.nr_hugepages".to_owned(),
+    };
+    let name = free_huge_pages(node);
+    let Some((all, free)) = facts.number::<u64>(&all).zip(facts.number(&name)) else { return };
+    let taken = all.saturating_sub(free);
+    facts.settings.insert(name, count.saturating_sub(taken).to_string());
 }
 
 /// Surveys the hosts under every kernel that cells name, the baseline's first.
@@ -280,6 +364,9 @@ impl<'r, 'a> Feasibility<'r, 'a> {
                 return Ok(refusal);
             }
         }
+        if let Some(obstacle) = self.other_device(guard, cell, &facts) {
+            return Ok(Some(obstacle));
+        }
         if let Some(obstacle) = other_link(laboratory, cell) {
             return Ok(Some(obstacle));
         }
@@ -302,6 +389,21 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         };
         let looked_at = wanted.and_then(|wanted| guard.feasible(&wanted));
         looked_at.err().map(obstacle_of).transpose()
+    }
+
+    /// Why a cell cannot run over the further devices of an end that its flows cross.
+    fn other_device(&self, guard: &Guard, cell: &Cell, first: &[Facts]) -> Option<Obstacle> {
+        let Some(Ok(HostSurvey { others, .. })) = self.hosts(cell) else { return None };
+        let laboratory = self.laboratory;
+        let given = laboratory.testbed.properties().link_is_given;
+        let mut crossed = others.iter().filter(|other| other.adapter < cell.link.adapters);
+        crossed.find_map(|OtherDevice { role, device, facts, .. }| {
+            let mut both = first.to_vec();
+            *both.get_mut(*role as usize)? = facts.clone();
+            let both = with_sysctls(&both, guard, cell, given);
+            let refusal = probe(laboratory, cell, *role, &both, self.force).refusal()?;
+            Some(refusal.context(format!("over {device}")))
+        })
     }
 
     /// An ssh connection to a host that a rule would take along: what arrives there goes where no

@@ -3,7 +3,9 @@
 use super::agents::{check_stop, unless_stopped};
 use super::guard::Guard;
 use super::plan::{Laboratory, Observer, Plan};
-use super::preflight::{Feasibility, Surveyed, cannot_run, facts_for_header, survey_hosts};
+use super::preflight::{
+    Feasibility, Surveyed, cannot_run, facts_for_header, needed_meters, refuse_without, survey_hosts,
+};
 use super::progress::{CompletedTrials, stopped_early};
 use super::request::planned_blocks;
 use super::run::{Run, host_difference};
@@ -13,9 +15,8 @@ use super::{metering, power, profiles};
 use crate::store::StudyWriter;
 use bytepath_engine::workload;
 use bytepath_host::{CpuTimes, VERSION, differences};
-use bytepath_meter::Meter;
 use bytepath_record::{
-    Cell, Facts, Fault, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting, Work,
+    Cell, Fault, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting, Work,
     joined,
 };
 use bytepath_stats as stats;
@@ -240,21 +241,6 @@ fn header(
         fingerprint: guard.fingerprint(),
     };
     Ok((surveyed, header, remarks))
-}
-
-/// The meters of a study without which its trials fail.
-fn needed_meters(laboratory: &Laboratory, plan: &Plan) -> Vec<&'static Meter> {
-    let is_requested = |meter: &&Meter| plan.meters.iter().any(|one| one.name == meter.name);
-    let meters = laboratory.meters.iter().copied();
-    meters.filter(|meter| meter.needed).filter(is_requested).collect()
-}
-
-/// Refuses hosts on which a meter does not work.
-fn refuse_without(meter: &Meter, facts: &[Facts]) -> Result<(), Fault> {
-    let mut refusals = facts.iter().filter_map(|host| (meter.probe)(host).refusal());
-    refusals.next().map_or(Ok(()), |refusal| {
-        Err(refusal.context(format!("meter {} cannot run here", meter.name)))
-    })
 }
 
 /// Checks that a study lacks trials, and that the hosts are the same.

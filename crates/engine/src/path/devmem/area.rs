@@ -55,9 +55,13 @@ impl AreaSpec {
         let device = device(options, flow)?;
         let queue = nic::queue_of(options, flow.index, receive_queues(&device)?);
         let page_size = page_size(options)?;
-        let bytes = options.number("area").unwrap_or(64 << 20);
-        Ok(AreaSpec { device, queue, memory: memory(options).to_owned(), bytes, page_size })
+        Ok(AreaSpec { device, queue, memory: memory(options).to_owned(), bytes: bytes(options), page_size })
     }
+}
+
+/// The bytes of the area of a queue.
+pub(super) fn bytes(options: &Options) -> u64 {
+    options.number("area").unwrap_or(64 << 20)
 }
 
 /// The buffer size that options request, or `None` to leave it to the device.

@@ -8,7 +8,7 @@ mod receive;
 mod send;
 mod support;
 
-use super::nic::{each_has_a_flow, own_queues};
+use super::nic::{self, each_has_a_flow, own_queues};
 use super::{DataPath, Epoll, HalfPath, Opened};
 use crate::connection::Connection;
 use crate::workload::{Group, HalfConfig, Rx};
@@ -39,6 +39,7 @@ fn check_tx(job: &HalfConfig, facts: &Facts) -> Support {
         memory(&job.options),
         facts,
     ))
+    .and(has_pages(job, facts, job.flows, job.message_size))
 }
 
 fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
@@ -46,6 +47,15 @@ fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
         .and(each_has_a_flow(job))
         .and(super::reads_into_kernel_memory(job, PATH.name))
         .and(support::support(Role::Receiver, memory(&job.options), facts))
+        .and(has_pages(job, facts, nic::number_of(&job.options), area::bytes(&job.options)))
+}
+
+/// Whether there are the huge pages that areas are to be made of.
+fn has_pages(job: &HalfConfig, facts: &Facts, areas: u32, bytes: u64) -> Support {
+    match memory(&job.options) {
+        "udmabuf-huge" => nic::has_huge_pages(facts, areas, usize::try_from(bytes).unwrap_or(usize::MAX)),
+        _ => Support::Yes,
+    }
 }
 
 fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Rx> {

@@ -1,7 +1,9 @@
 //! What is probed on a host, and what it lacks.
 
 use crate::path::ring::attempt;
-use bytepath_record::{Attempt, Facts, Fault, Outcome, Role, Support};
+use bytepath_record::{
+    Attempt, Facts, Fault, LINK_NODE, Outcome, Role, Support, free_huge_pages,
+};
 use bytepath_sys as sys;
 use bytepath_sys::devmem::{self, Binding, Refusal};
 use bytepath_sys::dmabuf::{self, Memory};
@@ -152,6 +154,10 @@ fn provided(memory: &str, facts: &Facts) -> Support {
             "/dev/udmabuf may not be opened by this user",
             "join the group that owns /dev/udmabuf (often kvm), or run as root",
         ),
+        // They are counted where it is known how many are needed.
+        "udmabuf-huge" if outcome.and_then(Outcome::errno) == Some(libc::ENOMEM) && pages_free(facts) => {
+            Support::Yes
+        }
         "udmabuf-huge" => facts.require(&name, "reserve huge pages of 2 MiB: vm.nr_hugepages"),
         "heap" if absent => Support::no(
             "there is no /dev/dma_heap/system to take a dmabuf from",
@@ -166,6 +172,12 @@ fn provided(memory: &str, facts: &Facts) -> Support {
         ),
         _ => facts.require(&name, "boot a kernel with CONFIG_UDMABUF"),
     }
+}
+
+/// Whether huge pages are free, or will be once the study's settings are made.
+fn pages_free(facts: &Facts) -> bool {
+    let free = facts.number::<u64>(&free_huge_pages(facts.number(LINK_NODE)));
+    free.is_some_and(|free| free > 0)
 }
 
 /// What the link's device lacks; `direction` is what it should do with a dmabuf.
@@ -254,6 +266,15 @@ mod tests {
         match support(role, memory, facts) {
             Support::No { reason, remedy } => (reason, remedy),
             Support::Yes => ("yes".into(), String::new()),
+        }
+    }
+
+    #[test]
+    fn pages_that_are_reserved_by_now_are_memory_for_a_dmabuf() {
+        let mut facts = facts(OK(), ("udmabuf-huge", Outcome::Errno(libc::ENOMEM)), Some(OK()));
+        for (free, is_able) in [("0", false), ("32", true)] {
+            facts.settings.insert(free_huge_pages(None), free.into());
+            assert_eq!(support(Role::Receiver, "udmabuf-huge", &facts).is_yes(), is_able, "{free}");
         }
     }
 

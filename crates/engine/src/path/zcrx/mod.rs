@@ -12,7 +12,7 @@ mod probe;
 mod setup;
 mod shared;
 
-use super::nic::{QUEUES, each_has_a_flow, own_queues};
+use super::nic::{QUEUES, each_has_a_flow, has_huge_pages, own_queues};
 use super::{DataPath, HalfPath, Opened, Wire, ring};
 use crate::connection::Connection;
 use crate::workload::{Group, HalfConfig, Rx};
@@ -57,10 +57,18 @@ const OPTIONS: &[OptionSpec] = &[
 ];
 
 fn check(job: &HalfConfig, facts: &Facts) -> Support {
-    super::fits(plan::Plan::of(job, rustix::param::page_size() as u64))
+    let plan = plan::Plan::of(job, rustix::param::page_size() as u64);
+    let pages = match &plan {
+        Ok(plan) if plan.memory == plan::Memory::Huge => {
+            has_huge_pages(facts, plan.queues, plan.area)
+        }
+        _ => Support::Yes,
+    };
+    super::fits(plan)
         .and(super::reads_into_kernel_memory(job, PATH.name))
         .and(each_has_a_flow(job))
         .and(probe::support(job, facts))
+        .and(pages)
 }
 
 fn nic_settings(options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
@@ -171,6 +179,27 @@ mod tests {
         assert!(preparation(&[("queue", "16")], 16).is_err());
         assert!(preparation(&[], 1).is_err(), "the only queue carries everything else");
         assert!(preparation(&[("queue", "0")], 1).is_err(), "also if it is asked for");
+    }
+
+    #[test]
+    fn huge_pages_that_are_not_there_are_refused_before_a_trial() {
+        use bytepath_record::{Attempt, LINK_NODE, Outcome, free_huge_pages};
+        let tried = |name: &str| Attempt { name: name.into(), outcome: Outcome::Works("".into()) };
+        let names = [super::ring::SETUP, "zcrx.kernel", "zcrx.register"];
+        let mut facts = Facts { attempts: names.map(tried).into(), ..Facts::default() };
+        let huge = job(&[("memory", "huge"), ("area", "64M")]);
+        assert_eq!(check(&huge, &facts), Support::Yes, "a host that shows no pages is not judged");
+        facts.settings.insert(free_huge_pages(None), "31".into());
+        let Support::No { reason, remedy } = check(&huge, &facts) else { panic!("31 are too few") };
+        assert!(reason.contains("takes 32 huge pages of 2 MiB, and 31 are free"), "{reason}");
+        assert!(remedy.contains("sysctl vm.nr_hugepages=32"), "{remedy}");
+        assert_eq!(check(&job(&[("memory", "normal")]), &facts), Support::Yes);
+        facts.settings.insert(LINK_NODE.into(), "1".into());
+        facts.settings.insert(free_huge_pages(Some(1)), "32".into());
+        assert_eq!(check(&huge, &facts), Support::Yes, "those of the NIC's node count");
+        facts.settings.insert(free_huge_pages(Some(1)), "0".into());
+        let Support::No { remedy, .. } = check(&huge, &facts) else { panic!("none of that node") };
+        assert!(remedy.contains("hugepages 2M node=1 32"), "{remedy}");
     }
 
     #[test]
