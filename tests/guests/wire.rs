@@ -145,6 +145,39 @@ fn contradictions_are_reported_before_anything_is_booted() {
     }
 }
 
+/// Guests boot for the doctor and for a dry run, too: both find what the study finds, and end as it
+/// does.
+#[test]
+fn what_a_guest_cannot_run_is_known_before_it_is_run() {
+    let Some(_machine) = joined("vm:host=sender", able) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.toml");
+    let experiment = r#"
+        testbed = "vm:host=sender"
+        workload = "packets"
+        baseline = { rx = "vhost" }
+        blocks = 1
+        profile = "none"
+        [factors]
+        tx = "packet"
+        rx = ["vhost", "packet"]
+        link = "offload"
+        cores = "unpinned,vhost=0"
+    "#;
+    std::fs::write(&file, experiment).unwrap();
+    let (file, out) = (file.to_str().unwrap(), folder.path().join("study"));
+    let run = ["run", file, "--study", out.to_str().unwrap()];
+    let ended = |words: &[&str]| {
+        let output = crate::guests::bytepath(words);
+        (output.status.code(), shown(&output))
+    };
+    for words in [&["doctor", "--experiment", file][..], &["run", file, "--dry-run"], &run] {
+        let (code, text) = ended(words);
+        assert_eq!(code, Some(3), "{words:?}: {text}");
+        assert!(text.contains("cannot run here: the link is not a tap"), "{words:?}: {text}");
+    }
+}
+
 #[test]
 fn vhost_that_is_requested_and_missing_is_named() {
     let Some(_machine) = able() else { return };

@@ -49,6 +49,7 @@ mod sampler;
 mod sampling;
 mod servers;
 mod settings;
+mod shipped;
 mod sinks;
 mod slurm;
 mod ssh;

@@ -1,0 +1,196 @@
+//! The experiments that ship: each runs, and what cannot run of it is known before.
+
+use crate::threads::Silent;
+use bytepath::record::{Cell, Design, OptionValue, TrialStatus};
+use bytepath::study::{Laboratory, Plan, RunRequest, run_study};
+use bytepath_testing::shared;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Cells of an experiment that are tried: those that show most levels of its factors.
+const TRIED: usize = 4;
+
+/// Those that `experiments.rs` runs whole.
+const WHOLE: &[&str] = &["battle-quick", "gro", "null", "one-core-two-cores"];
+
+/// Most bytes of a message or read: more than some fit into a short window.
+const LARGEST: u64 = 256 << 10;
+
+/// Reasons for which cells cannot run on a machine without cards, DSA, GPU, the module pktgen or
+/// many CPUs, or as a plain user.
+const KNOWN: &[&str] = &[
+    "memory-provider queues",
+    "/dev/udmabuf",
+    "no driver of the link's device",
+    "no hardware GRO",
+    "no rx-gro-hw",
+    "/proc/net/pktgen",
+    "dsa",
+    "DSA",
+    "CPU",
+    "kTLS",
+    "tls",
+    "softirqs",
+    "IORING",
+    "io_uring",
+];
+
+#[test]
+fn every_shipped_experiment_measures_or_refuses_its_cells() {
+    let _shared = shared();
+    let dir = tempfile::tempdir().unwrap();
+    for file in shipped() {
+        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+        if WHOLE.contains(&name.as_str()) {
+            continue;
+        }
+        let request = RunRequest {
+            blocks: Some(1),
+            warm_up: Some(Duration::from_millis(100)),
+            window: Some(Duration::from_millis(300)),
+            design: Some(Design::Trials),
+            profiling: Some(None),
+            meters: Some(vec!["none".into()]),
+            without_file_settings: true,
+            ..RunRequest::of_file(file, dir.path().join(&name))
+        };
+        let (plan, deployment) = request.plan().unwrap();
+        // Guests have tests of their own.
+        if deployment.testbed().properties().boots_kernels {
+            continue;
+        }
+        let plan = Plan { cells: chosen(plan.cells, &plan.baseline.0), ..plan };
+        let stop = AtomicBool::new(false);
+        let laboratory = deployment.laboratory(&stop).unwrap();
+        let program = env!("CARGO_BIN_EXE_bytepath").into();
+        let (study, ended) =
+            run_study(&Laboratory { program, ..laboratory }, &plan, &mut Silent);
+        let Some(study) = study else {
+            let fault = ended.unwrap_err();
+            assert!(is_known(&fault.message) && fault.remedy.is_some(), "{name}: {fault}");
+            continue;
+        };
+        ended.unwrap();
+        assert_eq!(study.trials.len(), plan.cells.len(), "{name}: a row for every cell");
+        for trial in &study.trials {
+            match &trial.status {
+                // A busy machine spoils what it measured.
+                TrialStatus::Measured | TrialStatus::Rejected { .. } => {}
+                TrialStatus::Unavailable { reason, remedy } => {
+                    assert!(is_known(reason) && !remedy.is_empty(), "{name}: {reason}");
+                }
+                other => panic!("{name}: {}: {other:?}", trial.cell),
+            }
+        }
+    }
+}
+
+fn is_known(reason: &str) -> bool {
+    KNOWN.iter().any(|known| reason.contains(known))
+}
+
+/// The baseline, and of the others those that show a level of a factor first, each with little
+/// to do; no rate has to be found before.
+fn chosen(cells: Vec<Cell>, baseline: &str) -> Vec<Cell> {
+    let (mut seen, mut tried) = (BTreeSet::new(), 0);
+    let mut is_chosen = |cell: &Cell| {
+        let levels: Vec<_> = cell.levels.clone().into_iter().collect();
+        let is_new = levels.iter().any(|level| !seen.contains(level)) && tried < TRIED;
+        let is_base = cell.id.0 == baseline;
+        let is_chosen = is_base || is_new && !cell.null && cell.part_of_peak().is_none();
+        if is_chosen {
+            tried += usize::from(!is_base);
+            seen.extend(levels);
+        }
+        is_chosen
+    };
+    let few = |mut cell: Cell| {
+        if let Some(OptionValue::Number(count)) = cell.workload.options.0.get_mut("count") {
+            *count = 10_000;
+        }
+        let sizes = [&mut cell.stream.message_size, &mut cell.stream.read_size];
+        sizes.into_iter().for_each(|size| *size = LARGEST.min(*size));
+        cell
+    };
+    cells.into_iter().filter(|cell| is_chosen(cell)).map(few).collect()
+}
+
+/// What a command found of the cells of an experiment: its exit code, and the cells that cannot
+/// run, with their reasons.
+type Found = (Option<i32>, BTreeMap<String, String>);
+
+/// Doctor and dry run name the same cells for the same reasons, and end alike, wherever the
+/// experiment is to run; nothing is booted here.
+#[test]
+fn doctor_and_dry_run_agree_on_every_shipped_experiment() {
+    let _shared = shared();
+    let missing = "ports:sender=none0,receiver=none1";
+    let mut asked: Vec<(PathBuf, Option<&str>)> = Vec::new();
+    for file in shipped() {
+        let text = std::fs::read_to_string(&file).unwrap();
+        if !text.contains("testbed = \"vm") {
+            asked.push((file.clone(), None));
+        }
+        if file.ends_with("battle.toml") || file.ends_with("tap-of-guest.toml") {
+            let beds = [missing, "hosts", "vm:guests=2,host=sender", "vm:nic=zcnic,guests=2"];
+            asked.extend(beds.map(|bed| (file.clone(), Some(bed))));
+        }
+    }
+    let queue = Mutex::new(asked.into_iter());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some((file, bed)) = next() {
+                    agree(&file, bed);
+                }
+            });
+        }
+    });
+}
+
+fn agree(file: &Path, bed: Option<&str>) {
+    let file = file.to_str().unwrap();
+    let bed: Vec<&str> = bed.map_or_else(Vec::new, |bed| vec!["--testbed", bed]);
+    let doctor = [&["doctor", "--experiment", file, "--json"], &bed[..]].concat();
+    let dry = [&["run", file, "--dry-run", "--json"], &bed[..]].concat();
+    let doctor = found(&doctor, "cells", "name", |one| &one["reason"]);
+    let dry = found(&dry, "unable", "cell", |one| &one["fault"]["message"]);
+    assert_eq!(doctor, dry, "{file} {bed:?}");
+}
+
+fn found(words: &[&str], list: &str, name: &str, reason: fn(&Value) -> &Value) -> Found {
+    let output = Command::new(env!("CARGO_BIN_EXE_bytepath")).args(words).output().unwrap();
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let cells = json[list].as_array().into_iter().flatten();
+    (output.status.code(), cells.map(|one| (word(&one[name]), word(reason(one)))).collect())
+}
+
+/// What ends by a count takes as long as that takes.
+#[test]
+fn the_time_of_a_count_is_not_known() {
+    let _shared = shared();
+    let plan = |workload: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        command.args(["run", "--dry-run", "--json", "--blocks", "1", "--path", "packet+packet"]);
+        let output = command.args(["--workload", workload]).output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let counted = plan("packets:count=1000");
+    assert!(counted["seconds"].is_null() && counted["seconds_per_trial"].is_null(), "{counted}");
+    assert!(plan("packets")["seconds"].as_f64().is_some());
+}
+
+fn shipped() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
+    files.sort();
+    files
+}
