@@ -90,7 +90,9 @@ pub(super) fn estimate(plan: &Outline) -> String {
     let trials: usize = plan.order.iter().map(Vec::len).sum();
     match (plan.seconds_per_trial, plan.seconds) {
         _ if trials == 0 => "0 trials: no cell can run".to_owned(),
-        (Some(each), Some(all)) => format!("{trials} trials of {each:.1} s: at least {}", time(all)),
+        (Some(each), Some(all)) => {
+            format!("{trials} trials of {each:.1} s: at least {}", time(all))
+        }
         _ => format!("{trials} trials that end by a count: their time is not known"),
     }
 }

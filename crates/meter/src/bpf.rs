@@ -2,7 +2,7 @@
 //! attaching, the error if it is refused, and the parts of programs.
 
 use Reg::*;
-use bytepath_record::{Facts, Fault, FaultKind, Outcome, Support};
+use bytepath_record::{Facts, Fault, FaultKind, Support};
 use bytepath_sys::Roots;
 use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg};
 use bytepath_sys::bpf::{Hook, Link, Map, MapKind, Program, Refused, Update};
@@ -127,20 +127,18 @@ const EMULATED: &str = "QEMU TCG";
 
 /// Whether programs at tracepoints could be loaded on a host, which came with this Linux.
 pub(crate) fn supported(facts: &Facts, attempt: &str, since: &str) -> Support {
-    let errno = facts.attempt(attempt).and_then(Outcome::errno);
-    let remedy = match errno {
-        _ if facts.cpu_model.contains(EMULATED) => {
-            "let the guest use the processor (KVM: accel=kvm), or measure on the machine itself"
-                .to_owned()
-        }
-        Some(libc::EPERM | libc::EACCES) => {
-            "run as root or with CAP_BPF and CAP_PERFMON".to_owned()
-        }
-        _ => format!(
-            "boot Linux {since} or later with CONFIG_DEBUG_INFO_BTF, and run as root or with \
-             CAP_BPF and CAP_PERFMON"
-        ),
+    if facts.cpu_model.contains(EMULATED) {
+        let remedy =
+            "let the guest use the processor (KVM: accel=kvm), or measure on the machine itself";
+        return facts.require(attempt, remedy);
+    }
+    // A guest's agent has all privileges.
+    let has = |name: &str| facts.privileges.capabilities.iter().any(|one| one == name);
+    let privileges = match facts.privileges.may_monitor() && (has("BPF") || has("SYS_ADMIN")) {
+        true => "",
+        false => ", and run as root or with CAP_BPF and CAP_PERFMON",
     };
+    let remedy = format!("boot Linux {since} or later with CONFIG_DEBUG_INFO_BTF{privileges}");
     facts.require(attempt, &remedy)
 }
 
@@ -204,6 +202,7 @@ pub fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_record::{Attempt, Outcome, Privileges};
 
     #[test]
     fn load_faults_have_program_cause_and_remedy() {
@@ -219,5 +218,28 @@ mod tests {
         let fault = load_fault("sys_enter", &refused);
         assert_eq!(fault.kind, FaultKind::Unsupported);
         assert!(fault.message.contains("R0 !read_ok"), "{fault}");
+    }
+
+    #[test]
+    fn a_remedy_is_one_that_helps_the_host() {
+        let remedy = |cpu: &str, capabilities: &[&str]| {
+            let outcome = Outcome::Missing("no tracepoint contention_begin".into());
+            let capabilities = capabilities.iter().map(|name| (*name).to_owned()).collect();
+            let facts = Facts {
+                cpu_model: cpu.into(),
+                attempts: vec![Attempt { name: "bpf.locks".into(), outcome }],
+                privileges: Privileges { capabilities, ..Privileges::default() },
+                ..Facts::default()
+            };
+            let Support::No { remedy, .. } = supported(&facts, "bpf.locks", "5.19") else {
+                panic!("it was refused")
+            };
+            remedy
+        };
+        let emulated = remedy("QEMU TCG CPU version 2.5+", &["BPF", "PERFMON"]);
+        assert!(emulated.contains("accel=kvm") && !emulated.contains("boot"), "{emulated}");
+        let guest = remedy("EPYC", &["BPF", "PERFMON"]);
+        assert_eq!(guest, "boot Linux 5.19 or later with CONFIG_DEBUG_INFO_BTF");
+        assert!(remedy("EPYC", &[]).ends_with("run as root or with CAP_BPF and CAP_PERFMON"));
     }
 }

@@ -6,8 +6,8 @@
 use super::Wire;
 use crate::workload::HalfConfig;
 use bytepath_record::{
-    Channels, DeviceName, Facts, Fault, FlowRule, LINK_NODE, OptionKind, OptionSpec, Options, Ports,
-    Rings, Setting, Split, Support, WantedSetting, Word, free_huge_pages,
+    Channels, DeviceName, Facts, Fault, FlowRule, LINK_NODE, OptionKind, OptionSpec, Options,
+    Ports, Rings, Setting, Split, Support, WantedSetting, Word, free_huge_pages,
 };
 use bytepath_sys::memory::HUGE_PAGE;
 

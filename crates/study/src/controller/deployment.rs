@@ -8,9 +8,7 @@ use bytepath_engine::path::{self, DataPath};
 use bytepath_host::testbed::{self, Emulation, Site, Testbed};
 use bytepath_host::{self as host};
 use bytepath_meter::{self as meter, Meter};
-use bytepath_record::{
-    Facts, Fault, FaultKind, Finding, Kernel, Role, Severity, Support, Tls,
-};
+use bytepath_record::{Facts, Fault, FaultKind, Finding, Kernel, Role, Severity, Support, Tls};
 use bytepath_spec::{self as spec, CellRequest, Cpus, TestbedChoice, usage};
 use bytepath_sys::Roots;
 use std::path::PathBuf;

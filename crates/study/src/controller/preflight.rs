@@ -633,7 +633,62 @@ fn connections(cell: &Cell, role: Role, facts: &Facts) -> Support {
 
 #[cfg(test)]
 mod tests {
+    use super::super::deployment::Deployment;
     use super::*;
+    use bytepath_record::{Attempt, Outcome};
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_cell_is_refused_if_one_of_its_devices_cannot() {
+        let deployment = Deployment::parse("netns").unwrap();
+        let stop = AtomicBool::new(false);
+        let laboratory = deployment.laboratory(&stop).unwrap();
+        let devices = ["eth1", "eth2"].map(str::to_owned).to_vec();
+        let (facts, others) = survey_devices(&[devices.clone(), devices], |device| {
+            let outcome = match device {
+                "eth1" => Outcome::Works(String::new()),
+                _ => Outcome::Missing("it is made up".into()),
+            };
+            let attempts = vec![Attempt { name: "memfd".into(), outcome }];
+            Facts { attempts, ..Facts::default() }
+        });
+        assert_eq!((facts.len(), others.len()), (2, 2));
+        let nics = Nics::at(laboratory.testbed, &Default::default()).unwrap();
+        let hosts = HostSurvey { facts, others, nics, ceiling: None, remarks: Vec::new() };
+        let sends = cell_of("sendfile");
+        let guard = Guard::idle(&laboratory, Vec::new()).unwrap();
+        let surveyed = vec![Surveyed { kernel: None, hosts: Ok(hosts.clone()) }];
+        let feasibility = Feasibility::of(&laboratory, surveyed, &sends, false);
+        let refused = |adapters: u32| {
+            let mut cell = sends.clone();
+            (cell.link.adapters, cell.stream.flows) = (adapters, adapters);
+            feasibility.other_device(&guard, &cell, &hosts.facts)
+        };
+        assert_eq!(refused(1), None, "no flow crosses the other one");
+        let why = refused(2).unwrap().message;
+        assert!(why.starts_with("over eth2: ") && why.contains("it is made up"), "{why}");
+    }
+
+    /// A cell of this pair, with the placement left to the scheduler.
+    fn cell_of(pair: &str) -> Cell {
+        let cores = bytepath_spec::parse_cores("none", [0]).unwrap();
+        let pairs = [pair.to_owned()];
+        let ask = bytepath_spec::CellRequest::of(&pairs, &cores);
+        let spec = crate::path_spec(path::CATALOG, path::PAIRS);
+        bytepath_spec::cells(&ask, &spec).unwrap().0.swap_remove(0)
+    }
+
+    #[test]
+    fn pages_that_a_setting_will_reserve_are_free() {
+        let mut facts = Facts::default();
+        free_pages(&mut facts, None, 128);
+        assert_eq!(facts.setting(&free_huge_pages(None)), None, "a host that shows none");
+        for (name, value) in [("vm.nr_hugepages", "20"), ("hugepages.2M.free", "5")] {
+            facts.settings.insert(name.into(), value.into());
+        }
+        free_pages(&mut facts, None, 128);
+        assert_eq!(facts.number(&free_huge_pages(None)), Some(113), "15 are taken");
+    }
 
     #[test]
     fn a_rule_without_a_port_takes_an_ssh_connection_between_the_same_addresses_along() {

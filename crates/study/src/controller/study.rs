@@ -4,7 +4,8 @@ use super::agents::{check_stop, unless_stopped};
 use super::guard::Guard;
 use super::plan::{Laboratory, Observer, Plan};
 use super::preflight::{
-    Feasibility, Surveyed, cannot_run, facts_for_header, needed_meters, refuse_without, survey_hosts,
+    Feasibility, Surveyed, cannot_run, facts_for_header, needed_meters, refuse_without,
+    survey_hosts,
 };
 use super::progress::{CompletedTrials, stopped_early};
 use super::request::planned_blocks;
@@ -16,8 +17,7 @@ use crate::store::StudyWriter;
 use bytepath_engine::workload;
 use bytepath_host::{CpuTimes, VERSION, differences};
 use bytepath_record::{
-    Cell, Fault, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting, Work,
-    joined,
+    Cell, Fault, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting, Work, joined,
 };
 use bytepath_stats as stats;
 use bytepath_sys::Roots;

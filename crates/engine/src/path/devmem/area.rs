@@ -55,7 +55,13 @@ impl AreaSpec {
         let device = device(options, flow)?;
         let queue = nic::queue_of(options, flow.index, receive_queues(&device)?);
         let page_size = page_size(options)?;
-        Ok(AreaSpec { device, queue, memory: memory(options).to_owned(), bytes: bytes(options), page_size })
+        Ok(AreaSpec {
+            device,
+            queue,
+            memory: memory(options).to_owned(),
+            bytes: bytes(options),
+            page_size,
+        })
     }
 }
 

@@ -34,12 +34,9 @@ pub(super) static PATH: DataPath = DataPath {
 };
 
 fn check_tx(job: &HalfConfig, facts: &Facts) -> Support {
-    super::fits(send::sendable(job)).and(support::support(
-        Role::Sender,
-        memory(&job.options),
-        facts,
-    ))
-    .and(has_pages(job, facts, job.flows, job.message_size))
+    super::fits(send::sendable(job))
+        .and(support::support(Role::Sender, memory(&job.options), facts))
+        .and(has_pages(job, facts, job.flows, job.message_size))
 }
 
 fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
@@ -53,7 +50,9 @@ fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
 /// Whether there are the huge pages that areas are to be made of.
 fn has_pages(job: &HalfConfig, facts: &Facts, areas: u32, bytes: u64) -> Support {
     match memory(&job.options) {
-        "udmabuf-huge" => nic::has_huge_pages(facts, areas, usize::try_from(bytes).unwrap_or(usize::MAX)),
+        "udmabuf-huge" => {
+            nic::has_huge_pages(facts, areas, usize::try_from(bytes).unwrap_or(usize::MAX))
+        }
         _ => Support::Yes,
     }
 }

@@ -1,9 +1,7 @@
 //! What is probed on a host, and what it lacks.
 
 use crate::path::ring::attempt;
-use bytepath_record::{
-    Attempt, Facts, Fault, LINK_NODE, Outcome, Role, Support, free_huge_pages,
-};
+use bytepath_record::{Attempt, Facts, Fault, LINK_NODE, Outcome, Role, Support, free_huge_pages};
 use bytepath_sys as sys;
 use bytepath_sys::devmem::{self, Binding, Refusal};
 use bytepath_sys::dmabuf::{self, Memory};
@@ -155,7 +153,9 @@ fn provided(memory: &str, facts: &Facts) -> Support {
             "join the group that owns /dev/udmabuf (often kvm), or run as root",
         ),
         // They are counted where it is known how many are needed.
-        "udmabuf-huge" if outcome.and_then(Outcome::errno) == Some(libc::ENOMEM) && pages_free(facts) => {
+        "udmabuf-huge"
+            if outcome.and_then(Outcome::errno) == Some(libc::ENOMEM) && pages_free(facts) =>
+        {
             Support::Yes
         }
         "udmabuf-huge" => facts.require(&name, "reserve huge pages of 2 MiB: vm.nr_hugepages"),
