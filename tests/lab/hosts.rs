@@ -3,7 +3,7 @@
 //! Needs root, unshare(1) and nsenter(1); else it is skipped and reported.
 
 use crate::isolated::{isolated, text};
-use crate::places::{Place, bytepath, join, ran};
+use crate::places::{Place, bytepath, join, join_as, ran};
 use crate::running::await_that;
 use bytepath::record::{Role, Scope};
 use bytepath::study::load;
@@ -170,4 +170,106 @@ fn inside_cpus_of_hosts() {
     for way in ways {
         assert_eq!(placed(way), [*last, *first]);
     }
+}
+
+#[test]
+fn two_devices_of_each_host_carry_their_flows() {
+    isolated(module_path!(), "inside_two_devices_of_each_host");
+}
+
+#[test]
+#[ignore = "started in a namespace by two_devices_of_each_host_carry_their_flows"]
+fn inside_two_devices_of_each_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let hosts = ["sender", "receiver"].map(|name| Place::new(dir.path(), name));
+    let ends = ["a", "b"].map(|pair| [format!("{pair}0"), format!("{pair}1")]);
+    for ([sender, receiver], network) in ends.iter().zip(["10.9.0", "10.9.1"]) {
+        join_as(&hosts[0], &hosts[1], [sender, receiver], network);
+    }
+    let testbed = format!(
+        "hosts:sender=\"{}\",receiver=\"{}\",sender-device=a0+b0,receiver-device=a1+b1",
+        hosts[0].host(),
+        hosts[1].host()
+    );
+    let command = |name: &str| {
+        let mut run = bytepath(&["run", "--path", "socket", "--testbed", &testbed]);
+        run.args(["--link", "given:adapters=2,mtu=1400", "--stream", "flows=4", "--meters", "nic"]);
+        run.args(["--cores", "unpinned", "--blocks", "2", "--warm-up", "0", "--window", "500ms"]);
+        run.args(["--profile", "none", "--study"]).arg(dir.path().join(name));
+        run
+    };
+    let received = || {
+        ["a1", "b1"].map(|device| {
+            hosts[1].within(|netlink| netlink.traffic(device).unwrap().unwrap().received)
+        })
+    };
+    let mtus = || {
+        let of = |host: usize, pair: usize| hosts[host].mtu(&ends[pair][host]);
+        [of(0, 0), of(0, 1), of(1, 0), of(1, 1)]
+    };
+    let are_back =
+        || mtus() == [1500; 4] && hosts.iter().all(|h| !h.state.join("journal").exists());
+
+    let before = received();
+    let output = command("both").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let study = load(&dir.path().join("both")).unwrap();
+    assert_eq!(study.remarks, [""; 0]);
+    assert_eq!(study.header.facts[0].settings["link.route"], "a0, b0");
+    let mut sent = 0;
+    for trial in &study.trials {
+        assert!(ran(trial), "{:?}: {}", trial.status, text(&output));
+        let said: Vec<String> = trial.prepared.iter().map(ToString::to_string).collect();
+        for (role, device) in
+            [("sender", "a0"), ("sender", "b0"), ("receiver", "a1"), ("receiver", "b1")]
+        {
+            let line = format!("{role}: mtu {device}: 1500 -> 1400");
+            assert!(said.contains(&line), "{line}: {said:?}");
+        }
+        sent += trial.roles[1].total_bytes;
+    }
+    // A packet of a veth pair holds at most 64 KiB.
+    let came: Vec<u64> = received().iter().zip(before).map(|(now, was)| now - was).collect();
+    assert!(came.iter().all(|packets| *packets > sent / 65_536 / 20), "{came:?} of {sent}");
+    assert!(are_back(), "{:?}", mtus());
+
+    // The controller is killed while all is set: each host restores what was set by itself.
+    let killed = command("killed").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut killed = killed.unwrap();
+    await_that("all is set for a trial", || mtus() == [1400; 4]);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    await_that("both hosts are as they were", are_back);
+
+    // No device is named in vain, and both of a pair are.
+    let refused = |words: &[&str]| {
+        let output = bytepath(&[&["run", "--path", "socket"], words].concat()).output().unwrap();
+        assert!(!output.status.success(), "{}", text(&output));
+        text(&output)
+    };
+    let said = refused(&["--testbed", &testbed]);
+    assert!(said.contains("has 2 devices at each end, and no flow crosses b0"), "{said}");
+    assert!(said.contains("--link given:adapters=2"), "{said}");
+
+    // Two networks by one device are one way.
+    for (host, address) in [(0, "10.9.0.11"), (1, "10.9.0.12")] {
+        hosts[host].within(|netlink| {
+            let index = netlink.link(&ends[1][host]).unwrap().unwrap().index;
+            netlink.add_address(index, address.parse().unwrap(), 24).unwrap();
+        });
+    }
+    let addresses = "sender-address=10.9.0.1+10.9.0.11,receiver-address=10.9.0.2+10.9.0.12";
+    let one_way = format!("{testbed},{addresses}");
+    let study = dir.path().join("one-way").display().to_string();
+    let said = refused(&[
+        "--testbed",
+        &one_way,
+        "--link",
+        "given:adapters=2",
+        "--stream",
+        "flows=2",
+        "--study",
+        &study,
+    ]);
+    assert!(said.contains("packets to 10.9.0.2 and 10.9.0.12 all leave by a0"), "{said}");
 }

@@ -109,14 +109,23 @@ pub fn join(one: &Place, other: &Place, network: &str) {
 
 /// The same, with `queues` queues in each direction.
 pub fn join_by(one: &Place, other: &Place, network: &str, queues: u32) {
-    let [first, second] = [format!("to-{}", other.name), format!("to-{}", one.name)];
-    let peer_process = Some(other.pid());
-    let pair = Veth { name: first.clone(), peer: second.clone(), peer_process, mtu: None, queues };
+    let names = [format!("to-{}", other.name), format!("to-{}", one.name)];
+    join_with(one, other, names.each_ref().map(String::as_str), network, queues);
+}
+
+/// The same, with devices of these names.
+pub fn join_as(one: &Place, other: &Place, names: [&str; 2], network: &str) {
+    join_with(one, other, names, network, 1);
+}
+
+fn join_with(one: &Place, other: &Place, names: [&str; 2], network: &str, queues: u32) {
+    let [name, peer] = names.map(str::to_owned);
+    let pair = Veth { name, peer, peer_process: Some(other.pid()), mtu: None, queues };
     one.within(|netlink| netlink.create_veth(&pair).unwrap());
-    for (place, device, number) in [(one, first, 1), (other, second, 2)] {
+    for (place, device, number) in [(one, names[0], 1), (other, names[1], 2)] {
         let address = format!("{network}.{number}").parse().unwrap();
         place.within(|netlink| {
-            let index = netlink.link(&device).unwrap().unwrap().index;
+            let index = netlink.link(device).unwrap().unwrap().index;
             netlink.add_address(index, address, 24).unwrap();
             netlink.set_up(index).unwrap();
         });

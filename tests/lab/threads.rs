@@ -2,7 +2,7 @@
 //! loopback TCP between them. And what studies on it share: plans, paths that are made up.
 
 use bytepath::connection::{Connection, KERNEL_TCP, Transport};
-use bytepath::host::{Adapter, AgentPipe, Attachment, Host};
+use bytepath::host::{Adapter, AgentPipe, Attachment, Host, Place};
 use bytepath::meter::Meter;
 use bytepath::path::{self, DataPath, Wire};
 use bytepath::record::wire::Nic;
@@ -12,7 +12,7 @@ use bytepath::record::{
 use bytepath::study::{Observer, OpenStudy, Plan, agent};
 use bytepath::testbed::{Deployment, Site, Testbed};
 use bytepath::workload::{Group, HalfConfig, Rx, Tx};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -123,7 +123,8 @@ pub fn start(
         let (from_agent, replies) = std::io::pipe().unwrap();
         std::thread::spawn(move || agent::serve(requests, replies, paths, meters));
         let pipe = AgentPipe { to_agent: Box::new(to_agent), from_agent: Box::new(from_agent) };
-        Thread { pipe: Some(pipe), adapter }
+        let loopback = Place { address: Some(Ipv4Addr::LOCALHOST.into()), device: None };
+        Thread { pipe: Some(pipe), attachment: Attachment::Given(vec![loopback]), adapter }
     };
     Deployment::of([host(Adapter::Virtual), host(nic.map_or(Adapter::Virtual, Adapter::Known))])
 }
@@ -131,6 +132,7 @@ pub fn start(
 /// An agent that is a thread.
 struct Thread {
     pipe: Option<AgentPipe>,
+    attachment: Attachment,
     adapter: Adapter,
 }
 
@@ -139,8 +141,7 @@ impl Host for Thread {
         self.pipe.take().unwrap()
     }
     fn attachment(&self) -> &Attachment {
-        const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        &Attachment::Given { address: Some(LOOPBACK), device: None }
+        &self.attachment
     }
     fn adapter(&self) -> Adapter {
         self.adapter.clone()

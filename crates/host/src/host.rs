@@ -86,13 +86,23 @@ pub enum Attachment {
         /// The same of a veth pair that ends in a macvtap.
         macvtap: Box<LinkEnd>,
     },
-    /// By a device that is there, and stays as it is.
-    Given {
-        /// Its address; none leaves it to be found.
-        address: Option<IpAddr>,
-        /// Its name; none leaves it to the agent to find the one with the address.
-        device: Option<String>,
-    },
+    /// By devices that are there, and stay as they are.
+    Given(Vec<Place>),
+}
+
+/// Where an end of the link is, as far as the testbed knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Its address; none leaves it to be found.
+    pub address: Option<IpAddr>,
+    /// Its network device; none leaves it to the agent to find the one with the address.
+    pub device: Option<String>,
+}
+
+impl Place {
+    fn of(end: &LinkEnd) -> Place {
+        Place { address: Some(end.address), device: Some(end.device.clone()) }
+    }
 }
 
 /// Which hardware GRO an end gets.
@@ -108,29 +118,18 @@ pub enum HwGro {
 }
 
 impl Attachment {
-    /// The address; `None` if the testbed does not know it.
+    /// The address of the first end; `None` if the testbed does not know it.
     pub fn address(&self) -> Option<IpAddr> {
-        match self {
-            Attachment::Made(ends, _) => ends.first().map(|end| end.address),
-            Attachment::Beside { veth, .. } => Some(veth.address),
-            Attachment::Given { address, .. } => *address,
-        }
+        self.places().first().and_then(|place| place.address)
     }
 
-    /// The network device; `None` if the testbed does not know it.
-    pub fn device(&self) -> Option<String> {
+    /// The ends by the number of the adapter: all whose devices are there before a cell asks for
+    /// some of them, or else the first.
+    pub fn places(&self) -> Vec<Place> {
         match self {
-            Attachment::Made(ends, _) => ends.first().map(|end| end.device.clone()),
-            Attachment::Beside { veth, .. } => Some(veth.device.clone()),
-            Attachment::Given { device, .. } => device.clone(),
-        }
-    }
-
-    /// The ends whose devices are there before a cell asks for some of them.
-    pub fn made(&self) -> &[LinkEnd] {
-        match self {
-            Attachment::Made(ends, _) => ends,
-            _ => &[],
+            Attachment::Made(ends, _) => ends.iter().map(Place::of).collect(),
+            Attachment::Beside { veth, .. } => vec![Place::of(veth)],
+            Attachment::Given(places) => places.clone(),
         }
     }
 
@@ -164,7 +163,7 @@ impl Attachment {
                 Some(_) => &**tap,
                 None => veth,
             },
-            Attachment::Given { .. } => return (Vec::new(), HwGro::AsAsked),
+            Attachment::Given(_) => return (Vec::new(), HwGro::AsAsked),
         };
         let ends = (0..settings.adapters).map(|adapter| ends::of_adapter(end, adapter));
         (ends.collect(), HwGro::AsAsked)

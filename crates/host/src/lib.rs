@@ -34,7 +34,7 @@ pub use child::{AgentProcess, LocalAgent, Tail, ending, spawn_scoped, spawn_thre
 pub use descriptors::link_end;
 pub use doctor::{Moment, examine, examine_dsa, examine_libraries, examine_pair, moment};
 pub use facts::{Fingerprint, differences, fingerprint, survey};
-pub use host::{Adapter, AgentPipe, Attachment, Host, HwGro, ProcessHost};
+pub use host::{Adapter, AgentPipe, Attachment, Host, HwGro, Place, ProcessHost};
 pub use link::await_carrier;
 pub use namespace::{pair_of_agents, remedy};
 pub use nics::{hops, nic};

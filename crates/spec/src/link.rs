@@ -173,8 +173,8 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
             return Err(usage(text).remedy(format!("choose --link {}:{key}=...", kinds[0])));
         }
     }
-    if settings.adapters > 1 && (settings.tap.is_some() || settings.asked.is_some()) {
-        let text = format!("several adapters are for links that are made, not {}", preset.name);
+    if settings.adapters > 1 && settings.tap.is_some() {
+        let text = format!("several adapters are for links between devices, not {}", preset.name);
         return Err(usage(text).remedy("choose --link wire:adapters=... or nic:adapters=..."));
     }
     if let Some(netem) = settings.netem {
@@ -376,13 +376,12 @@ mod tests {
     }
 
     #[test]
-    fn several_adapters_are_of_a_link_that_is_made() {
+    fn several_adapters_are_of_a_link_between_devices() {
         let (settings, difference) = parse_link("nic:adapters=4,mtu=1500").unwrap();
         assert_eq!((settings.adapters, &*difference), (4, "link=nic,adapters=4,mtu=1500"));
         assert_eq!(parse_link("wire:adapters=1").unwrap(), parse_link("wire").unwrap());
         for (link, words) in [
-            ("tap:adapters=2", "links that are made, not tap"),
-            ("given:adapters=2", "links that are made, not given"),
+            ("tap:adapters=2", "links between devices, not tap"),
             ("wire:adapters=17", "outside 1 to 16"),
         ] {
             let fault = parse_link(link).unwrap_err();

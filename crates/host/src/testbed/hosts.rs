@@ -4,11 +4,11 @@
 use super::ssh::{Ssh, start};
 use super::{Deployment, Properties, Site, Stewardship, Testbed};
 use crate::child::spawn_scoped;
-use crate::{Adapter, Attachment, Boot, Host, ProcessHost, build_of, own_build};
+use crate::{Adapter, Attachment, Boot, Host, Place, ProcessHost, build_of, own_build};
 use bytepath_record::{
-    DeviceName, Fault, FaultKind, OptionKind, OptionSpec, Options, Ports, Role, Support,
+    CpuTurns, DeviceName, Fault, FaultKind, OptionKind, OptionSpec, Options, Ports, Role, Support,
+    distinct,
 };
-use std::net::IpAddr;
 use std::time::Duration;
 
 pub(super) struct Hosts {
@@ -24,9 +24,8 @@ pub(super) static UNNAMED: Hosts = Hosts { named: None, ports: None, timeout: Du
 struct Named {
     role: Role,
     reached: Reached,
-    /// Its address on the link; none leaves it to be found.
-    address: Option<IpAddr>,
-    device: Option<String>,
+    /// Its ends of the link, joined with the other host's in this order.
+    places: Vec<Place>,
     /// Whether a copy of this program may stay there.
     keeps_copy: bool,
 }
@@ -50,11 +49,11 @@ const HOST: &str =
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("sender", OptionKind::Text, "here").help(HOST),
-    OptionSpec::new("sender-address", OptionKind::Text, "auto").help("the sender's address on the link; auto: the one in the network that both hosts share"),
-    OptionSpec::new("sender-device", OptionKind::Text, "auto").help("the sender's network device; auto: the one with the address"),
+    OptionSpec::new("sender-address", OptionKind::Text, "auto").help("the sender's address on the link; auto: the one in the network that both hosts share; several as 10.0.0.1+10.0.1.1"),
+    OptionSpec::new("sender-device", OptionKind::Text, "auto").help("the sender's network device; auto: the one with the address; several as eth1+eth2"),
     OptionSpec::new("receiver", OptionKind::Text, "here").help("the receiver's host, likewise"),
     OptionSpec::new("receiver-address", OptionKind::Text, "auto").help("the receiver's address on the link, likewise"),
-    OptionSpec::new("receiver-device", OptionKind::Text, "auto").help("the receiver's network device; auto: the one with the address"),
+    OptionSpec::new("receiver-device", OptionKind::Text, "auto").help("the receiver's network device, likewise; several in the order of the sender's"),
     OptionSpec::new("ports", OptionKind::Text, "any").help("ports that the receiver may listen on, LOW-HIGH, if a firewall admits only some"),
     OptionSpec::new("timeout", OptionKind::Time(0, 24 * 3600 * 1000), "60s").help("how long to wait for a lost host before the study ends"),
     OptionSpec::new("copies", OptionKind::Choice(&["kept", "removed"]), "kept").help("copies of this program in the cache of hosts that have none: kept, or removed after the study"),
@@ -75,7 +74,7 @@ impl Testbed for Hosts {
 
     fn configured(&self, options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
         let [sender, receiver] = Role::ALL.map(|role| Named::of(role, options));
-        let named = [sender?, receiver?];
+        let named = in_pairs([sender?, receiver?])?;
         if named.iter().all(|host| matches!(host.reached, Reached::Here)) {
             return Err(usage("both hosts are this machine")
                 .remedy("choose another host, or the testbed netns or ports"));
@@ -90,8 +89,8 @@ impl Testbed for Hosts {
     }
 
     fn named_devices(&self) -> [Vec<String>; 2] {
-        let device = |one: &Named| one.device.clone().into_iter().collect();
-        self.named.as_ref().map_or_else(Default::default, |named| named.each_ref().map(device))
+        let devices = |one: &Named| one.places.iter().filter_map(|at| at.device.clone()).collect();
+        self.named.as_ref().map_or_else(Default::default, |named| named.each_ref().map(devices))
     }
 
     fn properties(&self) -> Properties {
@@ -102,6 +101,7 @@ impl Testbed for Hosts {
             // A NIC that is prepared for one cell is not as another wants it.
             holds_several: false,
             usual_link: "given",
+            adapters: self.named.as_ref().map_or(1, |[sender, _]| sender.places.len() as u32),
             timeout: self.timeout,
             ..Properties::default()
         }
@@ -138,21 +138,10 @@ impl Hosts {
 
 impl Named {
     fn of(role: Role, options: &Options) -> Result<Named, Fault> {
-        let word = |what: &str| match options.word(&format!("{role}{what}")) {
-            "auto" => None,
-            word => Some(word.to_owned()),
-        };
-        let address = word("-address").map(|address| {
-            address.parse().map_err(|_| {
-                usage(&format!("'{address}' is not an IP address")).remedy("such as 10.0.0.1")
-            })
-        });
-        let device = word("-device").map(|name| DeviceName::new(&name)).transpose()?;
         Ok(Named {
             role,
             reached: Reached::of(options.word(&role.to_string()))?,
-            address: address.transpose()?,
-            device: device.map(|name| name.to_string()),
+            places: places(role, options)?,
             keeps_copy: options.word("copies") != "removed",
         })
     }
@@ -187,9 +176,60 @@ impl Named {
             }
             booted.map_err(|fault| fault.context(self.role))?;
         }
-        let attachment = Attachment::Given { address: self.address, device: self.device.clone() };
+        let attachment = Attachment::Given(self.places.clone());
         Ok(ProcessHost { agent, attachment, adapter: Adapter::Asked })
     }
+}
+
+/// The ends of a host's link: as many as there are devices or addresses, and one if there is neither.
+fn places(role: Role, options: &Options) -> Result<Vec<Place>, Fault> {
+    let words = |what: &str| match options.word(&format!("{role}-{what}")) {
+        "auto" => Vec::new(),
+        words => words.split('+').collect(),
+    };
+    let (devices, addresses) = (words("device"), words("address"));
+    for (what, named) in [("device", &devices), ("address", &addresses)] {
+        if distinct(named).len() < named.len() {
+            return Err(usage(&format!("a {what} of the {role} is named twice"))
+                .remedy("each is joined with one of the other host"));
+        }
+    }
+    let [some, other] = [devices.len(), addresses.len()];
+    if some != other && some > 0 && other > 0 {
+        return Err(usage(&format!("{some} devices and {other} addresses of the {role}"))
+            .remedy("name the address of each device, in their order, or leave it to be found"));
+    }
+    let place = |at: usize| {
+        let address = addresses.get(at).map(|address| {
+            address.parse().map_err(|_| {
+                usage(&format!("'{address}' is not an IP address")).remedy("such as 10.0.0.1")
+            })
+        });
+        let device = devices.get(at).map(|name| DeviceName::new(name)).transpose()?;
+        let device = device.map(|name| name.to_string());
+        Ok(Place { address: address.transpose()?, device })
+    };
+    (0..some.max(other).max(1)).map(place).collect()
+}
+
+/// Both hosts with as many ends each: those of a host of which nothing is named are found.
+fn in_pairs(mut named: [Named; 2]) -> Result<[Named; 2], Fault> {
+    let [sender, receiver] = named.each_ref().map(|one| one.places.len());
+    let count = sender.max(receiver);
+    for one in &mut named {
+        if one.places == [Place::default()] {
+            one.places.resize(count, Place::default());
+        }
+    }
+    if named.iter().any(|one| one.places.len() != count) {
+        let text = format!("{sender} ends of the sender and {receiver} of the receiver");
+        return Err(usage(&text).remedy("name as many devices of each, in the order of the cables"));
+    }
+    if count > CpuTurns::MOST {
+        let text = format!("{count} devices at each end are more than {}", CpuTurns::MOST);
+        return Err(usage(&text).remedy("name fewer"));
+    }
+    Ok(named)
 }
 
 impl Reached {
@@ -253,6 +293,33 @@ mod tests {
         assert!(matches!(Reached::of("ssh://peer"), Ok(Reached::Ssh(_))));
         for wrong in ["ssh peer", "exec:", "exec:a 'b", "ssh://-x", "peer"] {
             assert!(Reached::of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn devices_of_both_hosts_are_joined_in_order() {
+        let peer = ("receiver", "ssh://peer");
+        let two = [peer, ("sender-device", "eth1+eth2"), ("receiver-device", "a+b")];
+        let bed = configured(&two).unwrap();
+        assert_eq!(bed.named_devices(), [["eth1", "eth2"], ["a", "b"]]);
+        assert_eq!(bed.properties().adapters, 2);
+        let addresses = [peer, ("receiver-address", "10.0.0.2+10.0.1.2")];
+        let bed = configured(&addresses).unwrap();
+        assert_eq!(bed.properties().adapters, 2, "the sender's are found");
+        assert_eq!(configured(&[peer]).unwrap().properties().adapters, 1);
+        let many = (0..17).map(|number| format!("e{number}")).collect::<Vec<_>>().join("+");
+        for (set, words) in [
+            (
+                &[("sender-device", "a+b"), ("receiver-device", "c")][..],
+                "2 ends of the sender and 1",
+            ),
+            (&[("sender-device", "a+b"), ("sender-address", "10.0.0.1")], "2 devices and 1 addr"),
+            (&[("sender-device", "a+a")], "a device of the sender is named twice"),
+            (&[("sender-device", "a+")], "not a name"),
+            (&[("sender-device", &many)], "17 devices at each end are more than 16"),
+        ] {
+            let text = configured(&[&[peer], set].concat()).err().unwrap().to_string();
+            assert!(text.contains(words), "{set:?}: {text}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! The NICs of a deployment, and the settings that a cell's paths require of them. Pure, once
 //! the devices are known.
 
-use super::remote::{Remotes, each};
+use super::remote::{DeviceEnd, Remotes, each};
 use bytepath_engine::path::{self, DataPath, HalfPath, OwnQueues, Wire};
 use bytepath_engine::workload::{self, Direction, HalfConfig};
 use bytepath_host as host;
@@ -67,11 +67,11 @@ impl Nics {
     /// Those of a deployment that is up.
     pub(super) fn of(remotes: &mut Remotes) -> Result<Nics, Fault> {
         let ends = each(|role| {
-            let places = remotes.places(role).into_iter();
-            let end = |(device, address): (Option<String>, IpAddr)| {
+            let ends = remotes.ends(role).into_iter();
+            let end = |DeviceEnd { device, address }| {
                 Ok(NicEnd { nic: remotes.nic(role, device.as_deref())?, device, address })
             };
-            places.map(end).collect()
+            ends.map(end).collect()
         })?;
         Ok(Nics {
             ends,

@@ -61,6 +61,6 @@ impl<'a> OpenTestbed<'a> {
 
     /// Address of a role on the link.
     pub fn address(&self, role: Role) -> IpAddr {
-        self.remotes.addresses[role as usize]
+        self.remotes.address(role)
     }
 }

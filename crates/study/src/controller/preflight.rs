@@ -554,7 +554,8 @@ fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
         let has = if most == 1 { "one adapter" } else { &format!("{most} adapters") };
         let text = format!("testbed {name} has {has} at each end, not {wanted}");
         let remedy = "choose --testbed netns, name more devices of the testbed ports \
-                      (sender=eth1+eth2,receiver=eth3+eth4), or leave out adapters";
+                      (sender=eth1+eth2,receiver=eth3+eth4) or hosts (sender-device=eth1+eth2, \
+                      receiver-device=eth1+eth2), or leave out adapters";
         return Some(usage(text).remedy(remedy));
     }
     if cell.link.tap.is_some_and(|tap| tap.guest) && !properties.has_guest_tap {

@@ -64,7 +64,7 @@ pub(super) fn set_sysctls(
         let mut values = match host.attachment() {
             Attachment::Made(..) | Attachment::Beside { .. } => of_workload(cell, role)?,
             // It may be this machine's own network.
-            Attachment::Given { .. } => Vec::new(),
+            Attachment::Given(_) => Vec::new(),
         };
         let of_study = guard.into_iter().flat_map(|guard| sysctls(guard, cell, role));
         let of_network = of_study.filter(|(name, _)| name.is_of_namespace());

@@ -1,10 +1,10 @@
 //! The route of the bytes between two hosts, and whether they arrive: checked once, before the
 //! first trial, if the link is not the testbed's to make.
 
-use super::remote::{Remotes, each, new_token};
+use super::remote::{DeviceEnd, Remotes, new_token};
 use bytepath_engine::connection::reach::CONNECTING;
 use bytepath_record::wire::{EndProbe, FindRoute, ListenForProbe, Probe};
-use bytepath_record::{Contact, Fault, Met, Passage, Role, Route, joined};
+use bytepath_record::{Contact, Fault, Met, Passage, Role, Route, distinct, grouped, joined};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -27,19 +27,47 @@ pub(super) fn examine(remotes: &mut Remotes) -> Result<RouteReport, Fault> {
     if !remotes.properties.link_is_given {
         return Ok(RouteReport::default());
     }
-    let [_, receiver] = remotes.addresses;
-    remotes.addresses.into_iter().try_for_each(refuse_link_local)?;
-    let ends = each(|role| End::of(remotes, role))?;
-    refuse_own(&ends)?;
+    let [senders, receivers] = Role::ALL.map(|role| remotes.ends(role));
+    let mut pairs = Vec::new();
+    for (sender, receiver) in senders.into_iter().zip(receivers) {
+        [sender.address, receiver.address].into_iter().try_for_each(refuse_link_local)?;
+        let ends = [
+            End::of(remotes, Role::Sender, &sender, receiver.address)?,
+            End::of(remotes, Role::Receiver, &receiver, sender.address)?,
+        ];
+        refuse_own(&ends)?;
+        pairs.push(ends);
+    }
+    refuse_one_way(&pairs)?;
+    let reports = pairs.iter().map(|ends| connect(remotes, ends));
+    Ok(RouteReport::of_pairs(reports.collect::<Result<_, Fault>>()?))
+}
+
+/// Tries whether bytes arrive between a pair of ends.
+fn connect(remotes: &mut Remotes, ends: &[End; 2]) -> Result<RouteReport, Fault> {
     let (ports, token) = (remotes.agents.hosts.ports, new_token()?);
-    let agents = &mut remotes.agents;
-    let listen = ListenForProbe { address: receiver, ports, token: token.clone() };
+    let (agents, address) = (&mut remotes.agents, ends[1].address);
+    let listen = ListenForProbe { address, ports, token: token.clone() };
     let port = agents.call_within(Role::Receiver, listen, PROBING)?;
     let mtu = [ends[0].route.mtu, ends[1].route.mtu];
-    let probe = Probe { address: receiver, port, token, mtu };
+    let probe = Probe { address, port, token, mtu };
     let contact = agents.call_within(Role::Sender, probe, PROBING)?;
     let met = agents.call_within(Role::Receiver, EndProbe {}, PROBING)?;
-    verdict(&ends, port, &contact, &met)
+    verdict(ends, port, &contact, &met)
+}
+
+impl RouteReport {
+    /// Of all pairs of ends: each fact has the values of all, and those that are alike once.
+    fn of_pairs(reports: Vec<RouteReport>) -> RouteReport {
+        let facts = Role::ALL.map(|role| {
+            let all = reports.iter().flat_map(|report| report.facts[role as usize].clone());
+            let of_name =
+                |(name, values): (String, Vec<String>)| (name, joined(distinct(values), ", "));
+            grouped(all).into_iter().map(of_name).collect()
+        });
+        let remarks = reports.into_iter().flat_map(|report| report.remarks).collect();
+        RouteReport { facts, remarks }
+    }
 }
 
 /// One end of the route.
@@ -54,10 +82,9 @@ struct End {
 }
 
 impl End {
-    fn of(remotes: &mut Remotes, role: Role) -> Result<End, Fault> {
-        let to = remotes.addresses[role.peer() as usize];
+    fn of(remotes: &mut Remotes, role: Role, end: &DeviceEnd, to: IpAddr) -> Result<End, Fault> {
         let route = remotes.agents.call(role, FindRoute { to })?;
-        let (address, device) = (remotes.addresses[role as usize], remotes.device(role));
+        let DeviceEnd { device, address } = end.clone();
         Ok(End { role, address, device, route })
     }
 
@@ -86,6 +113,24 @@ fn refuse_own(ends: &[End; 2]) -> Result<(), Fault> {
         peer.address, peer.role, end.role
     );
     Err(Fault::usage(text).remedy("check whether the two addresses are swapped"))
+}
+
+/// Refuses pairs of ends whose packets leave by one device: all but one of them would stand idle.
+fn refuse_one_way(pairs: &[[End; 2]]) -> Result<(), Fault> {
+    for role in Role::ALL {
+        let ends = || pairs.iter().map(|pair| (&pair[role as usize], &pair[role.peer() as usize]));
+        let by_device = grouped(ends().map(|(own, peer)| (&own.route.device, peer.address)));
+        let shared = by_device.into_iter().find(|(_, to)| to.len() > 1);
+        if let Some((device, to)) = shared {
+            let text =
+                format!("the {role}'s packets to {} all leave by {device}", joined(to, " and "));
+            return Err(Fault::unsupported(text).remedy(
+                "give each pair of devices addresses in a network of its own, or a route by its \
+                 own device (ip route add ADDRESS dev DEVICE)",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Judges by what both ends observed.
@@ -311,6 +356,35 @@ mod tests {
             ]
         );
         assert_eq!(report.facts[1][0].1, "wlan0 via 192.168.0.1");
+    }
+
+    #[test]
+    fn pairs_of_ends_have_ways_of_their_own() {
+        let mut second = ends();
+        for (number, end) in second.iter_mut().enumerate() {
+            end.address = IpAddr::from([10, 0, 1, number as u8 + 1]);
+            end.route.device = format!("eth{}", number + 2);
+        }
+        refuse_one_way(&[ends(), second.clone()]).unwrap();
+        let both = RouteReport::of_pairs(vec![
+            report(&ends(), 9000, 9000),
+            report(&ends_with(&second), 9000, 9000),
+        ]);
+        let fact = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let expected = [fact("link.route", "eth0, eth2"), fact("link.mtu.path", "9000")];
+        assert_eq!((both.facts[0].as_slice(), both.remarks.len()), (&expected[..], 0));
+        second[0].route.device = "eth0".into();
+        let text = refuse_one_way(&[ends(), second]).unwrap_err().to_string();
+        let words = "the sender's packets to 10.0.0.2 and 10.0.1.2 all leave by eth0";
+        assert!(text.contains(words), "{text}");
+    }
+
+    /// Ends whose devices and source addresses are those of their routes.
+    fn ends_with(ends: &[End; 2]) -> [End; 2] {
+        ends.clone().map(|end| {
+            let route = Route { source: Some(end.address), ..end.route };
+            End { device: Some(route.device.clone()), route, ..end }
+        })
     }
 
     #[test]

@@ -2,13 +2,15 @@
 
 use super::agents::{Agents, PROMPT};
 use super::plan::Laboratory;
-use bytepath_host::Adapter;
 use bytepath_host::testbed::{Deployment, Properties};
+use bytepath_host::{Adapter, Place};
 use bytepath_record::wire::{
     AwaitCarrier, CountFrames, FindDevice, FindNic, HostAddress, LinkEnd, ListAddresses, Nic, Pass,
     PrepareSettings, Secret, SetUpLink, Token,
 };
-use bytepath_record::{Cell, Fault, Hops, Ports, Role, SettingRecord, WantedSetting, joined};
+use bytepath_record::{
+    Cell, Fault, Hops, Ports, Role, SettingRecord, WantedSetting, distinct, joined,
+};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,9 +22,10 @@ const CARRIER: Duration = Duration::from_secs(20);
 /// Both agents of a deployment. Dropping it takes the deployment down.
 pub(super) struct Remotes<'a> {
     pub agents: Agents<'a, Deployment>,
-    /// Addresses of the hosts on the link.
-    pub addresses: [IpAddr; 2],
-    devices: [Option<String>; 2],
+    /// The ends of the link on each role's host, by the number of the adapter; one at least.
+    ends: [Vec<DeviceEnd>; 2],
+    /// How many of them the cell's flows cross.
+    in_use: usize,
     /// Process ids of the agents.
     pub pids: [u32; 2],
     /// Whether the hosts have a clock of their own, which counts instructions.
@@ -35,8 +38,14 @@ pub(super) struct Remotes<'a> {
     pub listen_on: Option<Ports>,
     /// Whether the receiver's end of the link is descriptors, and no device.
     ends_in_descriptors: bool,
-    /// Each role's devices and addresses, by the number of the adapter, of a link that has several.
-    adapters: [Vec<(String, IpAddr)>; 2],
+}
+
+/// An end of the link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DeviceEnd {
+    /// Its network device; `None` if it is not known, or there is none.
+    pub device: Option<String>,
+    pub address: IpAddr,
 }
 
 impl<'a> Remotes<'a> {
@@ -49,68 +58,67 @@ impl<'a> Remotes<'a> {
         let mut agents = Agents::open(deployment, &Role::ALL, false, stop)?;
         agents.slowness = emulation.as_ref().map_or(1.0, |emulation| emulation.slowness);
         let pids = each(|role| agents.greet(role, program))?;
-        let addresses = find_addresses(&mut agents)?;
-        let devices = each(|role| find_device(&mut agents, role, addresses[role as usize]))?;
+        let ends = find_ends(&mut agents)?;
         Ok(Remotes {
             agents,
-            addresses,
-            devices,
+            ends,
+            in_use: 1,
             pids,
             counted: emulation.is_some_and(|one| one.instructions_per_second.is_some()),
             properties: testbed.properties(),
             connect_from: None,
             listen_on: None,
             ends_in_descriptors: false,
-            adapters: Default::default(),
         })
+    }
+
+    /// Address of a role's host on the link: of its first end.
+    pub(super) fn address(&self, role: Role) -> IpAddr {
+        self.ends[role as usize][0].address
     }
 
     /// Network device of a role's host on the link; `None` at an end of descriptors.
     pub(super) fn device(&self, role: Role) -> Option<String> {
-        let is_device = role == Role::Sender || !self.ends_in_descriptors;
-        self.devices[role as usize].clone().filter(|_| is_device)
+        self.devices(role).into_iter().next()
     }
 
-    /// All network devices of a role's host on the link.
+    /// All network devices of a role's host that the cell's flows cross.
     pub(super) fn devices(&self, role: Role) -> Vec<String> {
-        match &self.adapters[role as usize][..] {
-            [] => self.device(role).into_iter().collect(),
-            all => all.iter().map(|(device, _)| device.clone()).collect(),
-        }
+        let in_use = self.ends(role).into_iter().take(self.in_use);
+        in_use.filter_map(|end| end.device).collect()
     }
 
-    /// Devices and addresses of a role's host by the number of the adapter, whether the cell has
-    /// that many or not.
-    pub(super) fn places(&mut self, role: Role) -> Vec<(Option<String>, IpAddr)> {
-        match self.agents.hosts.host(role).attachment().made() {
-            several @ [_, _, ..] => {
-                several.iter().map(|end| (Some(end.device.clone()), end.address)).collect()
-            }
-            _ => vec![(self.device(role), self.addresses[role as usize])],
-        }
+    /// All ends on a role's host by the number of the adapter, whether the cell has that many or not.
+    pub(super) fn ends(&self, role: Role) -> Vec<DeviceEnd> {
+        let is_device = role == Role::Sender || !self.ends_in_descriptors;
+        let seen = |end: &DeviceEnd| DeviceEnd {
+            device: end.device.clone().filter(|_| is_device),
+            address: end.address,
+        };
+        self.ends[role as usize].iter().map(seen).collect()
     }
 
-    /// The address that the receiver listens at: any, if it has several on the link.
+    /// The address that the receiver listens at: any, if flows come to several.
     pub(super) fn listening_address(&self) -> IpAddr {
-        match (self.addresses[Role::Receiver as usize], &self.adapters[Role::Receiver as usize][..])
-        {
-            (one, []) => one,
-            (IpAddr::V4(_), _) => Ipv4Addr::UNSPECIFIED.into(),
-            (IpAddr::V6(_), _) => Ipv6Addr::UNSPECIFIED.into(),
+        match self.address(Role::Receiver) {
+            one if self.in_use == 1 => one,
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         }
     }
 
     /// Where the sender finds a receiver that listens there, by the number of the adapter.
     pub(super) fn addresses_of(&self, listens: SocketAddr) -> Vec<SocketAddr> {
-        match &self.adapters[Role::Receiver as usize][..] {
-            [] => vec![listens],
-            all => all.iter().map(|(_, address)| (*address, listens.port()).into()).collect(),
+        let in_use = self.ends[Role::Receiver as usize].iter().take(self.in_use);
+        match self.in_use {
+            1 => vec![listens],
+            _ => in_use.map(|end| (end.address, listens.port()).into()).collect(),
         }
     }
 
     /// What a role's device on the link has counted of frames so far.
     pub(super) fn count_frames(&mut self, role: Role) -> Result<Hops, Fault> {
-        let device = self.devices[role as usize].clone().ok_or_else(|| {
+        let device = self.ends[role as usize][0].device.clone().ok_or_else(|| {
             Fault::usage(format!("the {role}'s device is not known"))
                 .remedy("give it with the testbed")
         })?;
@@ -124,13 +132,17 @@ impl<'a> Remotes<'a> {
         let is_tap = cell.link.descriptors().is_some_and(|tap| !tap.macvtap);
         let order = if is_tap { [Role::Receiver, Role::Sender] } else { Role::ALL };
         self.ends_in_descriptors = cell.link.descriptors().is_some();
+        self.in_use = cell.link.adapters as usize;
         for role in order {
             let host = self.agents.hosts.host(role);
             let softirq_cpu = |adapter| cell.softirq_cpu_of(role, adapter);
             let ends = host.attachment().ends(&cell.link, softirq_cpu);
-            if ends.len() > 1 {
-                let of_end = |end: &LinkEnd| (end.device.clone(), end.address);
-                self.adapters[role as usize] = ends.iter().map(of_end).collect();
+            if ends.len() > self.ends[role as usize].len() {
+                let of_end = |end: &LinkEnd| DeviceEnd {
+                    device: Some(end.device.clone()),
+                    address: end.address,
+                };
+                self.ends[role as usize] = ends.iter().map(of_end).collect();
             }
             let softirq_required = !cell.placement.softirq(role).cpus().is_empty();
             let second = role == order[1];
@@ -204,14 +216,52 @@ impl<'a> Remotes<'a> {
     }
 }
 
-/// Addresses that the testbed does not know are found among all those of both hosts.
-fn find_addresses(agents: &mut Agents<Deployment>) -> Result<[IpAddr; 2], Fault> {
-    let known = Role::ALL.map(|role| agents.hosts.host(role).attachment().address());
-    if let [Some(sender), Some(receiver)] = known {
-        return Ok([sender, receiver]);
+/// The ends of both hosts, of which the testbed knows some parts.
+fn find_ends(agents: &mut Agents<Deployment>) -> Result<[Vec<DeviceEnd>; 2], Fault> {
+    let places = Role::ALL.map(|role| agents.hosts.host(role).attachment().places());
+    let addresses = find_addresses(agents, &places)?;
+    check_addresses(&addresses)?;
+    each(|role| {
+        let ends = places[role as usize].iter().zip(&addresses);
+        let find = |(place, pair): (&Place, &[IpAddr; 2])| {
+            let address = pair[role as usize];
+            Ok(DeviceEnd { device: find_device(agents, role, place, address)?, address })
+        };
+        ends.map(find).collect()
+    })
+}
+
+/// The addresses of each pair of ends. Those that the testbed does not know are found among all
+/// those of both hosts.
+fn find_addresses(
+    agents: &mut Agents<Deployment>,
+    [sender, receiver]: &[Vec<Place>; 2],
+) -> Result<Vec<[IpAddr; 2]>, Fault> {
+    let pairs = || sender.iter().zip(receiver).map(|(one, other)| [one, other]);
+    let known = |[one, other]: [&Place; 2]| Some([one.address?, other.address?]);
+    if let Some(all) = pairs().map(known).collect() {
+        return Ok(all);
     }
     agents.send_both(|_| ListAddresses {})?;
-    common(known, &agents.receive_both::<ListAddresses>()?)
+    let all = agents.receive_both::<ListAddresses>()?;
+    pairs().map(|pair| common(pair, &all)).collect()
+}
+
+/// Refuses pairs of ends that are not apart.
+fn check_addresses(pairs: &[[IpAddr; 2]]) -> Result<(), Fault> {
+    let ends = || pairs.iter().map(|[_, receiver]| receiver);
+    for role in Role::ALL {
+        let all: Vec<IpAddr> = pairs.iter().map(|pair| pair[role as usize]).collect();
+        if distinct(all.iter()).len() < all.len() {
+            let text = format!("two ends of the {role} have one address: {}", joined(all, ", "));
+            return Err(Fault::usage(text).remedy(REMEDY));
+        }
+    }
+    if ends().any(IpAddr::is_ipv4) && ends().any(IpAddr::is_ipv6) {
+        let text = format!("addresses of IPv4 and of IPv6: {}", joined(ends(), ", "));
+        return Err(Fault::usage(text).remedy(REMEDY));
+    }
+    Ok(())
 }
 
 /// A device that the testbed does not know is the one that has the address, if
@@ -219,12 +269,12 @@ fn find_addresses(agents: &mut Agents<Deployment>) -> Result<[IpAddr; 2], Fault>
 fn find_device(
     agents: &mut Agents<Deployment>,
     role: Role,
+    place: &Place,
     address: IpAddr,
 ) -> Result<Option<String>, Fault> {
-    let host = agents.hosts.host(role);
-    match (host.attachment().device(), host.adapter()) {
+    match (&place.device, agents.hosts.host(role).adapter()) {
         (None, Adapter::Asked) => agents.call(role, FindDevice { address }).map(Some),
-        (known, _) => Ok(known),
+        (known, _) => Ok(known.clone()),
     }
 }
 
@@ -236,29 +286,36 @@ pub(super) fn each<T>(mut of: impl FnMut(Role) -> Result<T, Fault>) -> Result<[T
 const REMEDY: &str =
     "give the addresses: --testbed hosts:sender-address=10.0.0.1,receiver-address=10.0.0.2,...";
 
-/// The addresses of sender and receiver, of which some are known, by all that the two hosts
-/// have. Of a network with addresses of both kinds those of IPv4 are taken.
+/// The addresses of sender and receiver, of whose places some is known, by all that the two hosts
+/// have: those of the device, if it is known and has any. Of a network with addresses of both kinds
+/// those of IPv4 are taken.
 pub(super) fn common(
-    known: [Option<IpAddr>; 2],
+    known: [&Place; 2],
     all: &[Vec<HostAddress>; 2],
 ) -> Result<[IpAddr; 2], Fault> {
     let of = |role: Role| {
-        let known = known[role as usize];
-        let usable = move |a: &&HostAddress| match known {
-            Some(known) => a.address == known,
+        let Place { address, device } = known[role as usize];
+        let usable = |a: &&HostAddress| match address {
+            Some(known) => a.address == *known,
             None => !is_local(a.address),
         };
-        all[role as usize].iter().filter(usable)
+        let here = |a: &&HostAddress| device.as_ref().is_none_or(|name| *name == a.device);
+        let usable: Vec<&HostAddress> = all[role as usize].iter().filter(usable).collect();
+        match usable.iter().copied().filter(here).collect::<Vec<_>>() {
+            none if none.is_empty() => usable,
+            of_device => of_device,
+        }
     };
     let mut pairs: Vec<[&HostAddress; 2]> = Vec::new();
     for sender in of(Role::Sender) {
-        let peers = of(Role::Receiver).filter(|receiver| are_neighbours(sender, receiver));
+        let peers = of(Role::Receiver).into_iter();
+        let peers = peers.filter(|receiver| are_neighbours(sender, receiver));
         pairs.extend(peers.map(|receiver| [sender, receiver]));
     }
     let devices = |pair: &[&HostAddress; 2]| pair.map(|address| address.device.clone());
     let Some(first) = pairs.iter().min_by_key(|pair| pair[0].address.is_ipv6()) else {
         let listed = Role::ALL.map(|role| {
-            let all = joined(of(role).map(shown), ", ");
+            let all = joined(of(role).into_iter().map(shown), ", ");
             format!("the {role} has {}", if all.is_empty() { "none" } else { &all })
         });
         let text = format!("the hosts share no network: {}", listed.join("; "));
@@ -329,6 +386,10 @@ mod tests {
         all.iter().map(address).collect()
     }
 
+    fn at(address: &str) -> Place {
+        Place { address: Some(address.parse().unwrap()), device: None }
+    }
+
     const LOOPBACK: (&str, &str, u8) = ("lo", "127.0.0.1", 8);
     const DOCKER: (&str, &str, u8) = ("docker0", "172.17.0.1", 16);
 
@@ -336,10 +397,10 @@ mod tests {
     fn hosts_meet_in_their_only_network() {
         let one = host(&[LOOPBACK, DOCKER, ("eth1", "fd00::1", 64), ("eth1", "10.0.0.1", 24)]);
         let other = host(&[LOOPBACK, DOCKER, ("ens3", "10.0.0.2", 24), ("ens3", "fd00::2", 64)]);
-        let found = common([None, None], &[one.clone(), other.clone()]).unwrap();
+        let any = &Place::default();
+        let found = common([any, any], &[one.clone(), other.clone()]).unwrap();
         assert_eq!(found.map(|a| a.to_string()), ["10.0.0.1", "10.0.0.2"]);
-        let six = Some("fd00::2".parse().unwrap());
-        let found = common([None, six], &[one, other]).unwrap();
+        let found = common([any, &at("fd00::2")], &[one, other]).unwrap();
         assert_eq!(found.map(|a| a.to_string()), ["fd00::1", "fd00::2"]);
     }
 
@@ -347,14 +408,36 @@ mod tests {
     fn refuses_ambiguous_networks() {
         let one = host(&[("eth0", "192.168.0.1", 24), ("eth1", "10.0.0.1", 24)]);
         let other = host(&[("eth0", "192.168.0.2", 24), ("eth1", "10.0.0.2", 24)]);
-        let said = |known, all: &[Vec<HostAddress>; 2]| common(known, all).unwrap_err().to_string();
-        let several = said([None, None], &[one.clone(), other.clone()]);
+        let any = &Place::default();
+        let said = |all: &[Vec<HostAddress>; 2]| common([any, any], all).unwrap_err().to_string();
+        let several = said(&[one.clone(), other.clone()]);
         assert!(several.contains("eth1 10.0.0.1/24 - eth1 10.0.0.2/24"), "{several}");
-        let named = Some("10.0.0.2".parse().unwrap());
-        assert_eq!(common([None, named], &[one.clone(), other]).unwrap()[0], one[1].address);
-        let none = said([None, None], &[one, host(&[LOOPBACK, ("eth0", "10.1.0.2", 16)])]);
+        let both = [one.clone(), other];
+        assert_eq!(common([any, &at("10.0.0.2")], &both).unwrap()[0], one[1].address);
+        // A device names its network, if it has an address.
+        let on = |device: &str| Place { device: Some(device.into()), ..Place::default() };
+        for (device, number) in [("eth0", 0), ("eth1", 1)] {
+            assert_eq!(common([any, &on(device)], &both).unwrap()[0], one[number].address);
+        }
+        assert!(common([any, &on("br0")], &both).is_err());
+        let none = said(&[one, host(&[LOOPBACK, ("eth0", "10.1.0.2", 16)])]);
         assert!(none.contains("the receiver has eth0 10.1.0.2/16"), "{none}");
-        let empty = said([None, None], &[host(&[LOOPBACK]), host(&[DOCKER])]);
+        let empty = said(&[host(&[LOOPBACK]), host(&[DOCKER])]);
         assert!(empty.contains("the sender has none"), "{empty}");
+    }
+
+    #[test]
+    fn refuses_pairs_that_share_an_address_or_a_kind() {
+        let pair = |[one, other]: [&str; 2]| [one.parse().unwrap(), other.parse().unwrap()];
+        let check = |pairs: &[[&str; 2]]| {
+            let pairs: Vec<[IpAddr; 2]> = pairs.iter().copied().map(pair).collect();
+            check_addresses(&pairs).map_err(|fault| fault.to_string())
+        };
+        let first = ["10.0.0.1", "10.0.0.2"];
+        assert_eq!(check(&[first, ["10.0.1.1", "10.0.1.2"]]), Ok(()));
+        let twice = check(&[first, ["10.0.1.1", "10.0.0.2"]]).unwrap_err();
+        assert!(twice.contains("two ends of the receiver have one address"), "{twice}");
+        let mixed = check(&[first, ["fd00::1", "fd00::2"]]).unwrap_err();
+        assert!(mixed.contains("IPv4 and of IPv6: 10.0.0.2, fd00::2"), "{mixed}");
     }
 }

@@ -278,14 +278,21 @@ fn refuse_flood(cells: &[Cell], testbed: &dyn Testbed) -> Result<(), Fault> {
 
 /// Devices that are named are to be used: a study over fewer of them would answer another question.
 fn refuse_idle_devices(cells: &[Cell], testbed: &dyn Testbed) -> Result<(), Fault> {
-    let Some([devices, _]) = testbed.devices() else { return Ok(()) };
-    let most = cells.iter().map(|cell| cell.link.adapters as usize).max().unwrap_or(1);
-    let Some(idle) = devices.get(most) else { return Ok(()) };
-    let (name, count) = (testbed.name(), devices.len());
+    let properties = testbed.properties();
+    let exists = properties.link_is_given || testbed.devices().is_some();
+    let most = cells.iter().map(|cell| cell.link.adapters).max().unwrap_or(1);
+    let count = properties.adapters;
+    if !exists || most >= count {
+        return Ok(());
+    }
+    let named = testbed.named_devices();
+    let idle = named.iter().find_map(|of_end| of_end.get(most as usize)).map(String::as_str);
+    let (name, idle) = (testbed.name(), idle.unwrap_or("the last"));
     let text =
         format!("testbed {name} has {count} devices at each end, and no flow crosses {idle}");
     Err(usage(text).remedy(format!(
-        "choose --link nic:adapters={count} and --stream flows={count}, or more, or name fewer devices"
+        "choose --link {}:adapters={count} and --stream flows={count}, or more, or name fewer devices",
+        properties.usual_link
     )))
 }
 
