@@ -451,6 +451,20 @@ mod tests {
         {
             assert_eq!(has(&two, words), 1, "{words}: {two:?}");
         }
+        // Flows that have a queue to themselves have it on each, with rules of its own addresses.
+        let queues = Some(OwnQueues { first: 7, count: 1 });
+        let common = [Shared::default(), Shared { queues, ..Shared::default() }];
+        let mut cell = cell("socket");
+        (cell.link.adapters, cell.stream.flows) = (2, 2);
+        let wanted = nics.wanted(path::CATALOG, &cell, &common, Some(20_900)).unwrap();
+        let rules = wanted.iter().filter(|one| matches!(one.setting, Setting::Flow { .. }));
+        let rules: Vec<String> = rules.map(|one| one.setting.to_string()).collect();
+        let rule = |device, network| {
+            format!(
+                "flow {device} src=10.0.{network}.1 dst=10.0.{network}.2 dst-port=20900 queue=7"
+            )
+        };
+        assert_eq!(rules, [rule("eth1", 0), rule("eth2", 1)]);
     }
 
     /// Headers are split for a cell with the receiver's hardware GRO or without.
