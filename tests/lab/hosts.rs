@@ -241,6 +241,20 @@ fn inside_two_devices_of_each_host() {
     killed.wait().unwrap();
     await_that("both hosts are as they were", are_back);
 
+    // So are those who would: then it is done when it is requested.
+    let lost = command("lost").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut lost = lost.unwrap();
+    await_that("all is set for a trial", || mtus() == [1400; 4]);
+    for host in &hosts {
+        crate::running::signal(host.agents()[0], libc::SIGKILL);
+    }
+    lost.kill().unwrap();
+    lost.wait().unwrap();
+    await_that("no agent runs", || hosts.iter().all(|host| host.agents().is_empty()));
+    let output = bytepath(&["restore", "--testbed", &testbed]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(are_back(), "{:?}: {}", mtus(), text(&output));
+
     // No device is named in vain, and both of a pair are.
     let refused = |words: &[&str]| {
         let output = bytepath(&[&["run", "--path", "socket"], words].concat()).output().unwrap();

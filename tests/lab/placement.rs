@@ -189,7 +189,7 @@ fn refuses_impossible_placements_with_the_reason() {
             "2 CPUs are named for softirqs of the receiver's adapters",
         ),
         ("two-cores", "wire:adapters=2", "2 adapters need at least as many flows, and there are 1"),
-        ("two-cores", "tap:adapters=2", "several adapters are for links that are made, not tap"),
+        ("two-cores", "tap:adapters=2", "several adapters are for links between devices, not tap"),
     ] {
         if reason.contains("vhost") && able("raises the testbed").is_none() {
             continue;
