@@ -93,8 +93,8 @@ fn survey_host_pair(
         facts.settings.extend(of_route);
         facts.booted = deployment.hosts[role as usize].booted().map(|time| time.as_secs_f64());
         all.push(facts);
-        for (adapter, (device, _)) in (0..).zip(remotes.places(role)).skip(1) {
-            let Some(device) = device else { continue };
+        for (adapter, end) in (0..).zip(remotes.ends(role)).skip(1) {
+            let Some(device) = end.device else { continue };
             let call = Survey { device: Some(device.clone()), meters: false };
             let facts = *remotes.agents.call(role, call)?;
             others.push(OtherDevice { role, adapter, device, facts });
