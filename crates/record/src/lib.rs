@@ -82,8 +82,8 @@ pub use study::{
     Budget, CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader,
 };
 pub use trial::{
-    CallRow, HOST_CHANGE, ProvenWitness, REVERSE, RX_PACKETS, Role, RoleRecord, SizeDistribution,
-    ThreadTime, Trial, TrialStatus,
+    CallRow, HOST_CHANGE, MOST_TABLES, ProvenWitness, REVERSE, RX_PACKETS, Role, RoleRecord,
+    SizeDistribution, ThreadCalls, ThreadTime, Trial, TrialStatus,
 };
 pub use visible::{one_line, steers, visible, visible_json};
 pub use work::{Cost, Terms, Work};

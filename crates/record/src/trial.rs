@@ -156,6 +156,9 @@ pub struct RoleRecord {
     pub ledger: Ledger,
     /// System calls of the engine within the window.
     pub calls: Vec<CallRow>,
+    /// The same of each thread, where there are several and at most [`MOST_TABLES`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls_by_thread: Vec<ThreadCalls>,
     /// Sizes of the pieces that one call transferred within the window.
     pub sizes: SizeDistribution,
     /// Fragments per receive within the window; `None` if nothing was received
@@ -189,6 +192,7 @@ impl RoleRecord {
             window: 0.0,
             ledger: Ledger::default(),
             calls: Vec::new(),
+            calls_by_thread: Vec::new(),
             sizes: SizeDistribution::default(),
             fragments: None,
             latency: None,
@@ -210,6 +214,18 @@ pub enum ProvenWitness {
     Shared,
     /// The receiver saw the old content: it had been copied by then.
     Copied,
+}
+
+/// Threads of a role that have system-call tables of their own; of more, one for all is left.
+pub const MOST_TABLES: usize = 16;
+
+/// The system-call table of a thread.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadCalls {
+    /// Name of the thread, by its role: `sender/0`.
+    pub thread: String,
+    /// System calls of the engine within the window.
+    pub calls: Vec<CallRow>,
 }
 
 /// One line of the system-call table of a role.

@@ -262,6 +262,8 @@ impl Client {
         }
         self.close_done(thread)?;
         self.failures.timed_out += self.open as u64;
+        let Client { slots, exchanges, .. } = self;
+        slots.iter().filter(|slot| slot.open).for_each(|slot| exchanges.unanswered(slot.since));
         for place in 0..self.slots.len() {
             thread.close(self.plan.lasting + place)?;
         }
@@ -286,9 +288,10 @@ impl Client {
     /// A connection has failed, if it had not done its work before.
     fn lost(&mut self, place: usize, count: fn(&mut Failures) -> &mut u64) -> Result<(), Fault> {
         let slot = self.slot(place)?;
+        let since = slot.since;
         if std::mem::take(&mut slot.open) {
             *count(&mut self.failures) += 1;
-            self.exchanges.unanswered();
+            self.exchanges.unanswered(since);
             self.open -= 1;
             let due = clock::monotonic() + PAUSE.as_nanos() as u64;
             self.waiting.push_back((due, place as u32));

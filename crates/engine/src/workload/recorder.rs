@@ -33,6 +33,8 @@ pub struct Recorder {
     latency: Option<Histogram<u64>>,
     /// Exchanges of the window that brought no response.
     unanswered: u64,
+    /// When the window was over; 0 before that.
+    closed: u64,
 }
 
 impl Recorder {
@@ -55,6 +57,7 @@ impl Recorder {
             fragments: FragmentCounts::default(),
             latency: None,
             unanswered: 0,
+            closed: 0,
         }
     }
 
@@ -103,6 +106,7 @@ impl Recorder {
             self.window.nanoseconds += now.nanoseconds.saturating_sub(edge.nanoseconds);
             self.window.ticks += now.ticks.saturating_sub(edge.ticks);
             self.window.run += now.run.saturating_sub(edge.run);
+            self.closed = now.nanoseconds;
         }
         if phase == Phase::Window {
             self.begin = Some((now, self.total));
@@ -181,9 +185,10 @@ impl Recorder {
         }
     }
 
-    /// An exchange brought no response.
-    pub fn unanswered(&mut self) {
-        self.unanswered += u64::from(self.counting());
+    /// An exchange that began at this time will bring no response. One that was under way as the
+    /// window ended is the window's.
+    pub fn unanswered(&mut self, since: u64) {
+        self.unanswered += u64::from(self.counting() || since < self.closed);
     }
 
     /// The total so far.
@@ -317,6 +322,19 @@ mod tests {
         assert_eq!((rows.len(), rows[0].name.as_str()), (1, "recv"));
         assert!((rows[0].total - 100e-9).abs() < 1e-15, "{}", rows[0].total);
         assert_eq!(end.size_distribution().count, 0, "sizes were not requested");
+    }
+
+    #[test]
+    fn what_is_under_way_as_the_window_ends_is_of_the_window() {
+        let mut t = recorder(Detail::default()).with_latency();
+        t.unanswered(0);
+        t.enter_phase(Phase::Window, at(1000));
+        t.unanswered(500);
+        t.enter_phase(Phase::Drain, at(2000));
+        for since in [500, 1500, 2500] {
+            t.unanswered(since);
+        }
+        assert_eq!(t.end().latency.unwrap().unanswered(), 3);
     }
 
     #[test]

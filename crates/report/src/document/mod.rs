@@ -32,7 +32,7 @@ pub(crate) struct Section {
     /// Empty if the section continues the one before.
     pub title: String,
     pub media: Media,
-    /// Whether plain text shows it only on `--details`.
+    /// Whether plain text shows it only on `--details`, and then every column of its tables.
     pub detail: bool,
     pub blocks: Vec<(Media, Block)>,
 }
@@ -459,6 +459,11 @@ impl Column {
             Ratios::Changes if self.is_ratio => "change",
             _ => &self.title,
         }
+    }
+
+    /// Whether it may be part of the name of a row.
+    pub(crate) fn is_name(&self) -> bool {
+        self.align == Align::Left && self.rank == 0
     }
 
     /// With the intervals of its cells.

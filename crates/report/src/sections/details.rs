@@ -3,51 +3,96 @@
 
 use super::functions::rankings;
 use super::view::View;
-use crate::document::{Column, Drawing, Figure, Mark, Media, Panel, Scale, Section, Table};
+use crate::document::{Block, Column, Drawing, Figure, Mark, Media, Panel, Scale, Section, Table};
 use crate::wording::figures::{
     NONE, amount, bytes, milliseconds, number, percent, plural, rate, ratio,
 };
 use bytepath_record::{CallRow, Role, SizeDistribution, Trial, Work, joined};
-use bytepath_stats::{Pace, Row, receiver_steps};
+use bytepath_stats::{End, Pace, PooledCall, Row, receiver_steps};
 
+/// A table for each thread of plain text, and one of a page, where it can be sorted.
 pub(crate) fn calls(view: &View) -> Section {
-    let calls = view.ends().flat_map(|(row, end)| {
-        end.calls.iter().map(move |call| (row, end, call.calls_percent, &call.row))
+    let title = "System calls of the engines, all measured trials together";
+    let mut section = Section::new("calls", title).in_detail();
+    let ends: Vec<(&Row, String, &[PooledCall])> =
+        view.ends().flat_map(|(row, end)| threads(row, end)).collect();
+    if ends.is_empty() {
+        return section;
+    }
+    section.text(
+        "  ",
+        "stddev: of the mean of all calls, as perf trace -s prints it; trials' sd: of the trials' \
+         means. A call that would block is an error.",
+    );
+    section.add_on(Media::PAGE, calls_of_all(&ends));
+    for (row, thread, calls) in ends {
+        let rows = || calls.iter().map(|call| &call.row);
+        let count = plural(rows().map(|call| call.calls).sum(), "call");
+        let total = milliseconds(rows().map(|call| call.total).sum());
+        let title = format!("{}, {thread}: {count} in {total} ms", row.cell);
+        section.add_on(Media::PLAIN, Block::Heading(title, None));
+        section.add_on(Media::PLAIN, calls_of_thread(calls));
+    }
+    section
+}
+
+/// The threads of an end that made calls. Its role stands for the only one, or for too many.
+fn threads<'a>(row: &'a Row, end: &'a End) -> Vec<(&'a Row, String, &'a [PooledCall])> {
+    let of_each = end.calls_by_thread.iter();
+    let of_each = of_each.map(|of| (row, of.thread.clone(), of.calls.as_slice()));
+    let mut all: Vec<_> = of_each.filter(|(.., calls)| !calls.is_empty()).collect();
+    if all.is_empty() && !end.calls.is_empty() {
+        all.push((row, end.role.to_string(), &end.calls));
+    }
+    all
+}
+
+/// With the columns of a table of `perf trace -s`, and two more.
+fn calls_of_thread(calls: &[PooledCall]) -> Table {
+    Table::of(
+        calls.iter().map(|call| (call.calls_percent, &call.row)),
+        [
+            (Column::words("call", 0, Some(14)), |(_, c)| c.name.clone()),
+            (Column::number("", "calls", 0), |(_, c)| c.calls.to_string()),
+            (Column::number("", "errors", 0), |(_, c)| c.errors.to_string()),
+            (Column::number("milliseconds", "total", 0), |(_, c)| milliseconds(c.total)),
+            (Column::number("milliseconds", "min", 0), |(_, c)| milliseconds(c.min)),
+            (Column::number("milliseconds", "avg", 0), |(_, c)| milliseconds(c.avg)),
+            (Column::number("milliseconds", "max", 0), |(_, c)| milliseconds(c.max)),
+            (Column::number("", "stddev", 0), |(of_calls, _)| per_cent(*of_calls)),
+            (Column::number("trials", "sd", 0), |(_, c)| per_cent(c.stddev_percent)),
+            (Column::number("", "bytes/call", 0), |(_, c)| number(bytes_per_call(c), 0)),
+        ],
+    )
+}
+
+fn calls_of_all(ends: &[(&Row, String, &[PooledCall])]) -> Table {
+    let calls = ends.iter().flat_map(|(row, thread, calls)| {
+        calls.iter().map(move |call| (*row, thread, call.calls_percent, &call.row))
     });
-    let table = Table::of(
+    Table::of(
         calls,
         [
             (Column::path(), |(row, ..)| row.cell.to_string()),
-            (Column::words("role", 0, None), |(_, end, ..)| end.role.to_string()),
-            (Column::words("call", 0, Some(14)), |(.., c)| c.name.clone()),
+            (Column::words("thread", 0, None), |(_, thread, ..)| (*thread).clone()),
+            (Column::words("call", 0, None), |(.., c)| c.name.clone()),
             (Column::number("", "calls", 0), |(.., c)| c.calls.to_string()),
             (Column::number("", "errors", 0), |(.., c)| c.errors.to_string()),
-            (Column::number("", "bytes/call", 3).on(Media::PLAIN), |(.., c)| {
-                number(bytes_per_call(c), 0)
-            }),
-            (Column::number("", "bytes/call", 3).on(Media::PAGE), |(.., c)| {
-                bytes_per_call(c).map_or(NONE.into(), bytes)
-            }),
-            (Column::number("milliseconds", "total", 1).on(Media::PLAIN), |(.., c)| {
-                milliseconds(c.total)
-            }),
-            (Column::number("seconds", "total", 1).on(Media::PAGE), |(.., c)| number(c.total, 3)),
-            (Column::number("milliseconds", "min", 1), |(.., c)| milliseconds(c.min)),
+            (Column::number("seconds", "total", 0), |(.., c)| number(c.total, 3)),
+            (Column::number("milliseconds", "min", 0), |(.., c)| milliseconds(c.min)),
             (Column::number("milliseconds", "avg", 0), |(.., c)| milliseconds(c.avg)),
             (Column::number("milliseconds", "max", 0), |(.., c)| milliseconds(c.max)),
-            (Column::number("", "stddev", 1), |(_, _, of_calls, _)| {
-                format!("{}%", number(*of_calls, 2))
-            }),
-            (Column::number("trials", "sd", 2), |(.., c)| {
-                format!("{}%", number(c.stddev_percent, 2))
+            (Column::number("", "stddev", 0), |(_, _, of_calls, _)| per_cent(*of_calls)),
+            (Column::number("trials", "sd", 0), |(.., c)| per_cent(c.stddev_percent)),
+            (Column::number("", "bytes/call", 0), |(.., c)| {
+                bytes_per_call(c).map_or(NONE.into(), bytes)
             }),
         ],
-    );
-    let title = "System calls of the engines, all measured trials together";
-    Section::new("calls", title).in_detail().with(table).note(
-        "stddev: of the mean of all calls, as perf trace -s prints it; trials' sd: of the trials' \
-         means.",
     )
+}
+
+fn per_cent(of: f64) -> String {
+    format!("{}%", number(of, 2))
 }
 
 /// `None` if no call succeeded.

@@ -54,7 +54,7 @@ fn figure(rows: &[(&Row, &LatencyRow)], what: &'static str) -> Figure {
     columns.extend([Column::number("", "max", 0), Column::number("", what, 3)]);
     let cells = |(row, latency): &(&Row, &LatencyRow)| {
         let percentiles = Percentile::ALL.map(|p| pooled(latency, p));
-        let times = [Some(latency.mean)].into_iter().chain(percentiles).chain([Some(latency.max)]);
+        let times = [latency.mean].into_iter().chain(percentiles).chain([latency.max]);
         let times = times.map(|time| Cell::from(microseconds(time)));
         let count = Cell::from(amount(latency.count as f64));
         [Cell::path(row)].into_iter().chain(times).chain([count])

@@ -13,5 +13,5 @@ pub use hops::{HopsRow, RateLimit};
 pub use idle::IdleShare;
 pub(crate) use idle::idle;
 pub use placement::{CpuShare, ELSEWHERE_LIMIT, ReceiveWork, collisions};
-pub use pool::{CountedText, Fragments, PooledCall, Shares, rejections};
-pub(crate) use pool::{calls, count, count_exact, fragments, shape, sizes};
+pub use pool::{CountedText, Fragments, PooledCall, PooledCalls, Shares, rejections};
+pub(crate) use pool::{calls, calls_by_thread, count, count_exact, fragments, shape, sizes};

@@ -2,7 +2,8 @@
 
 use bytepath_math::Moments;
 use bytepath_record::{
-    CallRow, Evidence, FragmentCounts, Ledger, Manner, SizeDistribution, joined,
+    CallRow, Evidence, FragmentCounts, Ledger, Manner, RoleRecord, SizeDistribution, distinct,
+    joined,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -157,6 +158,26 @@ pub struct PooledCall {
     pub row: CallRow,
     /// That spread, as one table of `perf trace -s` for all calls would have it.
     pub calls_percent: f64,
+}
+
+/// The system calls of a thread over several trials.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct PooledCalls {
+    /// Its name.
+    pub thread: String,
+    /// Its table.
+    pub calls: Vec<PooledCall>,
+}
+
+/// The system-call tables of each thread, by its name.
+pub(crate) fn calls_by_thread(records: &[&RoleRecord]) -> Vec<PooledCalls> {
+    let tables = || records.iter().flat_map(|record| &record.calls_by_thread);
+    let names = distinct(tables().map(|of| of.thread.as_str()));
+    let pool = |thread: &str| {
+        let of_it = tables().filter(|of| of.thread == thread);
+        PooledCalls { thread: thread.into(), calls: calls(of_it.map(|of| of.calls.as_slice())) }
+    };
+    names.into_iter().map(pool).collect()
 }
 
 /// The system-call tables of several trials as one.

@@ -5,7 +5,7 @@ use super::offloading::Offloading;
 use super::profiling::ProfilingNote;
 use super::scaling::Scaling;
 use crate::cell::{
-    CountedText, Fact, Fragments, HopsRow, IdleShare, PooledCall, ReceiveWork, Shares,
+    CountedText, Fact, Fragments, HopsRow, IdleShare, PooledCall, PooledCalls, ReceiveWork, Shares,
 };
 use crate::estimate::{Effect, Summary};
 use crate::metric::Metric;
@@ -232,8 +232,9 @@ pub struct LatencyRow {
     /// Those that brought none: they count as longer than all others in the percentiles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unanswered: Option<u64>,
-    pub mean: f64,
-    pub max: f64,
+    /// Of those that brought a response; `None` if none did.
+    pub mean: Option<f64>,
+    pub max: Option<f64>,
     /// The percentiles that enough exchanges lie above, ascending.
     pub percentiles: Vec<PercentileRow>,
 }
@@ -320,6 +321,9 @@ pub struct End {
     pub witness: Witness,
     /// The system-call table, all trials together.
     pub calls: Vec<PooledCall>,
+    /// The same of each thread, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calls_by_thread: Vec<PooledCalls>,
     /// Transfer sizes, all trials together.
     pub sizes: SizeDistribution,
     /// Where its CPU rested; empty where no meter saw it or it has no CPU of its own.

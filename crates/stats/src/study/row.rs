@@ -112,6 +112,7 @@ fn end(role: Role, work: Work, cell: &Cell, measured: &[&Trial], costs: &[Costs]
             copied: count_of(ProvenWitness::Copied),
         },
         calls: cell::calls(records.iter().map(|r| r.calls.as_slice())),
+        calls_by_thread: cell::calls_by_thread(&records),
         sizes: cell::sizes(records.iter().map(|r| &r.sizes)),
         idle: idle(role, cell, measured),
         fragments: cell::fragments(records.iter().filter_map(|r| r.fragments.as_ref())),
@@ -130,6 +131,9 @@ fn latency(measured: &[&Trial], rules: &Rules) -> Option<LatencyRow> {
     let each = || measured.iter().filter_map(|t| t.latency.as_ref());
     let mut all = Latency::default();
     each().for_each(|latency| all.add(latency));
+    if all == Latency::default() {
+        return None;
+    }
     let row = |percentile: Percentile| {
         let lost = each().any(|latency| latency.has_lost(percentile));
         let values = each().filter_map(|latency| latency.percentile(percentile).filter(|_| !lost));
@@ -139,8 +143,8 @@ fn latency(measured: &[&Trial], rules: &Rules) -> Option<LatencyRow> {
     Some(LatencyRow {
         count: all.count(),
         unanswered: Some(all.unanswered()).filter(|n| *n > 0),
-        mean: all.mean()?,
-        max: all.max()?,
+        mean: all.mean(),
+        max: all.max(),
         percentiles: Percentile::ALL.into_iter().filter_map(row).collect(),
     })
 }
@@ -269,5 +273,19 @@ mod tests {
         };
         assert!(compared(Percentile::P99, "c") && compared(Percentile::P50, "b"));
         assert!(!compared(Percentile::P99, "b"));
+    }
+
+    #[test]
+    fn a_cell_that_lost_all_has_a_count_of_them() {
+        let mut study = study(0.1, &[[5_000, 5_000, 5_000]; 2]);
+        for trial in &mut study.trials {
+            let lost = if trial.cell.0 == "b" { std::mem::take(&mut trial.count) } else { 0 };
+            trial.latency = Some(Latency::of([(50_000, trial.count)]).with_unanswered(lost));
+        }
+        let analysis = analyse(&study, &Rules::of(&study.header));
+        let row = analysis.rows.iter().find(|row| row.cell.0 == "b").unwrap();
+        let latency = row.latency.as_ref().unwrap();
+        assert_eq!((latency.count, latency.unanswered), (0, Some(10_000)));
+        assert_eq!((latency.mean, latency.max, latency.percentiles.len()), (None, None, 0));
     }
 }

@@ -13,7 +13,8 @@ use bytepath_meter::{
 };
 use bytepath_record::wire::{Connect, Listen, RoleEnd, Secret, Token, WindowRecord};
 use bytepath_record::{
-    Cell, Fault, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit, Work, grouped,
+    Cell, Fault, Ledger, MOST_TABLES, Protocol, Reading, Role, RoleRecord, Scope, ThreadCalls, Tls,
+    Unit, Work, grouped,
 };
 use bytepath_stats::{ENGINE_RUN, PAUSED};
 use bytepath_sys::{Roots, clock, process};
@@ -375,10 +376,17 @@ impl Session {
     /// The record of this role, once all engines have returned.
     pub(super) fn finish(&mut self) -> Result<RoleEnd, Fault> {
         let (mut all, mut witness) = (workload::FlowEnd::default(), None);
-        for end in self.ends.iter_mut().map(Option::take) {
+        let mut calls_by_thread = Vec::new();
+        for (index, end) in self.ends.iter_mut().map(Option::take).enumerate() {
             let (end, page) = *end.ok_or_else(|| protocol_error("an engine still runs"))??;
             witness = witness.or(page);
+            let thread = thread_name(self.role, index);
+            calls_by_thread.push(ThreadCalls { thread, calls: end.rows() });
             all.add(end);
+        }
+        calls_by_thread.retain(|of| !of.calls.is_empty());
+        if !(2..=MOST_TABLES).contains(&calls_by_thread.len()) {
+            calls_by_thread.clear();
         }
         let (calls, sizes) = (all.rows(), all.size_distribution());
         let workload::FlowEnd { account, bytes, window, fragments, latency, shares, .. } = all;
@@ -400,6 +408,7 @@ impl Session {
             window: window.seconds(),
             ledger,
             calls,
+            calls_by_thread,
             sizes,
             fragments: (fragments.calls > 0).then_some(fragments),
             latency,
@@ -429,7 +438,7 @@ impl Session {
         let progress = self.progress.clone();
         let threads = self.engines.iter().enumerate().map(|(index, engine)| ThreadTag {
             tid: engine.tid,
-            name: format!("{}/{index}", self.role),
+            name: thread_name(self.role, index),
             cpu: self.cell.placement.of_thread(self.role, index as u32),
         });
         Context {
@@ -445,6 +454,11 @@ impl Session {
             options: Value::Null,
         }
     }
+}
+
+/// What the thread of an engine is called.
+fn thread_name(role: Role, index: usize) -> String {
+    format!("{role}/{index}")
 }
 
 /// How the work of the window was shared among a role's connections, if there are several.

@@ -275,6 +275,49 @@ fn refusals() {
     }
 }
 
+#[test]
+fn connections_without_an_answer_are_lost() {
+    apart("hung");
+}
+
+/// A server that takes connections and never answers: those under way as the window ends, and begun
+/// long before it, are exchanges that brought no response.
+#[test]
+#[ignore = "needs a namespace of its own"]
+fn hung() {
+    set_up();
+    let silent = |(name, given): (&str, Given)| {
+        let mut cell = cell(name, given);
+        if !is_here(&cell) {
+            return;
+        }
+        Arc::get_mut(&mut cell).unwrap().stream.flows = 3;
+        let (peer, [mut clients, servers]) = lasting(1);
+        let listener = TcpListener::bind(peer).unwrap();
+        let (gate, progress) = (Arc::new(Gate::default()), Arc::new(Progress::default()));
+        let recorder = Recorder::new(false, gate.clone(), progress.clone(), Detail::ALL);
+        let connections = vec![clients.remove(0)];
+        let client = started((cell, Role::Sender, connections, Shared::default(), recorder));
+        let taken: Vec<TcpStream> = (0..3).map(|_| listener.accept().unwrap().0).collect();
+        for phase in [Phase::Window, Phase::Stop] {
+            gate.set(phase);
+            let begun = Instant::now();
+            while !progress.has_noticed(phase) {
+                assert!(begun.elapsed() < HANG, "{name} {given:?}");
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let end = client.join().unwrap();
+        drop((servers, taken));
+        let latency = end.latency.as_ref().unwrap();
+        assert_eq!((latency.count(), latency.unanswered()), (0, 3), "{name} {given:?}");
+        assert_eq!(count(&end, "timed-out"), 3.0, "{name} {given:?}");
+    };
+    thread::scope(|all| {
+        loops::all(CREWED).into_iter().for_each(|each| _ = all.spawn(move || silent(each)));
+    });
+}
+
 /// What the server has answered may be lost; what it has not answered cannot be an exchange.
 #[test]
 fn ends_agree_but_for_connections_that_failed() {

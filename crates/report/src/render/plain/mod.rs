@@ -63,7 +63,7 @@ impl Page {
         if !section.title.is_empty() && !matches!(blocks.peek(), Some((_, Block::Heading(..)))) {
             self.heading(&section.title);
         }
-        blocks.for_each(|(_, block)| self.block(block));
+        blocks.for_each(|(_, block)| self.block(block, section.detail));
     }
 
     fn heading(&mut self, title: &str) {
@@ -74,15 +74,16 @@ impl Page {
         }
     }
 
-    fn block(&mut self, block: &Block) {
+    /// `whole`: with every column of a table.
+    fn block(&mut self, block: &Block, whole: bool) {
         match block {
             Block::Heading(title, _) => self.heading(title),
             Block::Text(lead, text) => self.text(lead, text),
             Block::Line(pieces) => self.line(pieces),
             Block::List(list) => self.list(list),
             Block::Code(text) => self.lines.extend(text.lines().map(plain)),
-            Block::Table(table) => self.table(table),
-            Block::Figure(figure) => self.table(&figure.table),
+            Block::Table(table) => self.table(table, whole),
+            Block::Figure(figure) => self.table(&figure.table, whole),
             Block::Gap => self.gap(),
         }
     }
@@ -127,9 +128,9 @@ impl Page {
         }
     }
 
-    fn table(&mut self, table: &Table) {
+    fn table(&mut self, table: &Table, whole: bool) {
         let ratios = if self.medium == Media::MAIL { Ratios::Changes } else { Ratios::Factors };
-        for line in table::lines(table, self.medium, ratios, self.width) {
+        for line in table::lines(table, self.medium, ratios, self.width, whole) {
             self.line(&line);
         }
     }

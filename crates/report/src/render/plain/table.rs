@@ -1,5 +1,5 @@
-//! The lines of a table that fits the page: what matters least is dropped first, names are
-//! wrapped, never cut.
+//! The lines of a table that fits the page: what matters least is dropped first, or, where all is
+//! requested, comes below; names are wrapped, never cut.
 
 use crate::document::{Align, Cell, Column, Media, Ratios, Table, Tone};
 use crate::wording::ascii::{plain, wrap};
@@ -8,12 +8,14 @@ use bytepath_record::joined;
 /// Blanks between two columns.
 const GAP: usize = 2;
 
-/// The lines of a table, of at most this width, each in pieces.
+/// The lines of a table, of at most this width, each in pieces. A `whole` one has all of its columns:
+/// those without room are in tables below, each of which begins with the same names.
 pub(crate) fn lines(
     table: &Table,
     medium: Media,
     ratios: Ratios,
     width: usize,
+    whole: bool,
 ) -> Vec<Vec<(String, Tone)>> {
     let table = table.shown_on(medium);
     let mut columns = Vec::new();
@@ -32,7 +34,7 @@ pub(crate) fn lines(
         texts
     };
     let rows = table.rows.iter().map(|line| row(&line.cells)).collect();
-    Grid { columns, rows }.lines(width, table.indent)
+    Grid { columns, rows }.lines(width, table.indent, whole)
 }
 
 /// Texts with a column of their own for intervals.
@@ -43,40 +45,81 @@ struct Grid {
 
 impl Grid {
     /// Its lines, of at most this width, each in pieces.
-    fn lines(&self, width: usize, indent: usize) -> Vec<Vec<(String, Tone)>> {
-        let fit = self.fit(width.saturating_sub(indent));
-        let margin = (" ".repeat(indent), Tone::Plain);
+    fn lines(&self, width: usize, indent: usize, whole: bool) -> Vec<Vec<(String, Tone)>> {
+        let room = width.saturating_sub(indent);
+        let parts = if whole { self.parts(room) } else { vec![self.most_important(room)] };
         let mut lines = Vec::new();
-        if fit.iter().any(|(at, _)| !self.columns[*at].group.is_empty()) {
-            lines.push(vec![margin.clone(), (self.groups(&fit), Tone::Faint)]);
-        }
-        let titles =
-            self.columns.iter().map(|column| (column.title.clone(), Tone::Faint)).collect();
-        for row in std::iter::once(&titles).chain(&self.rows) {
-            self.add_row(&mut lines, &margin, &fit, row);
+        for stay in parts {
+            if !lines.is_empty() {
+                lines.push(Vec::new());
+            }
+            self.add_part(&mut lines, indent, &self.spread(stay, room));
         }
         lines
     }
 
-    /// The columns that stay, with their widths.
-    fn fit(&self, width: usize) -> Vec<(usize, usize)> {
+    /// Adds the lines of some columns, given with their widths.
+    fn add_part(
+        &self,
+        lines: &mut Vec<Vec<(String, Tone)>>,
+        indent: usize,
+        fit: &[(usize, usize)],
+    ) {
+        let margin = (" ".repeat(indent), Tone::Plain);
+        if fit.iter().any(|(at, _)| !self.columns[*at].group.is_empty()) {
+            lines.push(vec![margin.clone(), (self.groups(fit), Tone::Faint)]);
+        }
+        let titles =
+            self.columns.iter().map(|column| (column.title.clone(), Tone::Faint)).collect();
+        for row in std::iter::once(&titles).chain(&self.rows) {
+            self.add_row(lines, &margin, fit, row);
+        }
+    }
+
+    /// The columns that have room, without those that matter least.
+    fn most_important(&self, room: usize) -> Vec<usize> {
         let mut stay: Vec<usize> = (0..self.columns.len()).collect();
         loop {
-            let mut widths = self.least(&stay);
-            let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
             let highest = stay.iter().map(|at| self.columns[*at].rank).max().unwrap_or(0);
-            if total > width && highest > 0 {
-                stay.retain(|at| self.columns[*at].rank != highest);
-                continue;
+            if self.total(&stay) <= room || highest == 0 {
+                return stay;
             }
-            let mut spare = width.saturating_sub(total);
-            for (at, width) in stay.iter().zip(&mut widths) {
-                let more = spare.min(self.natural(*at).saturating_sub(*width));
-                *width += more;
-                spare -= more;
-            }
-            return stay.into_iter().zip(widths).collect();
+            stay.retain(|at| self.columns[*at].rank != highest);
         }
+    }
+
+    /// All columns, in as many parts as it takes, each after the names of the rows.
+    fn parts(&self, room: usize) -> Vec<Vec<usize>> {
+        let names = self.columns.iter().take_while(|column| column.is_name()).count();
+        let names: Vec<usize> = (0..names).collect();
+        let mut parts = vec![names.clone()];
+        for at in names.len()..self.columns.len() {
+            let last = parts.len() - 1;
+            let more = [&parts[last][..], &[at]].concat();
+            if parts[last].len() == names.len() || self.total(&more) <= room {
+                parts[last] = more;
+            } else {
+                parts.push([&names[..], &[at]].concat());
+            }
+        }
+        parts
+    }
+
+    /// The least width of some columns together.
+    fn total(&self, stay: &[usize]) -> usize {
+        self.least(stay).iter().sum::<usize>() + GAP * stay.len().saturating_sub(1)
+    }
+
+    /// These columns with their widths: those that were to be wrapped take what is spare.
+    fn spread(&self, stay: Vec<usize>, room: usize) -> Vec<(usize, usize)> {
+        let mut widths = self.least(&stay);
+        let mut spare = room.saturating_sub(self.total(&stay));
+        for (at, width) in stay.iter().zip(&mut widths) {
+            let more = spare.min(self.natural(*at).saturating_sub(*width));
+            *width += more;
+            spare -= more;
+        }
+        stay.into_iter().zip(widths).collect()
     }
 
     /// The width of a column of which nothing is wrapped.
@@ -176,7 +219,11 @@ mod tests {
         table.row(["socket", "0.010", "0.2", "copied by the kernel"]);
         table.row(["splice+zerocopy", "7", "12.345", "no"]);
         table.indent = indent;
-        let lines = lines(&table, Media::TERMINAL, Ratios::Factors, width);
+        written(&table, width, false)
+    }
+
+    fn written(table: &Table, width: usize, whole: bool) -> String {
+        let lines = lines(table, Media::TERMINAL, Ratios::Factors, width, whole);
         let text = |line: Vec<(String, Tone)>| -> String {
             line.into_iter().map(|(text, _)| text).collect::<String>().trim_end().to_owned() + "\n"
         };
@@ -202,5 +249,32 @@ mod tests {
         let narrow = printed(40, 8);
         assert!(!narrow.contains("user") && narrow.contains("sys"), "{narrow}");
         assert!(narrow.contains("copied by\n") && narrow.contains("zerocopy"), "{narrow}");
+    }
+
+    #[test]
+    fn whole_table_continues_below() {
+        let number = |title| Column::number("time", title, 1);
+        let names = [Column::path(), Column::words("role", 0, None)];
+        let columns = names.into_iter().chain(["total", "average", "longest"].map(number));
+        let mut table = Table::new(columns.collect());
+        table.row(["socket", "sender", "12.5", "1.25", "3.5"]);
+        assert_eq!(
+            written(&table, 32, true),
+            "\
+\x20                  ---- time ----
+  path    role    total  average
+  socket  sender   12.5     1.25
+
+                   time
+  path    role    longest
+  socket  sender      3.5
+"
+        );
+        assert_eq!(written(&table, 80, true), written(&table, 80, false));
+        for width in 20..60 {
+            let text = written(&table, width, true);
+            assert!(["total", "average", "longest"].iter().all(|t| text.contains(t)), "{text}");
+            assert!(width < 25 || text.lines().all(|l| l.len() <= width), "{width}:\n{text}");
+        }
     }
 }
