@@ -8,11 +8,12 @@ use crate::shared::{self, words};
 
 use anything::any_study;
 use bytepath::record::{
-    Aggregation, CellId, Ledger, Manner, Placement, ProfileRecord, Reading, Role, Scope,
-    SoftirqCpu, Study, Trial, TrialStatus, Unit,
+    Aggregation, CellId, Latency, Ledger, Manner, Placement, ProfileRecord, Reading, Role, Scope,
+    SoftirqCpu, Study, ThreadCalls, Trial, TrialStatus, Unit,
 };
 use bytepath::report::{self, Style};
 use bytepath::stats::{Analysis, Metric, Row, Rules, Verdict, analyse};
+use bytepath::study::StudyWriter;
 use made_up::{PATHS, cell, header, study, trial};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -128,6 +129,92 @@ fn profiles_are_one_line_and_no_figure() {
 fn text_with_details() {
     let style = Style { width: 100, colour: false, details: true };
     insta::assert_snapshot!("text_details", render("text", &study(), &style));
+}
+
+/// Columns of a table of `perf trace -s`.
+const OF_PERF_TRACE: [&str; 8] =
+    ["call", "calls", "errors", "total", "min", "avg", "max", "stddev"];
+
+/// The tables of system calls in a text: from a heading to the next, by the thread.
+fn tables_of_calls(text: &str) -> Vec<(String, String)> {
+    let (_, calls) = text.split_once("System calls of the engines").expect(text);
+    let mut tables: Vec<(String, String)> = Vec::new();
+    for line in calls.lines().take_while(|line| !line.starts_with("Transfer sizes")) {
+        match line.split_once(" calls in ").filter(|_| !line.starts_with(' ')) {
+            Some((head, _)) => tables.push((head.to_owned(), String::new())),
+            None => {
+                tables.iter_mut().last().into_iter().for_each(|(_, t)| *t += &format!("{line}\n"))
+            }
+        }
+    }
+    tables
+}
+
+#[test]
+fn no_column_of_the_calls_is_dropped_at_any_width() {
+    for width in [60, 72, 80, 120] {
+        let text = render("text", &study(), &Style { width, colour: false, details: true });
+        assert!(text.lines().all(|line| line.len() <= width), "{width}:\n{text}");
+        let tables = tables_of_calls(&text);
+        assert_eq!(tables.len(), 2 * (PATHS.len() - 1), "{width}: {tables:?}");
+        for (head, table) in tables {
+            for column in OF_PERF_TRACE {
+                let is_there = table.split_whitespace().any(|word| word == column);
+                assert!(is_there, "{width}, {head}: no {column} in\n{table}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pipe_has_every_column_of_the_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = StudyWriter::create(&folder.path().join("s"), &study().header).unwrap();
+    writer.append(&study().trials).unwrap();
+    let path = folder.path().join("s").to_string_lossy().into_owned();
+    let (code, text, error) = shared::bytepath(&["show", &path, "--details"]);
+    assert_eq!(code, 0, "{error}");
+    for (head, table) in tables_of_calls(&text) {
+        let missing = OF_PERF_TRACE.iter().find(|c| !table.split_whitespace().any(|w| w == **c));
+        assert_eq!(missing, None, "{head}:\n{table}");
+    }
+}
+
+#[test]
+fn threads_have_tables_of_their_own() {
+    let mut study = study();
+    for record in study.trials.iter_mut().flat_map(|trial| &mut trial.roles) {
+        let [mut first, mut second] = [record.calls.clone(), record.calls.clone()];
+        first.iter_mut().for_each(|call| call.calls = 7);
+        second.iter_mut().for_each(|call| call.calls = 11);
+        let tables = [first, second].into_iter().enumerate();
+        let of = |(index, calls)| ThreadCalls { thread: format!("{}/{index}", record.role), calls };
+        record.calls_by_thread = tables.map(of).collect();
+    }
+    let text = render("text", &study, &Style { width: 100, colour: false, details: true });
+    let heads: Vec<String> = tables_of_calls(&text).into_iter().map(|(head, _)| head).collect();
+    for head in ["socket, sender/0: 35", "socket, sender/1: 55", "socket, receiver/1: 55"] {
+        assert!(heads.iter().any(|h| h == head), "{head} in {heads:?}");
+    }
+    let page = crate::html::page(&study);
+    assert!(page.contains("sender/1") && page.contains("receiver/0"));
+}
+
+/// What a cell lost is all that is known of it.
+#[test]
+fn a_cell_that_lost_every_exchange_has_its_row() {
+    let mut study = crate::rr::study();
+    let cell = study.header.cells.last().unwrap().id.clone();
+    for trial in study.trials.iter_mut().filter(|trial| trial.cell == cell) {
+        trial.latency = Some(Latency::default().with_unanswered(40));
+    }
+    let text = words(&text(&study, 120));
+    let lost = format!("of {cell} brought no response");
+    assert!(text.contains(&lost), "{lost} in {text}");
+    let trials = study.trials.iter().filter(|trial| trial.cell == cell).count();
+    assert!(text.contains(&format!("{0} of {0} exchanges of {cell}", 40 * trials)), "{text}");
+    let (_, latency) = text.split_once("Latency in microseconds").expect(&text);
+    assert!(latency.contains(&format!("{cell} - - - - - - - 0")), "{latency}");
 }
 
 #[test]

@@ -334,6 +334,7 @@ fn role_record() -> RoleRecord {
             max: 3.71e-4,
             stddev_percent: 0.03,
         }],
+        calls_by_thread: vec![ThreadCalls { thread: "receiver/1".into(), calls: Vec::new() }],
         sizes: SizeDistribution {
             count: 9,
             min: 1,

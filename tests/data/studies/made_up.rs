@@ -269,6 +269,7 @@ fn record(path: &Path, role: Role, window_bytes: u64) -> RoleRecord {
         window: WINDOW,
         ledger,
         calls: vec![call],
+        calls_by_thread: Vec::new(),
         sizes: SizeDistribution {
             count: pieces,
             min: 4096,

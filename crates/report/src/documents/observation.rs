@@ -16,7 +16,7 @@ const THREADS: usize = 8;
 const CALLS: usize = 12;
 const SOCKETS: usize = 10;
 
-/// Everything that was observed, or in less detail the largest parts.
+/// Everything that was observed, with every column, or in less detail the largest parts.
 pub fn observation(observed: &Observation, details: bool) -> Document {
     let mut document = Document::default();
     let page = &mut document;
@@ -32,6 +32,7 @@ pub fn observation(observed: &Observation, details: bool) -> Document {
     machine(page, observed);
     calls(page, observed, details);
     remarks(page, observed);
+    page.sections.iter_mut().for_each(|section| section.detail = details);
     document
 }
 

@@ -39,7 +39,15 @@ pub(crate) fn section(view: &View) -> Section {
     section.note(rule)
 }
 
-/// What each end kept busy of a CPU, by kind.
+/// The same with a bar for both ends together.
+const HEIGHT_OF_THREE: f64 = 47.0;
+const BAR_OF_BOTH: (f64, f64) = (31.0, 42.0);
+
+/// Signs of the bar of both ends in plain text, and the longest bar.
+const SIGNS: [char; 5] = ['a', 's', 'f', '?', '.'];
+const LONGEST: f64 = 32.0;
+
+/// What each end kept busy of a CPU, by kind, and both together.
 pub(crate) fn busy(view: &View) -> Section {
     let section = Section::new("cpu-busy", "CPU in use, in per cent of one CPU").in_detail();
     let has_cost = |row: &&Row| Role::ALL.iter().any(|role| row.end(*role).cpu.is_some());
@@ -48,43 +56,64 @@ pub(crate) fn busy(view: &View) -> Section {
         return section;
     }
     let [tx, rx] = view.analysis.work().terms().actors;
-    let busy = |row: &Row| Role::ALL.map(|role| row.end(role).cpu.as_ref().map(shares));
-    let sums = rows.iter().flat_map(|row| busy(row)).flatten().map(|s| s.iter().sum::<f64>());
-    let scale = Scale::over(sums.chain([0.0]));
+    let sums = rows.iter().flat_map(|row| busy_of(row)).flatten().map(|s| s.iter().sum::<f64>());
+    let most = sums.fold(0.0, f64::max);
+    let scale = Scale::over([0.0, most]);
     let mut columns = vec![Column::path()];
-    for group in [tx, rx] {
+    for group in [tx, rx, "both ends"] {
         let parts = ["app", "sys", "soft", "iowait"].map(|title| Column::number(group, title, 1));
         columns.extend(parts.map(|column| column.on(Media::PLAIN)));
         columns.push(Column::number(group, "total", 0));
     }
-    columns.push(Column::number("both ends", "total", 0));
+    columns.push(Column::words("bar", 1, None).on(Media::PLAIN));
     let total = |[user, system, softirq, unsplit, _]: [f64; 5]| user + system + softirq + unsplit;
     let table = Table::rows(
         columns,
         rows.iter().map(|row| {
-            let ends = busy(row);
+            let all = busy_of(row);
             let mut cells = vec![Cell::path(row)];
-            for end in ends {
+            for end in all {
                 let of = |part: usize| number(end.map(|shares| shares[part]), 1);
                 let parts = [of(0), of(1), of(2), of(4), number(end.map(total), 1)];
                 cells.extend(parts.map(Cell::from));
             }
-            let both = ends[0].zip(ends[1]).map(|(tx, rx)| total(tx) + total(rx));
-            cells.push(number(both, 1).into());
+            cells.push(bar_of_signs(all[2], most).into());
             cells
         }),
     );
     let caption = format!(
-        "In each row the {tx} above, the {rx} below; 100 is one CPU all the time. Waits for I/O \
-         are idle: they are drawn, and in no total."
+        "In each row the {tx}, the {rx}, and both together; 100 is one CPU all the time. Waits \
+         for I/O are idle: they are drawn, and in no total."
     );
     let iowait = [("free", "iowait (idle)".to_owned())];
     let key = KINDS.iter().map(|(class, name)| (*class, (*name).to_owned())).chain(iowait);
-    let marks = rows.iter().map(|row| stacked(row, busy(row)));
-    let figure = Figure::rows(caption, table, (scale, HEIGHT), marks);
+    let marks = rows.iter().map(|row| stacked(row));
+    let figure = Figure::rows(caption, table, (scale, HEIGHT_OF_THREE), marks);
     let mut section = section.with(Figure { key: key.collect(), ..figure });
     section.add_on(Media::PAGE, shares_of_ends(&rows));
-    section
+    section.note_on(
+        Media::PLAIN,
+        "The bar has both ends: a application, s system, f softirq, ? unattributed, '.' iowait, which \
+         is idle and in no total.",
+    )
+}
+
+/// The shares of both ends, and of both together where both are known.
+fn busy_of(row: &Row) -> [Option<[f64; 5]>; 3] {
+    let [tx, rx] = Role::ALL.map(|role| row.end(role).cpu.as_ref().map(shares));
+    let both = tx.zip(rx).map(|(tx, rx)| std::array::from_fn(|part| tx[part] + rx[part]));
+    [tx, rx, both]
+}
+
+/// A sign for so much of a CPU, each kind after the one before.
+fn bar_of_signs(shares: Option<[f64; 5]>, most: f64) -> String {
+    let (mut sum, mut bar) = (0.0, String::new());
+    for (sign, share) in SIGNS.into_iter().zip(shares.into_iter().flatten()) {
+        sum += share;
+        let length = ((sum / most).clamp(0.0, 1.0) * LONGEST).round() as usize;
+        bar.extend(std::iter::repeat_n(sign, length.saturating_sub(bar.len())));
+    }
+    bar
 }
 
 /// The numbers behind the bars.
@@ -112,12 +141,14 @@ fn shares(c: &CpuCost) -> [f64; 5] {
     [percent(c.user), percent(c.system), percent(c.softirq), percent(c.unsplit), iowait]
 }
 
-/// Both ends of a row, each kind next to the one before.
-fn stacked(row: &Row, ends: [Option<[f64; 5]>; 2]) -> Vec<Mark> {
+/// Both ends of a row, and both together, each kind next to the one before.
+fn stacked(row: &Row) -> Vec<Mark> {
     let kinds = KINDS.iter().copied().chain([("free", "iowait (idle)")]);
+    let ends = BARS.map(|(role, top, bottom)| (row.work.actor(role), top, bottom));
+    let both = ("both ends", BAR_OF_BOTH.0, BAR_OF_BOTH.1);
     let mut marks = Vec::new();
-    for ((role, top, bottom), shares) in BARS.into_iter().zip(ends) {
-        let (end, mut from) = (row.work.actor(role), 0.0);
+    for ((end, top, bottom), shares) in ends.into_iter().chain([both]).zip(busy_of(row)) {
+        let mut from = 0.0;
         for ((class, name), part) in kinds.clone().zip(shares.into_iter().flatten()) {
             if part > 0.0 {
                 let bar = Mark::bar(class, (from, top), (from + part, bottom));

@@ -27,7 +27,8 @@ pub(crate) fn calls(view: &View) -> Section {
     section.add_on(Media::PAGE, calls_of_all(&ends));
     for (row, thread, calls) in ends {
         let rows = || calls.iter().map(|call| &call.row);
-        let count = plural(rows().map(|call| call.calls).sum(), "call");
+        let count = rows().fold(0_u64, |sum, call| sum.saturating_add(call.calls));
+        let count = plural(count, "call");
         let total = milliseconds(rows().map(|call| call.total).sum());
         let title = format!("{}, {thread}: {count} in {total} ms", row.cell);
         section.add_on(Media::PLAIN, Block::Heading(title, None));

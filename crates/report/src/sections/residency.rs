@@ -2,23 +2,30 @@
 
 use super::details::shade;
 use super::view::View;
-use crate::document::{Cell, Column, Section, Table};
+use crate::document::{Cell, Column, Figure, Mark, Media, Scale, Section, Table};
 use crate::wording::figures::percent;
 use bytepath_record::{Scope, Trial, Unit, distinct};
 use bytepath_stats::{Row, Summary};
 
-/// CPUs in a line.
+/// CPUs in a line of plain text; a page has all of them in a row of this many pixels.
 const SIGNS: usize = 32;
+const HEIGHT: f64 = 28.0;
+
+/// Width of the bar of a CPU.
+const BAR: f64 = 0.8;
 
 /// A CPU and the part of the window that it was in a state, the mean over the trials.
 type Share = (u32, f64);
 
 pub(crate) fn section(view: &View) -> Section {
-    let lines = view.rows.iter().flat_map(|row| {
-        let trials = view.trials(row);
-        let lines = states(trials).into_iter().map(move |metric| lines(row, metric, trials));
-        lines.flatten().collect::<Vec<_>>()
-    });
+    let section = Section::new("residency", "Idle states of every CPU").in_detail();
+    let states: Vec<State> =
+        view.rows.iter().flat_map(|row| states(row, view.trials(row))).collect();
+    let last = states.iter().flat_map(|state| &state.shares).map(|(cpu, _)| *cpu).max();
+    let Some(last) = last else { return section };
+    let most = if view.medium == Media::PAGE { usize::MAX } else { SIGNS };
+    let lines =
+        states.iter().flat_map(|state| state.shares.chunks(most).map(|cpus| line(state, cpus)));
     let share = |title| Column::number("share of the window", title, 0);
     let columns = [
         Column::path(),
@@ -28,39 +35,65 @@ pub(crate) fn section(view: &View) -> Section {
         share("average"),
         share("least"),
         share("most"),
-        Column::words("CPU by CPU", 1, None),
+        Column::words("CPU by CPU", 1, None).on(Media::PLAIN),
     ];
-    let section = Section::new("residency", "Idle states of every CPU").in_detail();
-    section.with(Table::rows(columns, lines)).note(
-        "A sign for each CPU, from '_' for never in that state to '@' for all of the window. What \
-         the kernel requested and what the hardware did are counted apart.",
-    )
+    let caption = "A bar for each CPU, by its number: the part of the window that it was in that \
+                   state, of the height of the row.";
+    let scale = Scale::over([-BAR, f64::from(last) + BAR]);
+    let table = Table::rows(columns, lines);
+    let figure = Figure::rows(caption, table, (scale, HEIGHT), states.iter().map(bars));
+    section
+        .with(figure)
+        .note_on(
+            Media::PLAIN,
+            "A sign for each CPU, from '_' for never in that state to '@' for all of the window.",
+        )
+        .note("What the kernel requested and what the hardware did are counted apart.")
 }
 
-/// The metrics of all states, in the order in which the meter reports them.
-fn states<'t>(trials: &[&'t Trial]) -> Vec<&'t str> {
+/// An idle state in the trials of a cell.
+struct State<'a> {
+    row: &'a Row,
+    name: &'a str,
+    by: &'static str,
+    shares: Vec<Share>,
+}
+
+/// All states, in the order in which the meter reports them.
+fn states<'a>(row: &'a Row, trials: &[&'a Trial]) -> Vec<State<'a>> {
     let readings = trials.iter().flat_map(|trial| &trial.readings);
-    let shares = readings.filter(|r| r.unit == Unit::Ratio && r.metric.starts_with("cstate."));
-    distinct(shares.map(|reading| reading.metric.as_str()))
+    let of_states = readings.filter(|r| r.unit == Unit::Ratio && r.metric.starts_with("cstate."));
+    let metrics = distinct(of_states.map(|reading| reading.metric.as_str()));
+    let state = |metric: &'a str| {
+        let name = metric.trim_start_matches("cstate.");
+        let (name, by) = match name.strip_prefix("hw.") {
+            Some(name) => (name, "done by the hardware"),
+            None => (name, "requested (cpuidle)"),
+        };
+        State { row, name, by, shares: shares(metric, trials) }
+    };
+    metrics.into_iter().map(state).filter(|state| !state.shares.is_empty()).collect()
 }
 
-/// A state of a cell: as many CPUs to a line as have room.
-fn lines(row: &Row, metric: &str, trials: &[&Trial]) -> Vec<Vec<Cell>> {
-    let state = metric.trim_start_matches("cstate.");
-    let (state, by) = match state.strip_prefix("hw.") {
-        Some(state) => (state, "done by the hardware"),
-        None => (state, "requested (cpuidle)"),
+/// Some CPUs in a state.
+fn line(state: &State, cpus: &[Share]) -> Vec<Cell> {
+    let all = Summary::of(cpus.iter().map(|(_, share)| *share));
+    let figures = [all.map(|all| all.mean), all.map(|all| all.min), all.map(|all| all.max)];
+    let signs: String = cpus.iter().map(|(_, share)| shade(*share)).collect();
+    let words = [state.name, state.by].map(Cell::from).into_iter().chain([range(cpus).into()]);
+    let figures = figures.map(|figure| Cell::from(percent(figure)));
+    let cells = [Cell::path(state.row)].into_iter().chain(words).chain(figures);
+    cells.chain([signs.into()]).collect()
+}
+
+/// All CPUs in a state, each as far up the row as it was in it.
+fn bars(state: &State) -> Vec<Mark> {
+    let bar = |(cpu, share): &Share| {
+        let (at, top) = (f64::from(*cpu), HEIGHT * (1.0 - Scale::shares().part(*share)));
+        let bar = Mark::bar("free", (at - BAR / 2.0, top), (at + BAR / 2.0, HEIGHT));
+        bar.tip(format!("CPU {cpu}, {}: {}", state.name, percent(*share)))
     };
-    let line = |cpus: &[Share]| {
-        let all = Summary::of(cpus.iter().map(|(_, share)| *share));
-        let figures = [all.map(|all| all.mean), all.map(|all| all.min), all.map(|all| all.max)];
-        let signs: String = cpus.iter().map(|(_, share)| shade(*share)).collect();
-        let words = [state, by].map(Cell::from).into_iter().chain([range(cpus).into()]);
-        let figures = figures.map(|figure| Cell::from(percent(figure)));
-        let cells = [Cell::path(row)].into_iter().chain(words).chain(figures);
-        cells.chain([signs.into()]).collect()
-    };
-    shares(metric, trials).chunks(SIGNS).map(line).collect()
+    state.shares.iter().map(bar).collect()
 }
 
 /// What each CPU had of a state, by number.

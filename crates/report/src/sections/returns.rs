@@ -10,8 +10,12 @@ const ROI: &str = "T^n / C";
 const POWER: &str = "T^n / P^m";
 const DEMAND: &str = "CPU us per KiB";
 
-/// Height of a row with one interval, in pixels.
-const HEIGHT: f64 = 24.0;
+/// The bars of a row: an end or both, its colour, and from where to where it goes in pixels.
+const BARS: [(&str, &str, f64, f64); 3] =
+    [("tx", "user", 4.0, 13.0), ("rx", "system", 15.0, 24.0), ("both", "softirq", 26.0, 35.0)];
+
+/// Height of a row with bars, in pixels.
+const HEIGHT: f64 = 39.0;
 
 /// What a group of columns shows of a row, and how its figures are written.
 struct Measure {
@@ -59,7 +63,9 @@ fn with_measures(mut section: Section, view: &View, rows: &[&Row], all: &[Measur
     };
     let table = Table::rows(columns, rows.iter().map(cells));
     for measure in all.iter().filter(|m| rows.iter().any(|row| *(m.of)(row) != PerEnd::default())) {
-        section.add_on(Media::PAGE, figure(&table, rows, measure));
+        let all = rows.iter().map(|row| (measure.of)(row).clone()).collect::<Vec<_>>();
+        let shown = table.group(measure.group);
+        section.add_on(Media::PAGE, figure(caption(measure.group), shown, &all, measure.write));
     }
     let middle = middle_rule(view.analysis);
     if middle.is_some() {
@@ -89,34 +95,47 @@ fn ends(of: [Option<Summary>; 3], write: impl Fn(Option<f64>) -> String) -> [Cel
     [tx, rx, both.within(range)]
 }
 
-/// The columns of one measure with the interval of both ends together.
-fn figure(table: &Table, rows: &[&Row], measure: &Measure) -> Figure {
-    let Measure { group, of, write } = measure;
-    let caption = match *group {
-        DEMAND => "Service demand, CPU microseconds per KiB delivered, both ends together.",
-        POWER => "Return on investment by power, T\u{207f} / P\u{1d50}, both ends together.",
+/// How to read the bars of a measure.
+fn caption(group: &str) -> &'static str {
+    match group {
+        DEMAND => "Service demand, CPU microseconds per KiB delivered.",
+        POWER => "Return on investment by power, T\u{207f} / P\u{1d50}.",
         _ => {
-            "Return on investment, T\u{207f} / C, both ends together: the mean over the trials \
-             and its interval. The exponent rewards the rate and hides cost: read it together \
-             with the rate and the cost."
+            "Return on investment, T\u{207f} / C: the mean over the trials and its interval. The \
+             exponent rewards the rate and hides cost: read it together with the rate and the cost."
         }
-    };
+    }
+}
+
+/// A bar with its interval for each end, and for both together, next to the columns of a table.
+fn figure(
+    caption: &str,
+    table: Table,
+    rows: &[PerEnd],
+    write: impl Fn(Option<f64>) -> String,
+) -> Figure {
+    let summaries = |of: &PerEnd| [of.sender, of.receiver, of.total];
     let bounds = |s: Summary| s.interval.map_or([s.mean, s.mean], |(low, high)| [low, high]);
-    let totals = rows.iter().filter_map(|row| of(row).total);
-    let scale = Scale::over(totals.flat_map(bounds).chain([0.0]));
-    let middle = HEIGHT / 2.0;
-    let text = |value: f64| write(Some(value));
-    let marks = |row: &&Row| -> Vec<Mark> {
-        let Some(both) = of(row).total else { return Vec::new() };
-        let span = both.interval.map(|(low, high)| {
-            let span = Mark::line("thin", (low, middle), (high, middle));
-            span.tip(format!("interval: {} to {}", text(low), text(high)))
+    let all = || rows.iter().flat_map(summaries).flatten();
+    let scale = Scale::over(all().flat_map(bounds).chain(all().map(|s| s.mean)).chain([0.0]));
+    let marks = |of: &PerEnd| -> Vec<Mark> {
+        let bars = BARS.into_iter().zip(summaries(of));
+        let marks = bars.filter_map(|((end, colour, top, bottom), s)| {
+            let (mean, middle) = (s?.mean, (top + bottom) / 2.0);
+            let range = s?.interval.map_or(String::new(), |(low, high)| {
+                format!(", {} to {}", write(Some(low)), write(Some(high)))
+            });
+            let bar = Mark::bar(colour, (0.0, top), (mean, bottom));
+            let bar = bar.tip(format!("{end}: {}{range}", write(Some(mean))));
+            let line = |(low, high)| Mark::line("mean", (low, middle), (high, middle));
+            Some([Some(bar), s?.interval.map(line)].into_iter().flatten())
         });
-        let dot = Mark::dot("point", (both.mean, middle), 3.6);
-        let dot = dot.tip(format!("mean: {}", text(both.mean)));
-        span.into_iter().chain([dot]).collect()
+        marks.flatten().collect()
     };
-    Figure::rows(caption, table.group(group), (scale, HEIGHT), rows.iter().map(marks))
+    let marks: Vec<Vec<Mark>> = rows.iter().map(marks).collect();
+    let has = |at: &usize| rows.iter().any(|of| summaries(of)[*at].is_some());
+    let key = (0..BARS.len()).filter(has).map(|at| (BARS[at].1, BARS[at].0.to_owned())).collect();
+    Figure { key, ..Figure::rows(caption, table, (scale, HEIGHT), marks) }
 }
 
 /// Watts and joules per unit of work, where a meter reported power.
@@ -137,7 +156,19 @@ pub(crate) fn energy(view: &View) -> Section {
         cells.push(number(trials, 0).into());
         Some(cells)
     });
-    Section::new("energy", "Energy").with(Table::rows(columns, cells)).note(
+    let table = Table::rows(columns, cells);
+    let mut section = Section::new("energy", "Energy");
+    if !table.rows.is_empty() {
+        let watts = view.rows.iter().filter_map(|row| {
+            let [[sender, receiver, total], _] = row.energy()?;
+            Some(PerEnd { sender, receiver, total })
+        });
+        let watts: Vec<PerEnd> = watts.collect();
+        let caption = "Power in watts: the mean over the trials and its interval.";
+        let shown = table.group("watts");
+        section.add_on(Media::PAGE, figure(caption, shown, &watts, |watts| number(watts, 1)));
+    }
+    section.with(table).note(
         "Watts: mean over the window, as seen by the source (`docs/reference/meters.md`): figures of \
          different sources do not compare.",
     )

@@ -314,7 +314,7 @@ fn hung() {
         assert_eq!(count(&end, "timed-out"), 3.0, "{name} {given:?}");
     };
     thread::scope(|all| {
-        loops::all(CREWED).into_iter().for_each(|each| _ = all.spawn(move || silent(each)));
+        loops::all(CREWED).into_iter().for_each(|each| _ = all.spawn(move || silent(*each)));
     });
 }
 

@@ -88,20 +88,26 @@ impl Grid {
         }
     }
 
-    /// All columns, in as many parts as it takes, each after the names of the rows.
+    /// All columns, in as many parts as it takes, each after the names of the rows. A group is in one
+    /// part if that has room for it.
     fn parts(&self, room: usize) -> Vec<Vec<usize>> {
+        let all: Vec<usize> = (0..self.columns.len()).collect();
         let names = self.columns.iter().take_while(|column| column.is_name()).count();
-        let names: Vec<usize> = (0..names).collect();
-        let mut parts = vec![names.clone()];
-        for at in names.len()..self.columns.len() {
-            let last = parts.len() - 1;
-            let more = [&parts[last][..], &[at]].concat();
-            if parts[last].len() == names.len() || self.total(&more) <= room {
-                parts[last] = more;
-            } else {
-                parts.push([&names[..], &[at]].concat());
+        let (names, others) = all.split_at(names);
+        let fits = |part: &[usize], more: &[usize]| self.total(&[part, more].concat()) <= room;
+        let mut parts = Vec::new();
+        let mut last = names.to_vec();
+        for (from, to) in self.runs(others) {
+            let group = &others[from..to];
+            let pieces = if fits(names, group) { group.len() } else { 1 };
+            for more in group.chunks(pieces) {
+                if last.len() > names.len() && !fits(&last, more) {
+                    parts.push(std::mem::replace(&mut last, names.to_vec()));
+                }
+                last.extend(more);
             }
         }
+        parts.push(last);
         parts
     }
 
