@@ -9,7 +9,7 @@ use crate::shared::{render, words};
 
 use anything::any_study;
 use bytepath::profile::Explanation;
-use bytepath::record::{CellId, Fault, FaultKind, Study, TrialStatus};
+use bytepath::record::{CellId, Fault, FaultKind, Reading, Role, Scope, Study, TrialStatus, Unit};
 use bytepath::report::{self, Style};
 use bytepath::stats::{Rules, analyse};
 use made_up::{large, study};
@@ -174,6 +174,30 @@ fn the_page_says_what_the_study_says() {
     let dots = parsed.tags.iter().filter(|t| t.attributes.get("class").is_some_and(|c| c == "dot"));
     let ran = study().trials.iter().filter(|t| t.status == TrialStatus::Measured).count();
     assert_eq!(dots.count(), ran);
+}
+
+/// Power and ROI by end, the CPU of both ends together, and each CPU in each idle state.
+#[test]
+fn the_charts_of_the_published_work_are_drawn() {
+    let mut study = study();
+    for trial in &mut study.trials {
+        for (role, watts) in [(Role::Sender, 300.0), (Role::Receiver, 350.0)] {
+            let scope = Scope::Role(role);
+            trial.readings.push(Reading::mean("power.watts", Unit::Watts, watts, scope));
+        }
+        for cpu in 0..40 {
+            let share = f64::from(cpu) / 40.0;
+            trial.readings.push(Reading::mean("cstate.C6", Unit::Ratio, share, Scope::Cpu(cpu)));
+        }
+    }
+    let parsed = sound(&page(&study));
+    let tips = parsed.tags.iter().filter_map(|tag| tag.attributes.get("data-tip"));
+    let tips: Vec<&str> = tips.map(String::as_str).collect();
+    for tip in ["tx: 300.0, ", "rx: 350.0, ", "both: ", "both ends, system calls: 153.0 %"] {
+        assert!(tips.iter().any(|t| t.starts_with(tip)), "{tip} in {tips:?}");
+    }
+    let cpus = tips.iter().filter(|tip| tip.starts_with("CPU ") && tip.contains(", C6: "));
+    assert_eq!(cpus.count(), 40 * 6);
 }
 
 #[test]

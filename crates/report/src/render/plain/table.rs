@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(
             written(&table, 32, true),
             "\
-\x20                  ---- time ----
+\x20                 ---- time ----
   path    role    total  average
   socket  sender   12.5     1.25
 
