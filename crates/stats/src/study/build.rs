@@ -18,12 +18,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Analyses a study. Rules that differ from [`Rules::of`] its header were made up
 /// after the fact, which a report that prints them mentions.
 pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
+    analyse_some(study, rules, |_| true)
+}
+
+/// The same of some of its cells, the baseline among them: the others are neither shown nor counted
+/// among the comparisons. The noise is the study's, whichever cell it was measured with.
+pub fn analyse_some(study: &Study, rules: &Rules, of: impl Fn(&Cell) -> bool) -> Analysis {
     let header = &study.header;
     let all = cell_trials(study);
     let first_pass = header.schedule.first_pass();
     let each = first_pass.map_or(*rules, |_| rules.in_two_passes());
     let (nulls, cells): (Vec<&CellTrials>, Vec<&CellTrials>) =
         all.iter().partition(|cell| cell.cell.null);
+    let everything: Vec<Side> = cells.iter().map(|cell| cell.side()).collect();
+    let cells: Vec<&CellTrials> = cells.into_iter().filter(|cell| of(cell.cell)).collect();
     let sides: Vec<Side> = cells.iter().map(|cell| cell.side()).collect();
     let comparer = Comparer {
         rules: &each,
@@ -34,7 +42,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         functional: header.functional.is_some(),
     };
     let null = nulls.first().map(|null| null.side());
-    let original = null.and_then(|null| original(null.cell, &sides, &header.baseline));
+    let original = null.and_then(|null| original(null.cell, &everything, &header.baseline));
     let noise = |question| {
         let (original, null) = original.zip(null).filter(|_| !comparer.is_silent(question))?;
         Noise::of(question, comparer.effect(question, original, null)?, rules.confidence)
@@ -50,7 +58,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
             let all = grouped(study, |_, trials| {
                 trials.into_iter().filter(|trial| trial.block < first).collect()
             });
-            let cells = all.iter().filter(|cell| !cell.cell.null);
+            let cells = all.iter().filter(|cell| !cell.cell.null && of(cell.cell));
             let sides: Vec<Side> = cells.map(CellTrials::side).collect();
             factor_view(&Comparer { rules, ..comparer }, &sides, baseline, &noises)
         }
@@ -122,8 +130,9 @@ fn add_comparisons(
 /// of several.
 fn original<'a>(null: &Cell, sides: &[Side<'a>], baseline: &CellId) -> Option<Side<'a>> {
     let same = |c: &Cell| {
-        (&c.stream, &c.tx, &c.rx, &c.link, c.placement, &c.kernel)
-            == (&null.stream, &null.tx, &null.rx, &null.link, null.placement, &null.kernel)
+        (&c.workload, &c.stream, &c.tx, &c.rx) == (&null.workload, &null.stream, &null.tx, &null.rx)
+            && (&c.link, c.placement, &c.kernel, &c.settings)
+                == (&null.link, null.placement, &null.kernel, &null.settings)
     };
     let twins = || sides.iter().copied().filter(|side| same(side.cell));
     twins().find(|side| side.cell.id == *baseline).or_else(|| twins().next())

@@ -15,7 +15,7 @@ mod scaling;
 mod threshold;
 
 pub use analysis::*;
-pub use build::analyse;
+pub use build::{analyse, analyse_some};
 pub(crate) use cell_trials::{CellTrials, cell_trials, counted};
 pub(crate) use factors::by_block;
 pub use factors::{Factor, FactorView, Interaction, LevelEffect};

@@ -6,7 +6,7 @@ use super::server::Server;
 use crate::wording::figures::{bytes, effect_text, microseconds, plural, rate};
 use crate::wording::verdicts::sentence;
 use bytepath_record::{Cell, Observation, Role, Study, Work, joined};
-use bytepath_stats::{Analysis, Comparison, Costs, Effect, Metric, Rules, analyse};
+use bytepath_stats::{Analysis, Comparison, Costs, Effect, Metric, Rules, analyse_some};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -159,13 +159,6 @@ fn nearest<'a>(study: &'a Study, server: &Server) -> Result<&'a Cell, String> {
     }
     let alike = with_flows.iter().copied().filter(|cell| sizes_apart(cell).into_iter().all(near));
     let order = |cell: &Cell| sizes_apart(cell).iter().sum::<f64>() + flows_apart(cell);
-    // Of equals, one without options of its own, whose requests follow responses.
-    let special = |cell: &Cell| {
-        let options = &cell.workload.options;
-        let is_timed =
-            options.number("rate").is_some() || !["", "auto"].contains(&options.word("rate"));
-        (is_timed, options.number("outstanding"), cell.rx.options.number("threads"))
-    };
     let nearest = alike
         .min_by(|a, b| order(a).total_cmp(&order(b)).then_with(|| special(a).cmp(&special(b))));
     nearest.ok_or_else(|| {
@@ -175,6 +168,19 @@ fn nearest<'a>(study: &'a Study, server: &Server) -> Result<&'a Cell, String> {
             listed(with_flows.iter().map(|cell| size_words(sizes(cell))).collect())
         )
     })
+}
+
+/// How far a cell is from the plain one, which is taken of equals: its clients send a request as soon as
+/// each has its response, over every connection, and its loop has no options of its own. What differs
+/// from the default is in a cell's name.
+fn special(cell: &Cell) -> impl Ord + use<> {
+    let options = &cell.workload.options;
+    let is_timed =
+        options.number("rate").is_some() || !["", "auto"].contains(&options.word("rate"));
+    let pauses = ["think", "idle"].iter().any(|name| options.number(name).is_some_and(|n| n > 0));
+    let is_other = is_timed || pauses || options.flag("incast");
+    let named = cell.id.0.matches('=').count();
+    (is_other, options.number("outstanding"), cell.rx.options.number("threads"), named)
 }
 
 /// Bytes of a request and of a response of a cell, on average.
@@ -201,10 +207,7 @@ fn is_same_task(now: &Cell, cell: &Cell) -> bool {
 fn against(study: &Study, now: &Cell) -> Analysis {
     let mut study = study.clone();
     study.header.baseline = now.id.clone();
-    study.header.cells.retain(|cell| is_same_task(now, cell));
-    let ids: BTreeSet<_> = study.header.cells.iter().map(|cell| cell.id.clone()).collect();
-    study.trials.retain(|trial| ids.contains(&trial.cell));
-    analyse(&study, &Rules::of(&study.header))
+    analyse_some(&study, &Rules::of(&study.header), |cell| is_same_task(now, cell))
 }
 
 fn row(

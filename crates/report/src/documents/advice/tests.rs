@@ -75,6 +75,74 @@ fn connections_and_sizes_are_those_of_a_cell_within_a_factor_of_two() {
     assert_eq!(cell(120).as_deref(), Some("epoll"));
 }
 
+/// The study with the cells of another task before its own: the same but for a change.
+fn beside(change: fn(&mut Cell)) -> Study {
+    let mut both = study(64, 64);
+    let of_both = both.clone();
+    for (at, mut cell) in of_both.header.cells.into_iter().enumerate() {
+        let plain = cell.id.clone();
+        change(&mut cell);
+        let trials = of_both.trials.iter().filter(|trial| trial.cell == plain);
+        both.trials.extend(trials.map(|trial| Trial { cell: cell.id.clone(), ..trial.clone() }));
+        both.header.cells.insert(at, cell);
+    }
+    both
+}
+
+#[test]
+fn cell_with_another_task_or_loop_does_not_stand_in_for_the_plain_one() {
+    let changes: [fn(&mut Cell); 5] = [
+        |cell| asked(cell, "think", OptionValue::Number(100)),
+        |cell| asked(cell, "idle", OptionValue::Number(32)),
+        |cell| asked(cell, "incast", OptionValue::Flag(true)),
+        |cell| asked(cell, "rate", OptionValue::Word("70%".into())),
+        |cell| {
+            cell.rx.options.0.insert("sqpoll".into(), OptionValue::Flag(true));
+            cell.id = CellId(format!("{}:sqpoll=on", cell.id));
+        },
+    ];
+    for change in changes {
+        let both = beside(change);
+        let answer = advise(&server(64, 64), &both).server.unwrap();
+        assert_eq!(answer.cell, "epoll", "not {}", both.header.cells[0].id);
+    }
+}
+
+fn asked(cell: &mut Cell, name: &str, value: OptionValue) {
+    cell.workload.options.0.insert(name.into(), value);
+    // Without a word of it, as where all cells of a study have it.
+    cell.id = CellId(format!("{} asked", cell.id));
+}
+
+#[test]
+fn noise_is_the_studys_where_it_was_measured_with_another_task() {
+    let mut study = beside(|cell| {
+        cell.workload.options.0.insert("outstanding".into(), OptionValue::Number(16));
+        cell.id = CellId(format!("{} rr:outstanding=16", cell.id));
+    });
+    let first = study.header.cells[0].clone();
+    assert_eq!(first.id.0, "epoll rr:outstanding=16");
+    study.header.baseline = first.id.clone();
+    // A second copy which is 30 % off: within that nothing is told apart.
+    let again = CellId(format!("{} (again)", first.id));
+    let copies = study.trials.iter().filter(|trial| trial.cell == first.id).cloned();
+    let off = |trial: Trial| Trial {
+        count: trial.count * if trial.block % 2 == 0 { 13 } else { 7 } / 10,
+        cell: again.clone(),
+        ..trial
+    };
+    let copies: Vec<Trial> = copies.map(off).collect();
+    study.trials.extend(copies);
+    study.header.cells.push(Cell { id: again, null: true, ..first });
+    let answer = advise(&server(64, 64), &study).server.unwrap();
+    assert_eq!(answer.cell, "epoll");
+    let names: Vec<&str> = answer.loops.iter().map(|row| row.cell.as_str()).collect();
+    assert_eq!(names, ["socket", "uring-loop"]);
+    let ring = &answer.loops[1].rate;
+    assert!((ring.effect.as_ref().unwrap().ratio - 1.2).abs() < 1e-3, "{ring:?}");
+    assert_ne!(ring.verdict.word(), "FASTER", "1.2 is within the noise: {ring:?}");
+}
+
 #[test]
 fn study_without_such_a_loop_is_named_with_the_one_command_that_has_it() {
     let seen = server(64, 4096);
