@@ -190,7 +190,12 @@ pub(super) fn restore(arguments: &RestoreArgs) -> Result<ExitCode, Fault> {
     }
     let rows = match arguments.testbed.resolve()? {
         Some(choice) => Deployment::new(choice)?.stewards()?.restore()?,
-        None => engine::restore(&place, ThisMachine::new(Roots::real()))?,
+        None => {
+            for group in bytepath_meter::remove_memory_groups(&Roots::real().sys) {
+                warn(format!("removed {}, which a killed process had left", group.display()));
+            }
+            engine::restore(&place, ThisMachine::new(Roots::real()))?
+        }
     };
     print(
         &arguments.output,

@@ -281,8 +281,11 @@ fn every_meter_says_what_it_is() {
     ];
     assert_eq!(
         names,
-        [&always[..], &["nvml", "idxd", "memory", "counters", "locks", "handoffs", "profile"]]
-            .concat()
+        [
+            &always[..],
+            &["nvml", "idxd", "memory", "memory-roles", "counters", "locks", "handoffs", "profile"]
+        ]
+        .concat()
     );
     assert_eq!(regular().map(|m| m.name).collect::<Vec<_>>(), always);
     assert!(!selectable().any(|m| m.name == "profile"));
@@ -643,4 +646,109 @@ fn why_memory_is_not_counted_is_said() {
 
 fn context_without_units() -> Context {
     context(Roots::recorded(std::path::Path::new("/nonexistent")))
+}
+
+/// A made-up resctrl with the group that the receiver makes: the kernel fills one as it is made.
+fn resctrl(put: impl Fn(&str, &str)) {
+    put("sys/fs/resctrl/info/L3_MON/num_rmids", "144\n");
+    put("sys/fs/resctrl/mon_data/mon_L3_00/mbm_total_bytes", "9000\n");
+    let group = "sys/fs/resctrl/mon_groups/bytepath-receiver-0";
+    put(&format!("{group}/tasks"), "");
+    for (cache, total, local) in [("mon_L3_00", "1000", "700"), ("mon_L3_01", "50", "20")] {
+        put(&format!("{group}/mon_data/{cache}/mbm_total_bytes"), total);
+        put(&format!("{group}/mon_data/{cache}/mbm_local_bytes"), local);
+    }
+}
+
+/// What the meter makes of that, when a window changes these files of the group; and its folder.
+fn traffic_of_role(changes: &[(&str, &str)]) -> (Output, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    resctrl(put);
+    let roots = Roots::recorded(folder.path());
+    let meter = meter("memory-roles");
+    let mut facts = bytepath::host::survey(&roots);
+    facts.attempts.extend((meter.attempt)(&roots));
+    assert!((meter.probe)(&facts).is_yes(), "{:?}", facts.attempts.last());
+    let context =
+        Context { threads: vec![tag(41, "receiver/0"), tag(42, "receiver/1")], ..context(roots) };
+    let running = (meter.prepare)(&context).unwrap().expect("there is resctrl")().unwrap();
+    for (file, text) in changes {
+        put(&format!("sys/fs/resctrl/mon_groups/bytepath-receiver-0/mon_data/{file}"), text);
+    }
+    (running.stop().unwrap(), folder)
+}
+
+#[test]
+fn traffic_of_memory_is_that_of_the_threads_of_a_role() {
+    let (output, folder) = traffic_of_role(&[
+        ("mon_L3_00/mbm_total_bytes", "5000\n"),
+        ("mon_L3_01/mbm_total_bytes", "60\n"),
+        ("mon_L3_00/mbm_local_bytes", "1700\n"),
+    ]);
+    let group = folder.path().join("sys/fs/resctrl/mon_groups/bytepath-receiver-0");
+    assert_eq!(fs::read_to_string(group.join("tasks")).unwrap(), "41\n42\n");
+    let scope = Scope::Role(Role::Receiver);
+    assert_eq!(value(&output, "memory.role.total", &scope), 4010.0);
+    assert_eq!(value(&output, "memory.role.local", &scope), 1000.0);
+    // A folder with files in it is no group of the kernel's.
+    assert_eq!(output.warnings.len(), 1, "{:?}", output.warnings);
+    assert!(output.warnings[0].contains("its group stays until the next study"));
+}
+
+#[test]
+fn traffic_of_a_role_that_is_not_counted_is_no_figure() {
+    for (changes, why) in [
+        ([("mon_L3_01/mbm_total_bytes", "Unavailable\n")], "mon_L3_01 shows 'Unavailable'"),
+        ([("mon_L3_00/mbm_total_bytes", "Error\n")], "mon_L3_00 shows 'Error'"),
+        ([("mon_L3_00/mbm_total_bytes", "999\n")], "mbm_total_bytes went back from 1000 to 999"),
+    ] {
+        let (output, _) = traffic_of_role(&changes);
+        let metrics: Vec<&str> = output.readings.iter().map(|r| r.metric.as_str()).collect();
+        assert_eq!(metrics, ["memory.role.local"], "{why}");
+        let warning = &output.warnings[0];
+        assert!(warning.starts_with("memory-roles: no memory.role.total: "), "{warning}");
+        assert!(warning.contains(why), "{warning}");
+    }
+}
+
+#[test]
+fn why_memory_is_not_counted_by_role_is_said() {
+    let meter = meter("memory-roles");
+    let refusal = |roots: &Roots| {
+        let mut facts = bytepath::host::survey(roots);
+        facts.attempts.extend((meter.attempt)(roots));
+        (meter.probe)(&facts).refusal().unwrap()
+    };
+    let none = context_without_units();
+    assert!((meter.prepare)(&none).unwrap().is_none());
+    let missing = refusal(&none.roots);
+    assert!(missing.message.contains("resctrl is not mounted"), "{missing}");
+    assert!(missing.remedy.unwrap().contains("mount -t resctrl"));
+
+    let folder = tempfile::tempdir().unwrap();
+    let sys = folder.path().join("sys/fs/resctrl");
+    fs::create_dir_all(sys.join("mon_groups/taken")).unwrap();
+    fs::create_dir_all(sys.join("info/L3_MON")).unwrap();
+    fs::create_dir_all(sys.join("mon_data/mon_L3_00")).unwrap();
+    fs::write(sys.join("info/L3_MON/num_rmids"), "2\n").unwrap();
+    let roots = Roots::recorded(folder.path());
+    assert!(refusal(&roots).message.contains("mon_data has no mbm_total_bytes"));
+    fs::write(sys.join("mon_data/mon_L3_00/mbm_total_bytes"), "0\n").unwrap();
+    let taken = refusal(&roots);
+    assert!(taken.message.contains("all 2 monitoring ids (RMIDs) are taken"), "{taken}");
+
+    // The kernel refuses while a study runs: that is said, and bytes flow on.
+    fs::remove_dir_all(sys.join("mon_groups")).unwrap();
+    fs::write(sys.join("mon_groups"), "").unwrap();
+    fs::write(sys.join("info/last_cmd_status"), "out of RMIDs\n").unwrap();
+    let output = (meter.prepare)(&context(roots)).unwrap().unwrap()().unwrap().stop().unwrap();
+    assert!(output.readings.is_empty());
+    let warning = &output.warnings[0];
+    assert!(warning.starts_with("memory-roles: cannot make a monitoring group"), "{warning}");
+    assert!(warning.ends_with("(out of RMIDs)"), "{warning}");
 }

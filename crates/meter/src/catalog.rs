@@ -26,6 +26,7 @@ pub static CATALOG: &[&Meter] = &[
     &nvml::METER,
     &idxd::METER,
     &memory::METER,
+    &memory_roles::METER,
     &counters::METER,
     &locks::METER,
     &handoffs::METER,

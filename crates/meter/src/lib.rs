@@ -28,6 +28,7 @@ mod ipis;
 mod link;
 mod locks;
 mod memory;
+mod memory_roles;
 mod meter;
 mod nic;
 mod nvml;
@@ -48,6 +49,7 @@ mod workers;
 
 pub use catalog::{CATALOG, Chosen, SIZES, SYSCALLS, chosen, regular, selectable};
 pub use context::{Context, PreviousSnapshot, ThreadTag};
+pub use memory_roles::remove_left as remove_memory_groups;
 use meter::attempted;
 pub use meter::{Meter, Prepared, Reach, Running, TICK, at_stop};
 pub use output::{Capture, Output};

@@ -15,7 +15,7 @@
 //! | io_uring | [`uring`] |
 //! | BPF | [`bpf`], [`btf`] |
 //! | perf events | [`perf`], [`pmu`] |
-//! | `/proc` and `/sys` | [`procfs`], [`netstat`], [`interrupts`], [`attribute`], [`cpuidle`], [`hwmon`], [`powercap`] |
+//! | `/proc` and `/sys` | [`procfs`], [`netstat`], [`interrupts`], [`attribute`], [`cpuidle`], [`hwmon`], [`powercap`], [`resctrl`] |
 //! | GPUs and other devices | [`cuda`], [`nvml`], [`dmabuf`], [`idxd`] |
 //! | memory | [`memory`], [`copying`], [`allocations`], [`allowance`] |
 //! | processes, threads, time | [`launch`], [`process`], [`thread`], [`boot`], [`clock`], [`calls`], [`cgroup`] |
@@ -75,6 +75,7 @@ pub mod powercap;
 pub mod process;
 pub mod procfs;
 pub mod qdisc;
+pub mod resctrl;
 mod route_request;
 pub mod tap;
 pub mod tcp;

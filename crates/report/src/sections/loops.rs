@@ -74,7 +74,7 @@ pub(crate) fn ways(view: &View) -> Section {
 }
 
 /// The mean of a reading of an end over the trials of a row.
-fn mean(view: &View, row: &Row, metric: &str, role: Role) -> Option<f64> {
+pub(super) fn mean(view: &View, row: &Row, metric: &str, role: Role) -> Option<f64> {
     let trials = view.trials(row).iter().filter(|trial| trial.status == TrialStatus::Measured);
     let values: Vec<f64> =
         trials.filter_map(|trial| trial.reading(metric, &Scope::Role(role))).collect();

@@ -13,6 +13,7 @@ mod hops;
 mod latency;
 mod ledger;
 mod loops;
+mod memory;
 mod placement;
 pub(crate) mod ranking;
 mod rates;
@@ -76,6 +77,7 @@ pub(crate) fn study(view: &View) -> Vec<Section> {
         details::sizes(view),
         details::idle(view),
         residency::section(view),
+        memory::section(view),
         details::functions(view),
         details::fragments(view),
         details::course(view),

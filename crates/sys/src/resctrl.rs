@@ -1,0 +1,187 @@
+//! Groups of tasks whose memory traffic is monitored: `mon_groups` of resctrl
+//! (Documentation/filesystems/resctrl.rst).
+//!
+//! A group outlives its process. Whoever makes one holds a lock of flock(2) on its folder, which ends with
+//! the process, however that ends: a group without a lock was left behind.
+
+use super::attribute;
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// Where resctrl is mounted, below `/sys`.
+pub const MOUNT: &str = "fs/resctrl";
+
+/// Where its monitoring groups are.
+const GROUPS: &str = "mon_groups";
+
+/// How many monitoring ids (RMIDs) there are, and how many of them groups have. NotFound: resctrl is not
+/// mounted, or the processor does not monitor; PermissionDenied: not for this user.
+pub fn ids(resctrl: &Path) -> io::Result<[u32; 2]> {
+    let groups = resctrl.join(GROUPS);
+    accessat(CWD, &groups, Access::WRITE_OK, AtFlags::EACCESS)?;
+    let all = attribute::text(&resctrl.join("info/L3_MON/num_rmids"));
+    let all = all.and_then(|text| text.parse().ok()).unwrap_or(0);
+    let of = |folder: &Path| 1 + attribute::names(&folder.join(GROUPS)).len() as u32;
+    let others = attribute::names(resctrl).into_iter().map(|name| resctrl.join(name));
+    let others = others.filter(|folder| folder.join(GROUPS).is_dir());
+    Ok([all, of(resctrl) + others.map(|folder| of(&folder)).sum::<u32>()])
+}
+
+/// What the kernel says of the last request that it refused, if anything.
+pub fn last_refusal(resctrl: &Path) -> Option<String> {
+    attribute::text(&resctrl.join("info/last_cmd_status")).filter(|text| text != "ok")
+}
+
+/// A group, which is removed when it is dropped.
+#[derive(Debug)]
+pub struct MonitoringGroup {
+    folder: PathBuf,
+    _lock: File,
+    is_removed: bool,
+}
+
+impl MonitoringGroup {
+    /// Makes a group, named so with a number, or takes over one of that name that was left behind.
+    /// ENOSPC: no monitoring id is free.
+    pub fn make(resctrl: &Path, name: &str) -> io::Result<MonitoringGroup> {
+        let mut number = 0;
+        loop {
+            let folder = resctrl.join(GROUPS).join(format!("{name}-{number}"));
+            match fs::create_dir(&folder) {
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                made => made?,
+            }
+            match locked(&folder) {
+                Ok(Some(lock)) => {
+                    return Ok(MonitoringGroup { folder, _lock: lock, is_removed: false });
+                }
+                Ok(None) => number += 1,
+                // Removed by somebody to whom it seemed left behind, before it had its lock.
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Adds a thread, and those that it starts from here on. ESRCH: it is gone; EINVAL: it is of another
+    /// control group.
+    pub fn add(&self, tid: u32) -> io::Result<()> {
+        let mut tasks = File::options().append(true).open(self.folder.join("tasks"))?;
+        tasks.write_all(format!("{tid}\n").as_bytes())
+    }
+
+    /// What is counted of its threads: `mon_L3_00/mbm_total_bytes` and the like, by cache.
+    pub fn counters(&self, file: &str) -> Vec<PathBuf> {
+        let data = self.folder.join("mon_data");
+        let caches = attribute::names(&data).into_iter().filter(|name| name.starts_with("mon_L3_"));
+        caches.map(|cache| data.join(cache).join(file)).filter(|path| path.exists()).collect()
+    }
+
+    /// Removes it; its threads are of the group again that it was made in.
+    pub fn remove(mut self) -> io::Result<()> {
+        self.is_removed = true;
+        fs::remove_dir(&self.folder)
+    }
+}
+
+impl Drop for MonitoringGroup {
+    fn drop(&mut self) {
+        if !self.is_removed {
+            let _ = fs::remove_dir(&self.folder);
+        }
+    }
+}
+
+/// Removes the groups of a name that were left behind; their folders.
+pub fn remove_left(resctrl: &Path, name: &str) -> Vec<PathBuf> {
+    let groups = resctrl.join(GROUPS);
+    let named = attribute::names(&groups).into_iter().filter(|group| group.starts_with(name));
+    let folders = named.map(|group| groups.join(group));
+    let is_removed = |folder: &PathBuf| {
+        let lock = locked(folder).ok().flatten();
+        lock.is_some() && fs::remove_dir(folder).is_ok()
+    };
+    folders.filter(is_removed).collect()
+}
+
+/// The lock of a group's folder, which is there; `None` if another has it.
+fn locked(folder: &Path) -> io::Result<Option<File>> {
+    let file = File::open(folder)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => fs::symlink_metadata(folder).map(|_| Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Bytes that a file of monitoring shows, or what it shows instead: "Unavailable", "Error".
+pub fn bytes(path: &Path) -> Result<u64, String> {
+    let text = attribute::text(path).ok_or("nothing that can be read")?;
+    text.parse().map_err(|_| format!("'{text}'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join(GROUPS)).unwrap();
+        folder
+    }
+
+    fn groups(resctrl: &Path) -> Vec<String> {
+        attribute::names(&resctrl.join(GROUPS))
+    }
+
+    #[test]
+    fn a_group_is_there_until_it_is_removed_or_dropped() {
+        let folder = tree();
+        let first = MonitoringGroup::make(folder.path(), "one").unwrap();
+        let second = MonitoringGroup::make(folder.path(), "one").unwrap();
+        assert_eq!(groups(folder.path()), ["one-0", "one-1"]);
+        first.remove().unwrap();
+        assert_eq!(groups(folder.path()), ["one-1"]);
+        drop(second);
+        assert!(groups(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn only_groups_that_nobody_holds_were_left_behind() {
+        let folder = tree();
+        let held = MonitoringGroup::make(folder.path(), "one").unwrap();
+        for left in ["one-7", "two-0"] {
+            fs::create_dir(folder.path().join(GROUPS).join(left)).unwrap();
+        }
+        assert_eq!(remove_left(folder.path(), "one-"), [folder.path().join(GROUPS).join("one-7")]);
+        assert_eq!(groups(folder.path()), ["one-0", "two-0"]);
+        let taken_over = MonitoringGroup::make(folder.path(), "two").unwrap();
+        assert_eq!(groups(folder.path()), ["one-0", "two-0"]);
+        drop((held, taken_over));
+        assert!(groups(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn ids_are_of_all_groups() {
+        let folder = tree();
+        let put = |file: &str, text: &str| {
+            let path = folder.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("info/L3_MON/num_rmids", "144\n");
+        put("info/last_cmd_status", "ok\n");
+        let _made = MonitoringGroup::make(folder.path(), "one").unwrap();
+        // Another control group, with a monitoring group of its own.
+        fs::create_dir_all(folder.path().join("latency/mon_groups/web")).unwrap();
+        assert_eq!(ids(folder.path()).unwrap(), [144, 4]);
+        assert_eq!(last_refusal(folder.path()), None);
+        put("info/last_cmd_status", "out of RMIDs\n");
+        assert_eq!(last_refusal(folder.path()).as_deref(), Some("out of RMIDs"));
+        let none = ids(Path::new("/nonexistent")).unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::NotFound);
+    }
+}
