@@ -14,6 +14,7 @@ mod running;
 mod threads;
 mod whole;
 
+mod busy_poll;
 mod conduct;
 mod containers;
 mod cpu;

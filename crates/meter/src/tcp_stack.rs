@@ -100,6 +100,7 @@ const COUNTERS: &[(&str, &str, Option<&str>)] = &[
     ("TcpExt", "TCPAckCompressed", QUIET),
     ("TcpExt", "TCPOrigDataSent", QUIET),
     ("TcpExt", "TCPDelivered", QUIET),
+    ("TcpExt", "BusyPollRxPackets", QUIET),
 ];
 
 /// The counters of a namespace since they were opened. They stay those of the namespace after

@@ -17,13 +17,19 @@ struct Parameters {
 /// `_IOW(0x8A, 0x01, struct epoll_params)`.
 const EPIOCSPARAMS: u32 = 0x4008_8a01;
 
-/// Has waits poll for so long before they sleep (0: not at all), with the kernel's own limit of
-/// packets a turn; `prefer`: the queue's interrupts stay off meanwhile. ENOTTY: before Linux 6.9;
-/// EINVAL: without `CONFIG_NET_RX_BUSY_POLL`, or longer than 2^31 - 1.
-pub fn set_busy_poll(epoll: impl AsFd, microseconds: u32, prefer: bool) -> io::Result<()> {
+/// Has waits poll for so long before they sleep (0: not at all), with so many packets a turn (0: the
+/// kernel's own number); `prefer`: the queue's interrupts stay off meanwhile. ENOTTY: before Linux 6.9;
+/// EINVAL: without `CONFIG_NET_RX_BUSY_POLL`, or longer than 2^31 - 1; EPERM: more than 64 packets
+/// without `CAP_NET_ADMIN`.
+pub fn set_busy_poll(
+    epoll: impl AsFd,
+    microseconds: u32,
+    budget: u16,
+    prefer: bool,
+) -> io::Result<()> {
     let mut parameters = Parameters {
         busy_poll_usecs: microseconds,
-        busy_poll_budget: 0,
+        busy_poll_budget: budget,
         prefer_busy_poll: prefer.into(),
         pad: 0,
     };
@@ -33,7 +39,7 @@ pub fn set_busy_poll(epoll: impl AsFd, microseconds: u32, prefer: bool) -> io::R
 
 /// Tries that with an instance that is closed again.
 pub fn try_busy_poll() -> io::Result<()> {
-    set_busy_poll(epoll::create(CreateFlags::CLOEXEC)?, 1, false)
+    set_busy_poll(epoll::create(CreateFlags::CLOEXEC)?, 1, 0, false)
 }
 
 #[cfg(test)]
@@ -51,14 +57,14 @@ mod tests {
             return;
         }
         let instance = epoll::create(CreateFlags::CLOEXEC).unwrap();
-        set_busy_poll(&instance, 75, true).unwrap();
+        set_busy_poll(&instance, 75, 16, true).unwrap();
         let mut got =
             Parameters { busy_poll_usecs: 0, busy_poll_budget: 0, prefer_busy_poll: 0, pad: 0 };
         // SAFETY: the request fills the structure that it names.
         unsafe { crate::ioctl(&instance, EPIOCGPARAMS, &raw mut got) }.unwrap();
         let got = (got.busy_poll_usecs, got.busy_poll_budget, got.prefer_busy_poll);
-        assert_eq!(got, (75, 0, 1));
-        let refused = set_busy_poll(&instance, 1 << 31, true).unwrap_err();
+        assert_eq!(got, (75, 16, 1));
+        let refused = set_busy_poll(&instance, 1 << 31, 0, true).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
     }
 }

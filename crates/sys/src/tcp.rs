@@ -353,6 +353,15 @@ fn state(socket: BorrowedFd) -> io::Result<u8> {
     Ok(raw_info(socket, &mut raw)?.first().copied().unwrap_or(0))
 }
 
+/// The NAPI instance, which is a device's queue, that the last packet for a socket came by
+/// (`SO_INCOMING_NAPI_ID`, Linux 4.12); `None` if it came by none that can be polled.
+pub fn incoming_napi(socket: BorrowedFd) -> io::Result<Option<u32>> {
+    let mut id = 0u32;
+    // SAFETY: the option writes one int.
+    unsafe { get_option(socket, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID, &mut id) }?;
+    Ok(Some(id).filter(|id| *id > 0))
+}
+
 /// Two connected sockets on the loopback device, for trying something out.
 pub fn loopback_pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;

@@ -42,7 +42,7 @@ pub use send::{SendEvent, SendRing};
 pub use workers::pin_workers;
 
 use super::memory::Region;
-use io_uring::types::{CancelBuilder, Napi, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Napi, NapiTracking, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, squeue};
 use std::collections::VecDeque;
 use std::io;
@@ -311,6 +311,16 @@ pub struct Wait {
     pub gather: Duration,
 }
 
+/// How a ring's waits poll device queues before they sleep. io_uring_register_napi(3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BusyPoll {
+    pub microseconds: u32,
+    /// Whether the queues' interrupts stay off meanwhile.
+    pub prefer: bool,
+    /// NAPI instances; `None`: those by which sockets receive that operations wait for.
+    pub queues: Option<Vec<u32>>,
+}
+
 /// `struct io_uring_getevents_arg` (include/uapi/linux/io_uring.h).
 #[repr(C)]
 struct GetEvents {
@@ -367,6 +377,22 @@ impl<C: cqueue::EntryMarker> SocketRing<C> {
         if wanted {
             self.wait_flags -= EnterFlags::NO_IOWAIT;
         }
+    }
+
+    /// Has waits poll devices. EINVAL: before Linux 6.9, or 6.13 with `queues`; EOPNOTSUPP: without
+    /// `CONFIG_NET_RX_BUSY_POLL`.
+    fn busy_poll(&self, polling: &BusyPoll) -> io::Result<()> {
+        let tracking = match polling.queues {
+            Some(_) => NapiTracking::Static,
+            None => NapiTracking::Dynamic,
+        };
+        let napi = Napi::new()
+            .set_busy_poll_timeout(polling.microseconds)
+            .set_prefer_busy_poll(polling.prefer)
+            .set_tracking(tracking);
+        let submitter = self.uring.submitter();
+        submitter.register_napi(&mut { napi })?;
+        polling.queues.iter().flatten().try_for_each(|id| submitter.register_napi_add_id(*id))
     }
 
     /// Binds it to the calling thread. Has to come before the first operation; a second call
@@ -472,12 +498,6 @@ fn setup(entries: u32, completions: u32, mode: RingMode) -> io::Result<IoUring> 
         }
     }
     Err(refusal)
-}
-
-/// Registers a ring's waits as polling (io_uring_register_napi(3)).
-fn busy_poll(ring: &IoUring, microseconds: u32, prefer: bool) -> io::Result<()> {
-    let napi = Napi::new().set_busy_poll_timeout(microseconds).set_prefer_busy_poll(prefer);
-    ring.submitter().register_napi(&mut { napi })
 }
 
 /// Milliseconds without work after which a thread of the kernel that submits sleeps: the kernel's

@@ -1,5 +1,6 @@
 //! What halves share: their memory, their attempts, and refusals that several have.
 
+use super::busy_poll::BusyPoll;
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Call, HalfConfig, Pattern, Recorder};
 use bytepath_record::{
@@ -19,7 +20,8 @@ pub(super) struct Epoll {
 }
 
 impl Epoll {
-    pub(super) fn of(flow: &Flow) -> Result<Epoll, Fault> {
+    /// Its waits poll first if they are to.
+    pub(super) fn of(flow: &Flow, polling: Option<BusyPoll>) -> Result<Epoll, Fault> {
         let make = || -> io::Result<OwnedFd> {
             let fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             let data = epoll::EventData::new_u64(0);
@@ -27,6 +29,7 @@ impl Epoll {
             Ok(fd)
         };
         let fd = make().map_err(|e| flow.fault("epoll", &e))?;
+        polling.map_or(Ok(()), |polling| polling.set_on_epoll(&fd))?;
         Ok(Epoll { fd })
     }
 

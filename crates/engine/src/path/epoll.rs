@@ -1,12 +1,12 @@
 //! `epoll`: an event loop by epoll_wait(2), send(2) and recv(2), as most servers have one.
 
-use super::event_loop::{self, BUSY_POLL, OPTIMISTIC, PREFER_BUSY_POLL, THREADS};
+use super::busy_poll::{self, BusyPoll, Waiter};
+use super::event_loop::{self, OPTIMISTIC, THREADS};
 use super::event_loop::{Readiness, Ready, ReadyLoop, Sockets, Watched};
-use super::{DataPath, HalfPath, Opened, common};
+use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow};
 use crate::workload::{Call, EventLoop, Group, HalfConfig, Recorder};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Support};
-use bytepath_sys::eventpoll;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use std::io;
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(super) static PATH: DataPath = DataPath {
     name: "epoll",
     summary: "an event loop: many connections a thread, by epoll_wait, send and recv",
-    attempt: |_| vec![common::tried(TRIED, eventpoll::try_busy_poll().map(|()| String::new()))],
+    attempt: |_| vec![busy_poll::epoll_attempt()],
     tx: Some(HalfPath::tx(check, event_loop::open_half).with_options(OPTIONS)),
     rx: Some(HalfPath::rx(check, event_loop::open_half).with_options(OPTIONS)),
     event_loop: Some(open),
@@ -31,15 +31,13 @@ const OPTIONS: &[OptionSpec] = &[
     ),
     OPTIMISTIC,
     OptionSpec::new("events", OptionKind::Count(1, 4096), "256").help("most events of a wait"),
-    BUSY_POLL,
-    PREFER_BUSY_POLL,
+    busy_poll::MICROSECONDS,
+    busy_poll::PREFER,
+    busy_poll::BUDGET,
 ];
 
-/// Name of the attempt at busy polling, as in [`Facts`].
-const TRIED: &str = "epoll.busy-poll";
-
 fn check(job: &HalfConfig, facts: &Facts) -> Support {
-    event_loop::check(job, facts).and(event_loop::polls(job, facts, TRIED))
+    event_loop::check(job, facts).and(busy_poll::support(job, facts, Waiter::Epoll))
 }
 
 fn open(
@@ -78,9 +76,8 @@ impl Epoll {
         };
         let fd = epoll::create(CreateFlags::CLOEXEC);
         let fd = fd.map_err(|e| Fault::system("epoll_create", &e.into()))?;
-        if let Some((microseconds, prefer)) = event_loop::busy_poll(&job.options) {
-            eventpoll::set_busy_poll(&fd, microseconds, prefer)
-                .map_err(|e| Fault::system("busy polling by epoll", &e))?;
+        if let Some(polling) = BusyPoll::of(&job.options) {
+            polling.set_on_epoll(&fd)?;
         }
         let empty = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let most = job.options.number("events").unwrap_or(1) as usize;

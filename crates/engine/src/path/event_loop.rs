@@ -16,7 +16,7 @@ use crate::workload::{
     Account, Call, ENDLESS, EventLoop, Group, HalfConfig, Recorder, Service, Toucher,
 };
 use bytepath_record::{
-    Facts, Fault, Manner, OptionKind, OptionSpec, Options, Role, Scope, Support, Touch, Unit,
+    Facts, Fault, Manner, OptionKind, OptionSpec, Role, Scope, Support, Touch, Unit,
 };
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
@@ -34,36 +34,6 @@ pub(super) const OPTIMISTIC: OptionSpec =
     OptionSpec::new("optimistic", OptionKind::Choice(&["off", "write", "on"]), "write").help(
         "what is tried before readiness was reported: nothing, sending, or receiving again, too",
     );
-
-pub(super) const BUSY_POLL: OptionSpec =
-    OptionSpec::new("busy-poll", OptionKind::Count(0, 1_000_000), "0")
-        .help("microseconds for which a wait polls the device before it sleeps (Linux 6.9)");
-
-pub(super) const PREFER_BUSY_POLL: OptionSpec =
-    OptionSpec::new("prefer-busy-poll", OptionKind::Flag, "off")
-        .help("whether the device's interrupts stay off as long as it is polled");
-
-/// For how many microseconds a wait polls, and whether that keeps interrupts off; `None` if it
-/// sleeps at once.
-pub(super) fn busy_poll(options: &Options) -> Option<(u32, bool)> {
-    let microseconds = options.number(BUSY_POLL.name).filter(|n| *n > 0)?;
-    Some((microseconds.try_into().unwrap_or(u32::MAX), options.flag(PREFER_BUSY_POLL.name)))
-}
-
-/// Whether a host with these facts can poll as requested, by the attempt of this name.
-pub(super) fn polls(job: &HalfConfig, facts: &Facts, attempt: &str) -> Support {
-    let asked = busy_poll(&job.options);
-    let is_idle = asked.is_none() && job.options.flag(PREFER_BUSY_POLL.name);
-    let without = "prefer-busy-poll has no effect without busy-poll";
-    let able = match asked {
-        None => Support::Yes,
-        Some(_) => facts.require(
-            attempt,
-            "boot Linux 6.9 or later, built with CONFIG_NET_RX_BUSY_POLL, or leave busy-poll at 0",
-        ),
-    };
-    refuse_if(is_idle, without, "choose a busy-poll, such as 50").and(able)
-}
 
 /// What every loop can be asked for.
 pub(super) fn check(job: &HalfConfig, _: &Facts) -> Support {

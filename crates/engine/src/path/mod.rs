@@ -12,6 +12,7 @@
 //! their flow; `check` and `nic_settings` are pure and run in the controller.
 
 mod af_xdp;
+mod busy_poll;
 mod catalog;
 mod common;
 mod devmem;
@@ -45,6 +46,7 @@ mod xdp;
 mod zcrx;
 mod zerocopy_send;
 
+pub use busy_poll::unpolled;
 #[cfg(test)]
 pub(crate) use catalog::cell_of;
 pub use catalog::{

@@ -1,6 +1,7 @@
 //! What the io_uring paths have in common: what is probed on a host, and
 //! the messages for what it lacks and what fails.
 
+use super::busy_poll::{self, BusyPoll, Waiter};
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Call, HalfConfig};
 use bytepath_record::{Attempt, Facts, Fault, FaultKind, OptionKind, OptionSpec, Outcome, Support};
@@ -8,6 +9,7 @@ use bytepath_sys::memory::Region;
 use bytepath_sys::uring::{self, SendEvent, SendRing};
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 
 /// Names of the attempts, as in [`Facts`].
 pub(super) const SETUP: &str = "io_uring.setup";
@@ -21,7 +23,6 @@ pub(super) const NO_IOWAIT: &str = "io_uring.no-iowait";
 pub(super) const MIN_WAIT: &str = "io_uring.min-wait";
 pub(super) const DEFER_TASKRUN: &str = "io_uring.defer-taskrun";
 pub(super) const SQPOLL: &str = "io_uring.sqpoll";
-pub(super) const NAPI: &str = "io_uring.napi";
 
 /// The only system call these engines make while bytes flow.
 pub(super) const ENTER: Call = Call(0, "io_uring_enter");
@@ -37,6 +38,18 @@ pub(super) const IOWAIT: OptionSpec =
 /// Whether a job requests waits that count as iowait.
 pub(super) fn counts_iowait(job: &HalfConfig) -> bool {
     job.options.word(IOWAIT.name) == "on"
+}
+
+/// Has a ring over these sockets poll before its waits sleep, if a job requests that.
+pub(super) fn busy_poll(
+    job: &HalfConfig,
+    sockets: &[BorrowedFd],
+    register: impl FnOnce(&uring::BusyPoll) -> io::Result<()>,
+) -> Result<(), Fault> {
+    match BusyPoll::of(&job.options) {
+        Some(polling) => polling.set_on_ring(sockets, register),
+        None => Ok(()),
+    }
 }
 
 /// Most bytes that one chain or bundle of sends may hold, so that an engine
@@ -128,12 +141,13 @@ pub(super) fn loop_attempts() -> Vec<Attempt> {
     let Ok(features) = uring::features() else { return Vec::new() };
     const GATHER: &str = "minimum waits came with Linux 6.12";
     const DEFER: &str = "deferred task work came with Linux 6.1";
-    vec![
+    let mut all = vec![
         super::looked_for(MIN_WAIT, features.min_timeout, GATHER),
         super::looked_for(DEFER_TASKRUN, features.deferred, DEFER),
         attempt(SQPOLL, uring::try_polled(), ""),
-        attempt(NAPI, uring::try_busy_poll(), ""),
-    ]
+    ];
+    all.extend(busy_poll::ring_attempts());
+    all
 }
 
 /// Kernels before the feature ignore the flag, so that an attempt proves nothing.
@@ -156,7 +170,7 @@ pub(super) fn support(job: &HalfConfig, facts: &Facts) -> Support {
         "off" => facts.require(NO_IOWAIT, "boot Linux 6.15 or later, or leave iowait at auto"),
         _ => Support::Yes,
     };
-    rings(facts).and(quiet)
+    rings(facts).and(quiet).and(busy_poll::support(job, facts, Waiter::Ring))
 }
 
 fn rings(facts: &Facts) -> Support {

@@ -3,6 +3,7 @@
 
 mod tls;
 
+use super::busy_poll::{self, BusyPoll, Waiter};
 use super::common::{self, Epoll, LOWAT, ReadBuffer, clamp};
 use super::{DataPath, HalfPath, Opened, event_loop};
 use crate::connection::{Connection, Flow, WitnessPage};
@@ -10,12 +11,13 @@ use crate::workload::{Account, Call, Group, HalfConfig, Recorder, Rx, Toucher, T
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::time::Duration;
 
 pub(super) static PATH: DataPath = DataPath {
     name: "socket",
     summary: "send and recv: copied from and to user memory",
+    attempt: |_| busy_poll::socket_attempts(),
     tx: Some(HalfPath::tx(check_tx, open_tx).with_options(SEND_OPTIONS).over_kernel()),
     rx: Some(HalfPath::rx(check_rx, open_rx).with_options(RECEIVE_OPTIONS).over_kernel()),
     one_at_a_time: Some(event_loop::blocking::open),
@@ -28,8 +30,9 @@ const SEND_OPTIONS: &[OptionSpec] =
 
 const RECEIVE_OPTIONS: &[OptionSpec] = &[
     LOWAT,
-    OptionSpec::new("busy-poll", OptionKind::Count(0, 1_000_000), "0")
-        .help("SO_BUSY_POLL: microseconds to poll the device before sleeping"),
+    busy_poll::MICROSECONDS,
+    busy_poll::PREFER,
+    busy_poll::BUDGET,
     OptionSpec::new("waitall", OptionKind::Flag, "off")
         .help("MSG_WAITALL: every recv fills the whole read size"),
     OptionSpec::new("wait", OptionKind::Choice(&["block", "epoll", "spin"]), "block")
@@ -74,26 +77,32 @@ fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<d
     Ok(Box::new(Sender { flow, message, at: 0, calls: 0 }))
 }
 
-fn check_rx(job: &HalfConfig, _: &Facts) -> Support {
+fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
     let lowat = job.options.number("lowat");
     let waitall = job.options.flag("waitall").then_some(job.read_size);
     super::needs_stream(job, "lowat", lowat.is_some())
         .and(super::needs_stream(job, "waitall", waitall.is_some()))
         .and(super::waits_within_messages(job, lowat.max(waitall)))
         .and(suits_passing(job))
+        .and(busy_poll::support(job, facts, waiter(job)))
+}
+
+/// What waits where nothing is queued.
+fn waiter(job: &HalfConfig) -> Waiter {
+    if job.options.word("wait") == "epoll" { Waiter::Epoll } else { Waiter::Call }
 }
 
 fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     let (flow, options) = (connection.kernel()?, &job.options);
-    match options.number("busy-poll") {
-        None | Some(0) => {}
-        Some(microseconds) => busy_poll(&flow, microseconds)?,
+    let polling = BusyPoll::of(options);
+    if let Some(polling) = polling.filter(|_| waiter(job) == Waiter::Call) {
+        polling.set_on_socket(&flow)?;
     }
     if let Some(keys) = flow.keys {
         return Ok(Box::new(tls::Receiver::open(job, flow, &keys)?));
     }
     let wait = match options.word("wait") {
-        "epoll" => Wait::Epoll(Epoll::of(&flow)?),
+        "epoll" => Wait::Epoll(Epoll::of(&flow, polling)?),
         "spin" => Wait::Spin,
         _ => Wait::Block,
     };
@@ -204,14 +213,4 @@ impl Rx for Receiver {
         let source = "recv(2): copied to user memory";
         Ok(Account::of(Manner::Copied, recorder.total(), self.calls, source))
     }
-}
-
-fn busy_poll(flow: &Flow, microseconds: u64) -> Result<(), Fault> {
-    let set: io::Result<()> =
-        tcp::set_int(flow.fd(), libc::SOL_SOCKET, libc::SO_BUSY_POLL, clamp(microseconds));
-    set.map_err(|e| {
-        flow.fault("SO_BUSY_POLL", &e).remedy(
-            "run with CAP_NET_ADMIN, raise sysctl net.core.busy_read, or choose busy-poll=0",
-        )
-    })
 }

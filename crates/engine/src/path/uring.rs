@@ -3,6 +3,7 @@
 //! of sends is one io_uring_enter, and a multishot receive delivers all that
 //! has arrived, into buffers picked by the kernel, without another request.
 
+use super::busy_poll;
 use super::ring::{self, ENTER};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Flow, WITNESS_LEN};
@@ -35,6 +36,9 @@ const TX_OPTIONS: &[OptionSpec] = &[
         .help("a chain of linked sends, or one send of a bundle of buffers (Linux 6.10)"),
     OptionSpec::new("depth", OptionKind::Count(1, 1024), "4")
         .help("messages per submission; at most 16M in total, or one message"),
+    busy_poll::MICROSECONDS,
+    busy_poll::PREFER,
+    busy_poll::TRACKING,
     ring::IOWAIT,
 ];
 
@@ -47,6 +51,9 @@ const RX_OPTIONS: &[OptionSpec] = &[
         .help("one completion may fill several buffers (Linux 6.10)"),
     OptionSpec::new("incremental", OptionKind::Flag, "off")
         .help("several completions may fill one buffer (Linux 6.12)"),
+    busy_poll::MICROSECONDS,
+    busy_poll::PREFER,
+    busy_poll::TRACKING,
     ring::IOWAIT,
 ];
 
@@ -99,6 +106,7 @@ impl Sender {
         let memory = super::message(job.message_size, false)?;
         let mut ring = Self::ring(&flow, memory, chain, bundle, job.tls)?;
         ring.count_iowait(ring::counts_iowait(job));
+        ring::busy_poll(job, &[flow.fd()], |how| ring.busy_poll(how))?;
         let tls = job.tls;
         Ok(Box::new(Sender { flow, ring, message, chain, bundle, tls, at: 0, completions: 0 }))
     }
@@ -262,6 +270,7 @@ impl Receiver {
             }
         })?;
         ring.count_iowait(ring::counts_iowait(job));
+        ring::busy_poll(job, &[flow.fd()], |how| ring.busy_poll(how))?;
         let toucher = Toucher::new(job.touch, job.message_size);
         let read_size = job.read_size as usize;
         Ok(Box::new(Receiver { flow, ring, read_size, toucher, fillings: 0 }))

@@ -2,7 +2,8 @@
 //! buffers from those that all share, and a send at a time; one io_uring_enter submits what a turn has
 //! queued and waits for what comes next. io_uring_prep_recv_multishot(3).
 
-use super::event_loop::{self, BUSY_POLL, Counts, Origin, Output, PREFER_BUSY_POLL};
+use super::busy_poll;
+use super::event_loop::{self, Counts, Origin, Output};
 use super::event_loop::{Sessions, Sockets, Stages, THREADS, TURN};
 use super::ring::{self, ENTER};
 use super::{DataPath, HalfPath, Opened};
@@ -54,8 +55,9 @@ const OPTIONS: &[OptionSpec] = &[
         .help("completions to wait for, as long as min-wait"),
     OptionSpec::new("min-wait", OptionKind::Count(0, 1_000_000), "0")
         .help("microseconds for which fewer than 'wait' completions are not enough (Linux 6.12)"),
-    BUSY_POLL,
-    PREFER_BUSY_POLL,
+    busy_poll::MICROSECONDS,
+    busy_poll::PREFER,
+    busy_poll::TRACKING,
     ring::IOWAIT,
 ];
 
@@ -81,7 +83,6 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
     .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
     .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
     .and(gathers)
-    .and(event_loop::polls(job, facts, ring::NAPI))
     .and(extras(job, facts))
 }
 
@@ -159,10 +160,7 @@ fn open(
         ring::fault(text, &e)
     })?;
     ring.count_iowait(ring::counts_iowait(send));
-    if let Some((microseconds, prefer)) = event_loop::busy_poll(&send.options) {
-        let polling = ring.busy_poll(microseconds, prefer);
-        polling.map_err(|e| ring::fault("busy polling by io_uring", &e))?;
-    }
+    ring::busy_poll(send, &fds, |how| ring.busy_poll(how))?;
     let number = |name| send.options.number(name).unwrap_or(0);
     Ok(Box::new(RingLoop {
         role: send.role,

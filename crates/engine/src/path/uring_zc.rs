@@ -2,6 +2,7 @@
 //! references to the pages of the message, and posts a notification when it
 //! releases them, which also shows whether it copied after all.
 
+use super::busy_poll;
 use super::ring::{self, ENTER};
 use super::{DataPath, HalfPath, Opened, Sum};
 use crate::connection::{Flow, WITNESS_LEN};
@@ -30,6 +31,9 @@ const OPTIONS: &[OptionSpec] = &[
         .help("messages per submission; at most 16M in total, or one message"),
     OptionSpec::new("fixed", OptionKind::Flag, "on")
         .help("send from a registered buffer, whose pages are looked up once"),
+    busy_poll::MICROSECONDS,
+    busy_poll::PREFER,
+    busy_poll::TRACKING,
     ring::IOWAIT,
 ];
 
@@ -101,6 +105,7 @@ impl Sender {
         let memory = super::message(job.message_size, false)?;
         let mut ring = Self::ring(&flow, memory, chain, fixed)?;
         ring.count_iowait(ring::counts_iowait(job));
+        ring::busy_poll(job, &[flow.fd()], |how| ring.busy_poll(how))?;
         let slots = OUTSTANDING + chain;
         Ok(Box::new(Sender {
             flow,

@@ -393,6 +393,7 @@ impl Session {
         let Account { mut ledger, hops, mut notes, mut readings } = account;
         readings.extend(fairness(self.role, self.halves.workload.work, &shares));
         notes.extend(workload::failures(&readings));
+        notes.extend(self.unpolled());
         let (watched, connections) = (self.sockets.len(), self.connections.len());
         if watched == MOST_WATCHED && watched < connections {
             notes.push(format!("TCP_INFO is of {watched} of the {connections} connections"));
@@ -418,6 +419,14 @@ impl Session {
             notes,
         };
         Ok(RoleEnd { record: Box::new(record), witness, readings })
+    }
+
+    /// What a half of this end was to poll and could not, for the report.
+    fn unpolled(&self) -> Option<String> {
+        let Halves { workload, .. } = self.halves;
+        let job = |direction: &Direction| (workload.job)(&self.cell, self.role, *direction);
+        let halves = (workload.halves)(self.role).iter().map(job);
+        halves.into_iter().find_map(|job| path::unpolled(&job.options, &self.connections))
     }
 
     /// Enters in the ledger who encrypted; the readings are the kernel's counters.

@@ -1,7 +1,7 @@
 //! What the kernel's io_uring can do, determined by trying it: nothing here
 //! needs a network, and nothing is left behind.
 
-use super::{Arrival, RecvRing, RecvShape, RingMode, SendEvent, SendRing};
+use super::{Arrival, BusyPoll, RecvRing, RecvShape, RingMode, SendEvent, SendRing, SocketRing};
 use crate::memory::Region;
 use io_uring::Probe;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -47,10 +47,14 @@ pub fn try_polled() -> io::Result<()> {
     super::setup(1, 1, RingMode::Polled { cpu: None }).map(drop)
 }
 
-/// Has the waits of a ring poll devices. EINVAL: before Linux 6.9; EOPNOTSUPP: without
-/// `CONFIG_NET_RX_BUSY_POLL`.
-pub fn try_busy_poll() -> io::Result<()> {
-    super::busy_poll(&super::setup(1, 1, RingMode::default())?, 1, false)
+/// Has the waits of a ring poll devices: those of operations, or of a list, which is empty. EINVAL: before
+/// Linux 6.9, or 6.13 with a list; EOPNOTSUPP: without `CONFIG_NET_RX_BUSY_POLL`.
+pub fn try_busy_poll(listed: bool) -> io::Result<()> {
+    let queues = listed.then(Vec::new);
+    let (socket, _peer) = UnixStream::pair()?;
+    let ring = super::setup(1, 1, RingMode::default())?;
+    let ring = SocketRing::new(ring, &[socket.as_fd()])?;
+    ring.busy_poll(&BusyPoll { microseconds: 1, prefer: false, queues })
 }
 
 /// Registers a ring of provided buffers. EINVAL: before Linux 5.19, or before

@@ -5,7 +5,7 @@ mod passing;
 
 use super::buffers::{Buffers, RecvShape};
 use super::group::GROUP;
-use super::{Completion, Core, RingMode, Wait, is_transient};
+use super::{BusyPoll, Completion, Core, RingMode, Wait, is_transient};
 use crate::memory::Region;
 use io_uring::{cqueue, opcode, squeue, types};
 use std::io;
@@ -97,11 +97,10 @@ impl ManyRing {
         self.core.ring.count_iowait(wanted);
     }
 
-    /// Has waits poll the device queues that its sockets receive from, for so long before they
-    /// sleep; `prefer`: their interrupts stay off meanwhile (`IORING_REGISTER_NAPI`). EINVAL:
-    /// before Linux 6.9; EOPNOTSUPP: without `CONFIG_NET_RX_BUSY_POLL`.
-    pub fn busy_poll(&mut self, microseconds: u32, prefer: bool) -> io::Result<()> {
-        super::busy_poll(&self.core.ring.uring, microseconds, prefer)
+    /// Has waits poll devices. EINVAL: before Linux 6.9, or 6.13 with a list of queues; EOPNOTSUPP:
+    /// without `CONFIG_NET_RX_BUSY_POLL`.
+    pub fn busy_poll(&mut self, polling: &BusyPoll) -> io::Result<()> {
+        self.core.ring.busy_poll(polling)
     }
 
     /// Binds the ring to the calling thread, and queues a receive on each socket; see the

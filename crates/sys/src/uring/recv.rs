@@ -4,7 +4,7 @@
 
 use super::buffers::{Buffers, RecvShape};
 use super::group::GROUP;
-use super::{Core, RingMode};
+use super::{BusyPoll, Core, RingMode};
 use io_uring::{opcode, types};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -58,6 +58,12 @@ impl RecvRing {
     /// can (Linux 6.15).
     pub fn count_iowait(&mut self, wanted: bool) {
         self.core.ring.count_iowait(wanted);
+    }
+
+    /// Has waits poll devices. EINVAL: before Linux 6.9, or 6.13 with a list of queues; EOPNOTSUPP:
+    /// without `CONFIG_NET_RX_BUSY_POLL`.
+    pub fn busy_poll(&mut self, polling: &BusyPoll) -> io::Result<()> {
+        self.core.ring.busy_poll(polling)
     }
 
     /// Binds the ring to the calling thread; see the module's documentation.

@@ -2,7 +2,7 @@
 //! io_uring_prep_send(3), io_uring_prep_send_zc(3), io_uring_prep_send_bundle(3).
 
 use super::group::{BufferGroup, GROUP};
-use super::{BUNDLE, Core, NOTIFIES, RingMode};
+use super::{BUNDLE, BusyPoll, Core, NOTIFIES, RingMode};
 use crate::memory::Region;
 use io_uring::squeue::Flags;
 use io_uring::{opcode, types};
@@ -122,6 +122,12 @@ impl SendRing {
     /// can (Linux 6.15).
     pub fn count_iowait(&mut self, wanted: bool) {
         self.core.ring.count_iowait(wanted);
+    }
+
+    /// Has waits poll devices. EINVAL: before Linux 6.9, or 6.13 with a list of queues; EOPNOTSUPP:
+    /// without `CONFIG_NET_RX_BUSY_POLL`.
+    pub fn busy_poll(&mut self, polling: &BusyPoll) -> io::Result<()> {
+        self.core.ring.busy_poll(polling)
     }
 
     /// Binds the ring to the calling thread; see the module's documentation.

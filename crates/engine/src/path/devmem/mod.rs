@@ -8,6 +8,7 @@ mod receive;
 mod send;
 mod support;
 
+use super::busy_poll::{self, BusyPoll, Waiter};
 use super::nic::{self, each_has_a_flow, own_queues};
 use super::{DataPath, Epoll, HalfPath, Opened};
 use crate::connection::Connection;
@@ -43,6 +44,7 @@ fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
     super::fits(area::page_size(&job.options))
         .and(each_has_a_flow(job))
         .and(super::reads_into_kernel_memory(job, PATH.name))
+        .and(busy_poll::support(job, facts, waiter(job)))
         .and(support::support(Role::Receiver, memory(&job.options), facts))
         .and(has_pages(job, facts, nic::number_of(&job.options), area::bytes(&job.options)))
 }
@@ -57,11 +59,20 @@ fn has_pages(job: &HalfConfig, facts: &Facts, areas: u32, bytes: u64) -> Support
     }
 }
 
+/// What waits where nothing has come.
+fn waiter(job: &HalfConfig) -> Waiter {
+    if job.options.word("wait") == "epoll" { Waiter::Epoll } else { Waiter::Call }
+}
+
 fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Rx> {
     let flow = connection.kernel()?;
     let spec = AreaSpec::of(&job.options, &flow)?;
     let area = group.share(|| Ok(Areas::default()))?.of(&spec)?;
-    let epoll = (job.options.word("wait") == "epoll").then(|| Epoll::of(&flow)).transpose()?;
+    let polling = BusyPoll::of(&job.options);
+    let epoll = match waiter(job) {
+        Waiter::Epoll => Some(Epoll::of(&flow, polling)?),
+        _ => polling.map_or(Ok(()), |polling| polling.set_on_socket(&flow)).map(|()| None)?,
+    };
     Ok(Box::new(Receiving::new(Live { flow, epoll }, area, job)?))
 }
 

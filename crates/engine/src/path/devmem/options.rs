@@ -1,6 +1,7 @@
 //! What can be set of both halves.
 
 use crate::connection::Flow;
+use crate::path::busy_poll;
 use crate::path::nic::QUEUES;
 use crate::path::zerocopy_send::WINDOW;
 use bytepath_record::{Fault, OptionKind, OptionSpec, Options};
@@ -31,6 +32,9 @@ pub(super) const RECEIVER_OPTIONS: &[OptionSpec] = &[
         .help("fragments to gather before they are returned (each: after every call)"),
     OptionSpec::new("wait", OptionKind::Choice(&["block", "epoll"]), "block")
         .help("sleep in recvmsg, or in epoll_wait before each"),
+    busy_poll::MICROSECONDS,
+    busy_poll::PREFER,
+    busy_poll::BUDGET,
 ];
 
 pub(super) const SENDER_OPTIONS: &[OptionSpec] = &[

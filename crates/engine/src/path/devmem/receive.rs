@@ -675,7 +675,7 @@ mod tests {
         cell.stream.message_size = MESSAGE;
         let area = Area::unbound(DMABUF, Box::new(Rehearsal::new(PAGE, true).unwrap()));
         let flow = Flow::tcp(rx, 0);
-        let epoll = waits.then(|| Epoll::of(&flow).unwrap());
+        let epoll = waits.then(|| Epoll::of(&flow, None).unwrap());
         let live = Live { flow, epoll };
         let mut engine = Receiving::new(live, area, &job(&cell)).unwrap();
         let gate = Arc::new(Gate::default());

@@ -40,11 +40,13 @@ impl Receiver {
                 RecvZcRing::import(flow.fd(), &shared.exported, plan.completions, plan.batch)
                     .map_err(|e| ring::fault("cannot import the queue of the first flow", &e))?;
             ring.count_iowait(ring::counts_iowait(job));
+            ring::busy_poll(job, &[flow.fd()], |how| ring.busy_poll(how))?;
             let (writer, shared) = (shared.writer.clone(), Some(shared));
             return Ok(Receiver { flow, role, ring, shared, writer, read_size, toucher });
         }
         let (mut ring, writer) = setup::register(&plan, job, abilities, &flow)?;
         ring.count_iowait(ring::counts_iowait(job));
+        ring::busy_poll(job, &[flow.fd()], |how| ring.busy_poll(how))?;
         let several = job.flows > number + plan.queues;
         let shared = if several && (plan.share || writer.is_device()) {
             let exported = setup::export(&mut ring, abilities)?;

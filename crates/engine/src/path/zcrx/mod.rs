@@ -13,7 +13,7 @@ mod setup;
 mod shared;
 
 use super::nic::{QUEUES, each_has_a_flow, has_huge_pages, own_queues};
-use super::{DataPath, HalfPath, Opened, Wire, ring};
+use super::{DataPath, HalfPath, Opened, Wire, busy_poll, ring};
 use crate::connection::Connection;
 use crate::workload::{Group, HalfConfig, Rx};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Options, Setting, Support};
@@ -53,6 +53,9 @@ const OPTIONS: &[OptionSpec] = &[
     QUEUES,
     OptionSpec::new("share", OptionKind::Flag, "off")
         .help("flows share one queue without a device, as on a NIC (Linux 6.19)"),
+    busy_poll::MICROSECONDS,
+    busy_poll::PREFER,
+    busy_poll::TRACKING,
     ring::IOWAIT,
 ];
 

@@ -3,7 +3,7 @@
 use super::abi::{EVENT_ALLOC_FAIL, EVENT_COPY};
 use super::arrivals::{Arrived, Owed, Piece, RECEIVE, RawCompletion};
 use super::register::{self, Queue, QueueShape};
-use crate::uring::{Arrival, CANCEL_TIMEOUT, SocketRing};
+use crate::uring::{Arrival, BusyPoll, CANCEL_TIMEOUT, SocketRing};
 use io_uring::types::{CancelBuilder, Fixed, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 use std::collections::VecDeque;
@@ -143,6 +143,12 @@ impl RecvZcRing {
     /// can (Linux 6.15).
     pub fn count_iowait(&mut self, wanted: bool) {
         self.ring.count_iowait(wanted);
+    }
+
+    /// Has waits poll devices. EINVAL: before Linux 6.9, or 6.13 with a list of queues; EOPNOTSUPP:
+    /// without `CONFIG_NET_RX_BUSY_POLL`.
+    pub fn busy_poll(&mut self, polling: &BusyPoll) -> io::Result<()> {
+        self.ring.busy_poll(polling)
     }
 
     /// Binds the ring to the calling thread. Has to come before the first

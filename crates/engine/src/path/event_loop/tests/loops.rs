@@ -13,7 +13,7 @@ pub(crate) const LOOPS: &[Loop] = &[
     ("epoll", &[("trigger", "edge"), ("optimistic", "off")]),
     ("epoll", &[("trigger", "oneshot")]),
     ("epoll", &[("trigger", "oneshot"), ("optimistic", "off")]),
-    ("epoll", &[("busy-poll", "50")]),
+    ("epoll", &[("busy-poll", "50"), ("busy-poll-budget", "16")]),
     ("epoll", &[("trigger", "edge"), ("busy-poll", "50"), ("prefer-busy-poll", "on")]),
     ("poll", &[]),
     ("poll", &[("optimistic", "off")]),
@@ -34,6 +34,7 @@ pub(crate) const LOOPS: &[Loop] = &[
     ("uring-loop", &[("sqpoll", "on"), ("buffers", "1"), ("buffer-size", "64")]),
     ("uring-loop", &[("busy-poll", "50"), ("prefer-busy-poll", "on")]),
     ("uring-loop", &[("busy-poll", "50"), ("task-run", "coop"), ("bundle", "on")]),
+    ("uring-loop", &[("busy-poll", "50"), ("napi-tracking", "static")]),
 ];
 
 /// Over the TCP stack in this process, whose connections last.
@@ -52,7 +53,11 @@ pub(crate) const CREWS: &[Loop] = &[
 ];
 
 /// A thread for each connection that waits in another way, which suits connections that last.
-pub(crate) const WAITING: &[Loop] = &[("socket", &[("wait", "epoll")])];
+pub(crate) const WAITING: &[Loop] = &[
+    ("socket", &[("wait", "epoll")]),
+    ("socket", &[("wait", "epoll"), ("busy-poll", "50"), ("prefer-busy-poll", "on")]),
+    ("socket", &[("busy-poll", "50"), ("prefer-busy-poll", "on"), ("busy-poll-budget", "16")]),
+];
 
 /// Those of several lists, one after the other.
 pub(crate) fn all(lists: &[&'static [Loop]]) -> impl Iterator<Item = &'static Loop> {

@@ -1,0 +1,297 @@
+//! Busy polling: before it sleeps, a wait polls the device queue (NAPI instance) that its sockets receive
+//! from. In a call that receives by options of the socket (socket(7)), in epoll_wait(2) by those of the
+//! instance (ioctl_eventpoll(2)), in io_uring_enter(2) by those of the ring (io_uring_register_napi(3)).
+
+use super::common::{refuse_if, tried};
+use super::ring;
+use crate::connection::{Connection, Flow};
+use crate::workload::HalfConfig;
+use bytepath_record::{Attempt, Facts, Fault, OptionKind, OptionSpec, Options, Support};
+use bytepath_sys::{eventpoll, tcp, uring};
+use rustix::net::{AddressFamily, SocketType};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+pub(super) const MICROSECONDS: OptionSpec =
+    OptionSpec::new("busy-poll", OptionKind::Count(0, 1_000_000), "0").help(
+        "microseconds for which a wait polls the device before it sleeps (epoll, rings: Linux 6.9)",
+    );
+
+pub(super) const PREFER: OptionSpec =
+    OptionSpec::new("prefer-busy-poll", OptionKind::Flag, "off").help(
+        "whether the device's interrupts stay off as long as it is polled (of a receiving call: Linux \
+         5.11, CAP_NET_ADMIN)",
+    );
+
+/// Of receiving calls and of epoll: rings have the kernel's own number.
+pub(super) const BUDGET: OptionSpec = OptionSpec::new(
+    "busy-poll-budget",
+    OptionKind::WordCount("auto", 1, 65_535),
+    "auto",
+)
+.help(
+    "most packets of a poll (auto: the kernel's 8; of a receiving call: Linux 5.11, CAP_NET_ADMIN)",
+);
+
+/// Of rings.
+pub(super) const TRACKING: OptionSpec =
+    OptionSpec::new("napi-tracking", OptionKind::Choice(&["dynamic", "static"]), "dynamic").help(
+        "queues that are polled: those that waiting operations are found at, or those known at the \
+         start (static: Linux 6.13)",
+    );
+
+/// Names of the attempts, as in [`Facts`].
+const SOCKET: &str = "socket.busy-poll";
+const SOCKET_PREFER: &str = "socket.prefer-busy-poll";
+const SOCKET_BUDGET: &str = "socket.busy-poll-budget";
+const EPOLL: &str = "epoll.busy-poll";
+const RING: &str = "io_uring.napi";
+const RING_STATIC: &str = "io_uring.napi-static";
+
+/// How long a wait polls, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BusyPoll {
+    microseconds: u32,
+    prefer: bool,
+    /// Packets of a poll; 0: the kernel's own number.
+    budget: u16,
+    /// Whether a ring polls those queues alone that are known at the start.
+    is_static: bool,
+}
+
+impl BusyPoll {
+    /// What options ask for; `None` if waits sleep at once.
+    pub(super) fn of(options: &Options) -> Option<BusyPoll> {
+        let microseconds = options.number(MICROSECONDS.name).filter(|n| *n > 0)?;
+        let budget = options.number(BUDGET.name).unwrap_or(0);
+        Some(BusyPoll {
+            microseconds: microseconds.try_into().unwrap_or(u32::MAX),
+            prefer: options.flag(PREFER.name),
+            budget: budget.try_into().unwrap_or(u16::MAX),
+            is_static: options.word(TRACKING.name) == "static",
+        })
+    }
+
+    /// Has calls that receive from this socket poll.
+    pub(super) fn set_on_socket(self, flow: &Flow) -> Result<(), Fault> {
+        let microseconds = self.microseconds.try_into().unwrap_or(i32::MAX);
+        let options = [
+            (true, libc::SO_BUSY_POLL, microseconds, "SO_BUSY_POLL"),
+            (self.prefer, libc::SO_PREFER_BUSY_POLL, 1, "SO_PREFER_BUSY_POLL"),
+            (self.budget > 0, libc::SO_BUSY_POLL_BUDGET, self.budget.into(), "SO_BUSY_POLL_BUDGET"),
+        ];
+        for (_, option, value, name) in options.into_iter().filter(|(is_asked, ..)| *is_asked) {
+            tcp::set_int(flow.fd(), libc::SOL_SOCKET, option, value)
+                .map_err(|e| flow.fault(name, &e).remedy(PRIVILEGE))?;
+        }
+        Ok(())
+    }
+
+    /// Has waits of this epoll instance poll.
+    pub(super) fn set_on_epoll(self, instance: impl AsFd) -> Result<(), Fault> {
+        let set = eventpoll::set_busy_poll(instance, self.microseconds, self.budget, self.prefer);
+        set.map_err(|e| {
+            let fault = Fault::system("busy polling by epoll", &e);
+            match e.raw_os_error() {
+                Some(libc::EPERM) => fault
+                    .remedy("run with CAP_NET_ADMIN, or choose a busy-poll-budget of at most 64"),
+                _ => fault,
+            }
+        })
+    }
+
+    /// Has waits of a ring poll, which `register` is told how.
+    pub(super) fn set_on_ring(
+        self,
+        sockets: &[BorrowedFd],
+        register: impl FnOnce(&uring::BusyPoll) -> io::Result<()>,
+    ) -> Result<(), Fault> {
+        let queues = self.is_static.then(|| queues(sockets));
+        let (microseconds, prefer) = (self.microseconds, self.prefer);
+        register(&uring::BusyPoll { microseconds, prefer, queues })
+            .map_err(|e| ring::fault("busy polling by io_uring", &e))
+    }
+}
+
+/// What waits for a half, and so polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiter {
+    /// A call that receives.
+    Call,
+    Epoll,
+    Ring,
+}
+
+/// Whether a host with these facts can poll as requested.
+pub(super) fn support(job: &HalfConfig, facts: &Facts, waiter: Waiter) -> Support {
+    let options = &job.options;
+    let Some(asked) = BusyPoll::of(options) else { return has_effect(options) };
+    let require = |is_asked, attempt, remedy: &str| match is_asked {
+        true => facts.require(attempt, remedy),
+        false => Support::Yes,
+    };
+    match waiter {
+        Waiter::Call => require(true, SOCKET, PRIVILEGE)
+            .and(require(asked.prefer, SOCKET_PREFER, PRIVILEGE))
+            .and(require(asked.budget > 0, SOCKET_BUDGET, PRIVILEGE)),
+        Waiter::Epoll => require(true, EPOLL, SINCE),
+        Waiter::Ring => require(true, RING, SINCE).and(require(
+            asked.is_static,
+            RING_STATIC,
+            "boot Linux 6.13 or later, or leave napi-tracking at dynamic",
+        )),
+    }
+}
+
+const PRIVILEGE: &str = "run with CAP_NET_ADMIN, on a kernel built with CONFIG_NET_RX_BUSY_POLL (prefer-busy-poll \
+     and busy-poll-budget: Linux 5.11 or later), or leave the option at its default";
+
+const SINCE: &str =
+    "boot Linux 6.9 or later, built with CONFIG_NET_RX_BUSY_POLL, or leave busy-poll at 0";
+
+/// Refuses what says how to poll where nothing polls.
+fn has_effect(options: &Options) -> Support {
+    let idle = [
+        (options.flag(PREFER.name), PREFER.name),
+        (options.number(BUDGET.name).is_some(), BUDGET.name),
+        (options.word(TRACKING.name) == "static", TRACKING.name),
+    ];
+    let refuse = |(is_set, name)| {
+        let without = format!("{name} has no effect without busy-poll");
+        refuse_if(is_set, without, "choose a busy-poll, such as 50")
+    };
+    idle.into_iter().map(refuse).fold(Support::Yes, Support::and)
+}
+
+/// Tries what sockets can be asked for.
+pub(super) fn socket_attempts() -> Vec<Attempt> {
+    let set = |option, value| {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        tcp::set_int(socket.as_fd(), libc::SOL_SOCKET, option, value).map(|()| String::new())
+    };
+    vec![
+        tried(SOCKET, set(libc::SO_BUSY_POLL, 1)),
+        tried(SOCKET_PREFER, set(libc::SO_PREFER_BUSY_POLL, 1)),
+        tried(SOCKET_BUDGET, set(libc::SO_BUSY_POLL_BUDGET, 64)),
+    ]
+}
+
+/// Tries what an epoll instance can be asked for.
+pub(super) fn epoll_attempt() -> Attempt {
+    tried(EPOLL, eventpoll::try_busy_poll().map(|()| String::new()))
+}
+
+/// Tries what a ring can be asked for. Nothing where there are no rings.
+pub(super) fn ring_attempts() -> Vec<Attempt> {
+    let is_there = |track| uring::try_busy_poll(track).map(|()| String::new());
+    match uring::features() {
+        Ok(_) => vec![tried(RING, is_there(false)), tried(RING_STATIC, is_there(true))],
+        Err(_) => Vec::new(),
+    }
+}
+
+/// What a reader has to know where polling was asked for: that there was no queue to poll. `None` if
+/// there was one for every connection.
+pub fn unpolled(options: &Options, connections: &[Arc<dyn Connection>]) -> Option<String> {
+    BusyPoll::of(options)?;
+    let sockets: Vec<_> = connections.iter().filter_map(|one| one.socket()).collect();
+    let without = sockets.iter().filter(|socket| queues(&[**socket]).is_empty()).count();
+    (without > 0).then(|| {
+        format!(
+            "busy-poll polled nothing for {without} of {} connections: no queue is known that they \
+             receive from (SO_INCOMING_NAPI_ID is 0), as over the loopback device, or a veth pair \
+             without GRO",
+            sockets.len()
+        )
+    })
+}
+
+/// The queues that these sockets have received from, as far as they can be polled.
+fn queues(sockets: &[BorrowedFd]) -> Vec<u32> {
+    let mut all: Vec<u32> =
+        sockets.iter().filter_map(|socket| tcp::incoming_napi(*socket).ok().flatten()).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{Cell, Half, Outcome, Role};
+
+    const ALL: [OptionSpec; 4] = [MICROSECONDS, PREFER, BUDGET, TRACKING];
+
+    fn options(given: &[(&str, &str)]) -> Options {
+        let value = |spec: &OptionSpec| {
+            let typed = given.iter().find(|(name, _)| *name == spec.name);
+            spec.kind.parse(typed.map_or(spec.default, |(_, value)| value)).unwrap()
+        };
+        Options(ALL.iter().map(|spec| (spec.name.to_owned(), value(spec))).collect())
+    }
+
+    /// What a host that lacks one thing answers.
+    fn refusal(given: &[(&str, &str)], waiter: Waiter, lacks: &str) -> String {
+        let attempts = [SOCKET, SOCKET_PREFER, SOCKET_BUDGET, EPOLL, RING, RING_STATIC];
+        let attempt = |name: &str| Attempt {
+            name: name.into(),
+            outcome: match name == lacks {
+                true => Outcome::Errno(libc::EPERM),
+                false => Outcome::Works(String::new()),
+            },
+        };
+        let attempts = attempts.into_iter().map(attempt).collect();
+        let facts = Facts { attempts, ..Facts::default() };
+        let cell = Cell::new("test", Half::plain("socket"), Half::plain("socket"));
+        let job =
+            HalfConfig { options: options(given), ..HalfConfig::stream(&cell, Role::Receiver) };
+        match support(&job, &facts, waiter) {
+            Support::Yes => String::new(),
+            Support::No { reason, remedy } => format!("{reason} ({remedy})"),
+        }
+    }
+
+    #[test]
+    fn each_waiter_requires_what_is_asked_of_it() {
+        let plain = ("busy-poll", "50");
+        let prefer = ("prefer-busy-poll", "on");
+        for (given, waiter, lacks) in [
+            (&[plain][..], Waiter::Call, SOCKET),
+            (&[plain, prefer], Waiter::Call, SOCKET_PREFER),
+            (&[plain, ("busy-poll-budget", "16")], Waiter::Call, SOCKET_BUDGET),
+            (&[plain, prefer], Waiter::Epoll, EPOLL),
+            (&[plain], Waiter::Ring, RING),
+            (&[plain, ("napi-tracking", "static")], Waiter::Ring, RING_STATIC),
+        ] {
+            let refused = refusal(given, waiter, lacks);
+            assert!(refused.starts_with(lacks) && refused.ends_with(')'), "{given:?}: {refused}");
+            assert_eq!(refusal(given, waiter, ""), "", "{given:?}");
+            assert_eq!(refusal(&[], waiter, lacks), "", "nothing polls, so nothing is needed");
+        }
+        assert_eq!(refusal(&[plain], Waiter::Call, SOCKET_PREFER), "", "it was not asked for");
+        let privileged = refusal(&[plain, prefer], Waiter::Call, SOCKET_PREFER);
+        assert!(privileged.contains("Operation not permitted"), "{privileged}");
+        assert!(privileged.contains("CAP_NET_ADMIN"), "{privileged}");
+    }
+
+    #[test]
+    fn how_to_poll_has_no_effect_where_nothing_polls() {
+        for given in
+            [("prefer-busy-poll", "on"), ("busy-poll-budget", "8"), ("napi-tracking", "static")]
+        {
+            let refused = refusal(&[given], Waiter::Ring, "");
+            let expected = format!("{} has no effect without busy-poll", given.0);
+            assert!(refused.starts_with(&expected), "{refused}");
+        }
+    }
+
+    #[test]
+    fn loopback_has_no_queue_to_poll_and_is_named() {
+        let (socket, _peer) = tcp::loopback_pair().unwrap();
+        let connections: Vec<Arc<dyn Connection>> = vec![Arc::new(Flow::tcp(socket, 0))];
+        let note = unpolled(&options(&[("busy-poll", "50")]), &connections).unwrap();
+        assert!(note.contains("for 1 of 1 connections"), "{note}");
+        assert_eq!(unpolled(&options(&[]), &connections), None, "nothing was asked for");
+    }
+}

@@ -1,0 +1,92 @@
+//! Busy polling over a link that has a queue to poll, and over one that has none: the kernel counts
+//! what was received by it.
+
+use bytepath::record::{Cell, Role, Schedule, Scope, Trial};
+use bytepath::spec::{self, CellRequest};
+use bytepath::study::{Laboratory, OpenTestbed, path_spec};
+use bytepath::{meter, path, sys, testbed};
+use bytepath_testing::{shared, skip};
+use std::sync::atomic::AtomicBool;
+
+/// Every way to wait for requests, as the server that polls.
+const WAYS: [&str; 8] = [
+    "socket+socket:busy-poll=5000",
+    "socket+socket:wait=spin,busy-poll=5000",
+    "socket+socket:wait=epoll,busy-poll=5000",
+    "socket+socket:busy-poll=5000,prefer-busy-poll=on,busy-poll-budget=16",
+    "uring+uring:busy-poll=5000",
+    "uring+uring:busy-poll=5000,napi-tracking=static",
+    "epoll+epoll:busy-poll=5000,busy-poll-budget=16",
+    "epoll+uring-loop:busy-poll=5000,prefer-busy-poll=on,napi-tracking=static",
+];
+
+#[test]
+fn a_queue_is_polled_by_every_way_to_wait() {
+    let _shared = shared();
+    for path in WAYS {
+        let Some(trial) = run(path, "wire:threaded-napi=off") else { return };
+        assert!(polled(&trial) > 0.0, "{path}: nothing was received by polling");
+        assert_eq!(unpolled(&trial), None, "{path}");
+    }
+    let Some(trial) = run("socket", "wire:threaded-napi=off") else { return };
+    assert_eq!(polled(&trial), 0.0, "nobody polls unless asked to");
+}
+
+#[test]
+fn a_link_without_a_queue_is_named() {
+    let _shared = shared();
+    for path in WAYS {
+        let Some(trial) = run(path, "wire:gro=off,threaded-napi=off") else { return };
+        assert_eq!(polled(&trial), 0.0, "{path}");
+        let note = unpolled(&trial).unwrap_or_else(|| panic!("{path}: no note"));
+        assert!(note.contains("for 1 of 1 connections"), "{path}: {note}");
+    }
+}
+
+/// Packets that the server's host received by busy polling.
+fn polled(trial: &Trial) -> f64 {
+    let scope = Scope::Role(Role::Receiver);
+    trial.reading("tcp-stack.BusyPollRxPackets", &scope).expect("the kernel counts them")
+}
+
+/// The server's note that there was nothing to poll.
+fn unpolled(trial: &Trial) -> Option<&str> {
+    let server = trial.roles.iter().find(|role| role.role == Role::Receiver).unwrap();
+    server.notes.iter().map(String::as_str).find(|note| note.contains("busy-poll polled nothing"))
+}
+
+/// A trial of requests with pauses in which the server waits; `None`, with the reason printed, where this
+/// host cannot.
+fn run(path: &str, link: &str) -> Option<Trial> {
+    if !sys::namespace::privileged() {
+        skip!("prefer-busy-poll and busy-poll-budget: not as root");
+        return None;
+    }
+    if sys::thread::allowed().unwrap().len() < 2 {
+        skip!("who polls needs a CPU of its own");
+        return None;
+    }
+    let cores = spec::parse_cores("two-cores", sys::thread::allowed().unwrap()).unwrap();
+    let (paths, workload) = ([path.to_owned()], "rr:rate=1000");
+    let ask = CellRequest { workload, link, ..CellRequest::of(&paths, &cores) };
+    let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
+    let cell: Cell = cells.into_iter().find(|cell| !cell.null).unwrap();
+    let stop = AtomicBool::new(false);
+    let laboratory = Laboratory {
+        paths: path::CATALOG,
+        meters: meter::CATALOG,
+        testbed: testbed::CATALOG[0],
+        program: env!("CARGO_BIN_EXE_bytepath").into(),
+        stop: &stop,
+    };
+    let mut stand = match OpenTestbed::raise(&laboratory, &cell) {
+        Ok(stand) => stand,
+        Err(fault) => {
+            skip!("{path}: {fault}");
+            return None;
+        }
+    };
+    let meters: Vec<_> = meter::regular().filter(|meter| meter.name == "tcp-stack").collect();
+    let trial = stand.run(&cell, &meters, &Schedule::trials(1, 0.1, 0.3), None);
+    Some(trial.unwrap_or_else(|fault| panic!("{path} on {link}: {fault}")))
+}
