@@ -127,7 +127,7 @@ fn noise_is_the_studys_where_it_was_measured_with_another_task() {
     let again = CellId(format!("{} (again)", first.id));
     let copies = study.trials.iter().filter(|trial| trial.cell == first.id).cloned();
     let off = |trial: Trial| Trial {
-        count: trial.count * if trial.block % 2 == 0 { 13 } else { 7 } / 10,
+        count: trial.count * if trial.block.is_multiple_of(2) { 13 } else { 7 } / 10,
         cell: again.clone(),
         ..trial
     };
