@@ -144,8 +144,9 @@ pub(super) fn support(job: &HalfConfig, facts: &Facts, waiter: Waiter) -> Suppor
     }
 }
 
-const PRIVILEGE: &str = "run with CAP_NET_ADMIN, on a kernel built with CONFIG_NET_RX_BUSY_POLL (prefer-busy-poll \
-     and busy-poll-budget: Linux 5.11 or later), or leave the option at its default";
+const PRIVILEGE: &str = "run as root, not in a user namespace (CAP_NET_ADMIN), on a kernel built with \
+     CONFIG_NET_RX_BUSY_POLL (prefer-busy-poll and busy-poll-budget: Linux 5.11 or later), or leave the option \
+     at its default";
 
 const SINCE: &str =
     "boot Linux 6.9 or later, built with CONFIG_NET_RX_BUSY_POLL, or leave busy-poll at 0";
