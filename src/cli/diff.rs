@@ -14,7 +14,7 @@ use bytepath_profile::flame::{BOXES, Flames, Widths, flames, label};
 use bytepath_profile::import::{Content, Times};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::waterfall::Trials;
-use bytepath_profile::{self as profile, Header, Profile, Weight, WorkUnit};
+use bytepath_profile::{self as profile, Header, ONLY, Profile, Weight, WorkUnit};
 use bytepath_record::{Fault, grouped};
 use bytepath_report::{self as report, Style};
 use bytepath_spec::usage;
@@ -489,7 +489,8 @@ impl Side {
             Side::Files(profiles) => {
                 // Notes of repeated runs differ in their figures alone.
                 let of = |Header { title, notes, .. }: &Header| -> Vec<((String, String), String)> {
-                    let left_out = notes.iter().filter(|note| note.starts_with("left out"));
+                    let is_part = |n: &&String| n.starts_with("left out") || n.starts_with(ONLY);
+                    let left_out = notes.iter().filter(is_part);
                     let kind = |note: &String| note.replace(|c: char| c.is_ascii_digit(), "");
                     left_out.map(|note| ((title.clone(), kind(note)), note.clone())).collect()
                 };
@@ -553,8 +554,9 @@ fn sides(arguments: &DiffArgs) -> Result<[Side; 2], Fault> {
 fn side(argument: &str, (format, cpus): (Option<&str>, Option<&Cpus>)) -> Result<Side, Fault> {
     if let Some((study, cell)) = cell_of_study(argument) {
         let mut cell = profiled_cell(study, cell)?;
-        let profiles = std::mem::take(&mut cell.profiles).into_iter();
-        cell.profiles = profiles.map(|profile| on(cpus, profile)).collect::<Result<_, _>>()?;
+        cell.profiles = on(cpus, std::mem::take(&mut cell.profiles))?;
+        let notes = cell.profiles.first().map_or(&[][..], |profile| &profile.header.notes);
+        cell.notes.extend(notes.iter().find(|note| note.starts_with(ONLY)).cloned());
         return Ok(Side::Cell(Box::new(cell)));
     }
     // A name is taken as it is before anything is read into its signs.
@@ -565,7 +567,11 @@ fn side(argument: &str, (format, cpus): (Option<&str>, Option<&Cpus>)) -> Result
     let mut profiles = Vec::new();
     for name in &names {
         match open(name, format, Times::LeftOut)? {
-            Content::Profile(profile) => profiles.push(on(cpus, profile)?),
+            Content::Profile(profile) => profiles.push(profile),
+            Content::Counts(_) if cpus.is_some() => {
+                let what = format!("--cpu selects samples, and the counters of {name} have none");
+                return Err(usage(what).remedy("leave it out, or name profiles"));
+            }
             Content::Counts(counts) if names.len() == 1 => return Ok(Side::Counts(counts)),
             Content::Counts(_) => {
                 let what = format!("{name} holds counters, which are compared one text with one");
@@ -573,7 +579,7 @@ fn side(argument: &str, (format, cpus): (Option<&str>, Option<&Cpus>)) -> Result
             }
         }
     }
-    Ok(Side::Files(profiles))
+    on(cpus, profiles).map(Side::Files)
 }
 
 /// `N` or `N,N`: units of work of both sides.

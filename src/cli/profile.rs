@@ -9,7 +9,7 @@ use super::output_args::Document;
 use bytepath_profile::export::{self, Exporter};
 use bytepath_profile::import::{self, Content, ReadOptions, Times, UNNAMED};
 use bytepath_profile::subsystem::Rules;
-use bytepath_profile::{Profile, Weight, summarise};
+use bytepath_profile::{Profile, Weight, on_cpus, summarise};
 use bytepath_record::Fault;
 use bytepath_spec::{find, usage};
 use bytepath_study::{load, profiled_cell};
@@ -59,11 +59,11 @@ pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
     is_list.then(|| Cpus(attribute::list(text))).ok_or_else(wrong)
 }
 
-/// What of a profile ran on the CPUs named; all of it, if none are.
-pub(super) fn on(cpus: Option<&Cpus>, profile: Profile) -> Result<Profile, Fault> {
+/// What of repeated runs was on the CPUs named; all of it, if none are.
+pub(super) fn on(cpus: Option<&Cpus>, profiles: Vec<Profile>) -> Result<Vec<Profile>, Fault> {
     match cpus {
-        Some(Cpus(list)) => profile.on_cpus(list),
-        None => Ok(profile),
+        Some(Cpus(list)) => on_cpus(&profiles, list),
+        None => Ok(profiles),
     }
 }
 
@@ -106,7 +106,8 @@ fn summarised(arguments: &ProfileArgs) -> Result<(), Fault> {
 
 /// The profile that the arguments name: of several trials of a cell the first.
 fn read(arguments: &ProfileArgs) -> Result<Profile, Fault> {
-    on(arguments.cpu.as_ref(), whole(arguments)?)
+    let parts = on(arguments.cpu.as_ref(), vec![whole(arguments)?])?;
+    parts.into_iter().next().ok_or_else(|| usage("there is no profile"))
 }
 
 fn whole(arguments: &ProfileArgs) -> Result<Profile, Fault> {

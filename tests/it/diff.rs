@@ -453,6 +453,7 @@ fn counters_stand_side_by_side() {
         (&["a.txt", "mail@1"][..], "one side holds counters"),
         (&["a.txt", "b.txt", "--explain", "text"], "no functions to explain"),
         (&["a.txt,b.txt", "b.txt"], "are compared one text with one"),
+        (&["a.txt", "b.txt", "--cpu", "7"], "--cpu selects samples, and the counters of a.txt"),
         (&["mail@1", "mail@2", "--work", "7"], "--work divides counters"),
     ] {
         let (code, _, err) = compared(&[files[0], files[1], ("mail", MAIL)], arguments);

@@ -97,6 +97,11 @@ fn a_cell_is_its_profiles_that_count_and_what_the_meter_says() {
     assert_eq!(json["without"]["profiles"], serde_json::json!(titles), "the fourth was spoiled");
     assert_eq!(json["unit"], "CPU-s/GiB");
     assert_eq!(json["with"]["packets"].as_f64().unwrap(), 3.0 * 65536.0);
+    // What ran on one CPU is compared with the work of the whole, and says so.
+    for format in ["text", "json"] {
+        let said = printed(&["diff", &a, &b, "--cpu", "1", "--format", format]);
+        assert!(said.contains("only what ran on CPUs 1"), "{said}");
+    }
 
     // The cost of the cells is that of the same trials by the CPU meter.
     let splice = study.header.cells.iter().find(|cell| cell.id.0 == "splice").unwrap();

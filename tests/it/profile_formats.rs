@@ -417,6 +417,24 @@ fn a_profile_of_some_cpus_has_what_ran_there() {
     let (code, page, _) = show("0");
     assert!(code == 0 && page.contains("samples   3 in 1 thread"), "{page}");
     assert!(page.contains(" 66.67%   66.67%  write") && !page.contains("poll"), "{page}");
+    // A part says that it is one, whatever it is written as.
+    let note = "only what ran on CPUs 0";
+    assert!(page.contains(&format!("note      {note}\n")), "{page}");
+    let part = folder.path().join("part.pb.gz");
+    let mut convert = bytepath();
+    convert.arg("profile").arg(&file).args(["--cpu", "0", "-o"]).arg(&part);
+    assert_eq!(said(&mut convert).0, 0);
+    let (_, json, _) = said(bytepath().arg("profile").arg(&part).arg("--json"));
+    assert!(json.contains(note), "{json}");
+    for format in ["text", "json"] {
+        let mut parts = bytepath();
+        parts.arg("diff").args([&part, &part]).args(["--format", format]);
+        let (_, from_parts, _) = said(&mut parts);
+        let mut whole = bytepath();
+        whole.arg("diff").args([&file, &file]).args(["--cpu", "0", "--format", format]);
+        let (_, from_whole, _) = said(&mut whole);
+        assert!(from_parts.contains(note) && from_whole.contains(note), "{from_whole}");
+    }
     assert!(show("2-5").1.contains("100.00%  100.00%  poll"));
     let (code, _, errors) = show("3,4");
     assert!(code == 2 && errors.contains("name one that has some: 0,2,5"), "{errors}");
@@ -428,6 +446,14 @@ fn a_profile_of_some_cpus_has_what_ran_there() {
         code == 0 && rows.contains("\nwrite\t20\t20\t") && !rows.contains("poll"),
         "{rows}{errors}"
     );
+    // A run in which a CPU was idle counts as nothing in their mean.
+    let idle = folder.path().join("idle.script");
+    std::fs::write(&idle, "busy 7 [002] 1.0: 10 cycles: 1000 poll (busy)\n").unwrap();
+    let runs = format!("{},{}", file.display(), idle.display());
+    let mut diff = bytepath();
+    diff.arg("diff").args([&runs, &runs]).args(["--cpu", "0", "--format", "tsv"]);
+    let (code, rows, errors) = said(&mut diff);
+    assert!(code == 0 && rows.contains("\nwrite\t10\t10\t"), "{rows}{errors}");
 }
 
 /// What another host has recorded has no names here: that, and what to type, is said first.

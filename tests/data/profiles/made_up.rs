@@ -66,7 +66,7 @@ pub fn trial(title: &str, maps: bool, noise: f64, hostile: &str) -> Profile {
             stack,
             thread,
             owner: Owner::Role(*role),
-            cpu: None,
+            cpu: Some(*role as u32),
             time: None,
             count: 100,
             weight: cost * off * 4e9,

@@ -3,7 +3,6 @@
 use super::profile::{
     Frame, FrameId, FrameRef, Header, Profile, Sample, StackId, Thread, ThreadId,
 };
-use bytepath_record::{Fault, joined};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hasher};
 
@@ -107,9 +106,11 @@ impl Builder {
 
 impl Profile {
     /// The samples of several hosts that did one piece of work together: what was done is
-    /// that of the first, everything else adds up. Nothing is left of none.
+    /// that of the first, everything else adds up. Nothing is left of none. Each host counts its
+    /// CPUs from zero, so samples of several do not say on which they were taken.
     pub fn joined(parts: Vec<Profile>) -> Profile {
         let mut builder = Builder::default();
+        let is_one = parts.len() == 1;
         for (number, part) in parts.into_iter().enumerate() {
             let frames = part.frames.iter().map(|frame| builder.frame_of(frame.borrowed()));
             let frames: Vec<FrameId> = frames.collect();
@@ -118,7 +119,8 @@ impl Profile {
                     part.stack(sample.stack).iter().map(|id| frames[id.0 as usize]).collect();
                 let stack = builder.stack(&stack);
                 let thread = builder.thread(part.thread(sample.thread).clone());
-                builder.add(Sample { stack, thread, ..*sample });
+                let cpu = sample.cpu.filter(|_| is_one);
+                builder.add(Sample { stack, thread, cpu, ..*sample });
             }
             let header = builder.header();
             if number == 0 {
@@ -134,35 +136,6 @@ impl Profile {
             }
         }
         builder.build()
-    }
-
-    /// What of it ran on these CPUs. An error where none of its samples did.
-    pub fn on_cpus(&self, cpus: &[u32]) -> Result<Profile, Fault> {
-        let mut builder = Builder::new(self.header.clone());
-        let mut known: Vec<u32> = self.samples.iter().filter_map(|sample| sample.cpu).collect();
-        known.sort_unstable();
-        known.dedup();
-        let meant = |cpu: &u32| cpus.contains(cpu);
-        for sample in self.samples.iter().filter(|sample| sample.cpu.as_ref().is_some_and(meant)) {
-            let frames = self.stack(sample.stack).iter();
-            let frames = frames.map(|id| builder.frame_of(self.frame(*id).borrowed()));
-            let frames: Vec<FrameId> = frames.collect();
-            let stack = builder.stack(&frames);
-            let thread = builder.thread(self.thread(sample.thread).clone());
-            builder.add(Sample { stack, thread, ..*sample });
-        }
-        let found = known.iter().filter(|cpu| meant(cpu)).count();
-        if found > 0 {
-            builder.header().cpus = Some(found as u32);
-            return Ok(builder.build());
-        }
-        let fault = |what: &str| Fault::usage(format!("{}: {what}", self.header.title));
-        Err(match known.as_slice() {
-            [] => fault("it does not record the CPUs of its samples")
-                .remedy("leave out --cpu; perf records them with -a or --sample-cpu"),
-            known => fault("no sample is of the CPUs named")
-                .remedy(format!("name one that has some: {}", joined(known, ","))),
-        })
     }
 }
 
@@ -218,6 +191,10 @@ mod tests {
         let joined = Profile::joined(vec![of(&["f", "g"], 1), of(&["g", "h"], 2)]);
         assert_eq!((joined.count(), joined.header.lost, joined.header.cpus), (6, 2, Some(4)));
         assert_eq!(joined.header.title, "cell");
+        // CPU 0 of one host is not that of the other.
+        assert!(joined.samples().iter().all(|sample| sample.cpu.is_none()));
+        let one = Profile::joined(vec![of(&["f"], 1)]);
+        assert_eq!(one.samples()[0].cpu, Some(0));
         let name = |id: &FrameId| joined.frame(*id).function.clone();
         let stacks: Vec<Vec<String>> = joined
             .samples()
@@ -296,32 +273,5 @@ mod tests {
             assert_eq!(builder.stack(stack), *id);
         }
         assert_eq!(builder.build().stacks(), stacks.len() + 1);
-    }
-    #[test]
-    fn a_profile_of_one_cpu_has_what_ran_there() {
-        let profile = |cpus: &[Option<u32>]| {
-            let header = Header { cpus: Some(9), title: "p".into(), ..Header::default() };
-            let mut builder = Builder::new(header);
-            for cpu in cpus {
-                let function = format!("on {cpu:?}");
-                let frame = builder.frame(Frame { function, ..Frame::default() });
-                let stack = builder.stack(&[frame]);
-                let thread = builder.thread(Thread::default());
-                let (cpu, weight) = (*cpu, 1.0);
-                builder.add(Sample { stack, thread, cpu, weight, ..Sample::default() });
-            }
-            builder.build()
-        };
-        let all = profile(&[Some(1), Some(3), None, Some(1), Some(4)]);
-        let one = all.on_cpus(&[1]).unwrap();
-        assert_eq!((one.total(), one.header.cpus, one.frames().len()), (2.0, Some(1), 1));
-        assert_eq!(one.frames()[0].function, "on Some(1)");
-        let two = all.on_cpus(&[4, 3, 7]).unwrap();
-        assert_eq!((two.total(), two.header.cpus, two.stacks()), (2.0, Some(2), 2));
-        let other = all.on_cpus(&[7]).unwrap_err();
-        assert!(other.message.contains("no sample is of the CPUs named"), "{other}");
-        assert_eq!(other.remedy.as_deref(), Some("name one that has some: 1,3,4"));
-        let unknown = profile(&[None]).on_cpus(&[0]).unwrap_err();
-        assert!(unknown.message.contains("does not record the CPUs"), "{unknown}");
     }
 }

@@ -2,6 +2,8 @@
 
 mod builder;
 mod profile;
+mod selection;
 
 pub use builder::Builder;
 pub use profile::*;
+pub use selection::{ONLY, on_cpus};

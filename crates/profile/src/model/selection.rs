@@ -1,0 +1,104 @@
+//! What of profiles ran on some CPUs.
+
+use super::{Builder, FrameId, Profile, Sample};
+use bytepath_record::{Fault, joined};
+use std::collections::BTreeSet;
+
+/// How the note of a profile begins of which only a part is left.
+pub const ONLY: &str = "only what ran on CPUs ";
+
+/// What of repeated runs ran on these CPUs, which can be nothing in one of them. An error where no
+/// sample is of these CPUs, or a run with samples does not say where they were taken.
+pub fn on_cpus(profiles: &[Profile], cpus: &[u32]) -> Result<Vec<Profile>, Fault> {
+    let mut all = BTreeSet::new();
+    for profile in profiles {
+        let known: BTreeSet<u32> = profile.samples().iter().filter_map(|s| s.cpu).collect();
+        if known.is_empty() && !profile.samples().is_empty() {
+            let title = &profile.header.title;
+            let what = format!("{title}: it does not record the CPUs of its samples");
+            return Err(Fault::usage(what).remedy(
+                "leave out --cpu; perf records them with -a or --sample-cpu, and profiles of two \
+                 hosts have none, as their CPUs have the same numbers",
+            ));
+        }
+        all.extend(known);
+    }
+    if cpus.iter().any(|cpu| all.contains(cpu)) {
+        return Ok(profiles.iter().map(|profile| part(profile, cpus)).collect());
+    }
+    let title = profiles.first().map_or("", |profile| &profile.header.title);
+    let known = joined(all, ",");
+    let fault = Fault::usage(format!("{title}: no sample is of the CPUs named"));
+    Err(if known.is_empty() {
+        fault.remedy("leave out --cpu: there is no sample at all")
+    } else {
+        fault.remedy(format!("name one that has some: {known}"))
+    })
+}
+
+fn part(profile: &Profile, cpus: &[u32]) -> Profile {
+    let mut builder = Builder::new(profile.header.clone());
+    // On how many CPUs the time was taken is known of the whole alone.
+    builder.header().cpus = None;
+    builder.header().notes.push(format!("{ONLY}{}", joined(cpus, ",")));
+    let meant = |sample: &&Sample| sample.cpu.is_some_and(|cpu| cpus.contains(&cpu));
+    for sample in profile.samples().iter().filter(meant) {
+        let frames = profile.stack(sample.stack).iter();
+        let frames = frames.map(|id| builder.frame_of(profile.frame(*id).borrowed()));
+        let frames: Vec<FrameId> = frames.collect();
+        let stack = builder.stack(&frames);
+        let thread = builder.thread(profile.thread(sample.thread).clone());
+        builder.add(Sample { stack, thread, ..*sample });
+    }
+    builder.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Frame, Header, Thread};
+
+    /// A profile of one sample for each of these.
+    fn profile(cpus: &[Option<u32>]) -> Profile {
+        let header = Header { cpus: Some(9), title: "p".into(), ..Header::default() };
+        let mut builder = Builder::new(header);
+        for cpu in cpus {
+            let function = format!("on {cpu:?}");
+            let frame = builder.frame(Frame { function, ..Frame::default() });
+            let stack = builder.stack(&[frame]);
+            let thread = builder.thread(Thread::default());
+            let (cpu, weight) = (*cpu, 1.0);
+            builder.add(Sample { stack, thread, cpu, weight, ..Sample::default() });
+        }
+        builder.build()
+    }
+
+    #[test]
+    fn a_profile_of_one_cpu_has_what_ran_there() {
+        let all = [profile(&[Some(1), Some(3), None, Some(1), Some(4)])];
+        let one = on_cpus(&all, &[1]).unwrap().remove(0);
+        assert_eq!((one.total(), one.frames().len()), (2.0, 1));
+        assert_eq!(one.frames()[0].function, "on Some(1)");
+        let two = on_cpus(&all, &[4, 3, 7]).unwrap().remove(0);
+        assert_eq!((two.total(), two.stacks()), (2.0, 2));
+        // It says that it is a part, and that of CPUs named, not of those with samples.
+        assert_eq!(two.header.notes, ["only what ran on CPUs 4,3,7"]);
+        assert_eq!((one.header.cpus, two.header.cpus), (None, None));
+        let other = on_cpus(&all, &[7]).unwrap_err();
+        assert!(other.message.contains("no sample is of the CPUs named"), "{other}");
+        assert_eq!(other.remedy.as_deref(), Some("name one that has some: 1,3,4"));
+        let unknown = on_cpus(&[profile(&[None])], &[0]).unwrap_err();
+        assert!(unknown.message.contains("does not record the CPUs"), "{unknown}");
+    }
+
+    /// A CPU that was idle in one of several runs cost nothing there.
+    #[test]
+    fn a_run_without_a_sample_of_a_cpu_counts_as_nothing() {
+        let runs = [profile(&[Some(0), Some(1)]), profile(&[Some(0)]), profile(&[])];
+        let part = on_cpus(&runs, &[1]).unwrap();
+        assert_eq!(part.iter().map(Profile::total).collect::<Vec<_>>(), [1.0, 0.0, 0.0]);
+        assert!(on_cpus(&runs, &[2]).unwrap_err().remedy.unwrap().ends_with("some: 0,1"));
+        let unknown = on_cpus(&[profile(&[Some(0)]), profile(&[None])], &[0]).unwrap_err();
+        assert!(unknown.message.contains("does not record the CPUs"), "{unknown}");
+    }
+}
