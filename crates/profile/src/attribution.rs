@@ -2,7 +2,7 @@
 //! its stack and the CPU it ran on. Pure.
 
 use super::{Owner, Thread};
-use bytepath_record::{Placement, Role};
+use bytepath_record::{MODEL, Placement, Role};
 
 /// What has to be known of the stream that ran meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,11 +71,12 @@ pub fn owner<'a>(
     let engine = |role: &Role| {
         let agent = stream.agents[*role as usize];
         // Engine threads are called by their role and flow, "sender/0", and those that work for
-        // one after it: "sender/0 stack".
+        // one after it: "sender/0 stack". What models a device takes no CPU time of an end.
         let name = Owner::Role(*role).name();
         let flow = thread.name.strip_prefix(name).and_then(|n| n.strip_prefix('/'));
         let flow = flow.map(|flow| flow.split_once(' ').map_or(flow, |(flow, _)| flow));
-        agent == Some(thread.pid) && flow.is_some_and(|flow| flow.parse::<u32>().is_ok())
+        let is_own = agent == Some(thread.pid) && !thread.name.ends_with(MODEL);
+        is_own && flow.is_some_and(|flow| flow.parse::<u32>().is_ok())
     };
     Role::ALL.into_iter().find(engine).map_or(Owner::Foreign, Owner::Role)
 }
@@ -126,6 +127,7 @@ mod tests {
             ("sender/0 stack", 10, 13, 0, &["packet_sendmsg"], tx),
             ("receiver/12 cop", 20, 23, 1, &[], rx),
             ("sender/0 stack", 20, 13, 0, &[], Owner::Foreign),
+            ("sender/0 model", 10, 14, 0, &[], Owner::Foreign),
             ("sender/0stack", 10, 13, 0, &[], Owner::Foreign),
             ("sender/0", 20, 12, 0, &[], Owner::Foreign),
             ("sender/x", 10, 12, 0, &[], Owner::Foreign),

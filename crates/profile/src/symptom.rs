@@ -256,6 +256,17 @@ mod tests {
         }
     }
 
+    /// Two tables have the names, and each of them is asked without the other.
+    #[test]
+    fn submitting_is_one_list_of_functions() {
+        let rules: toml::Table = include_str!("subsystems.toml").parse().unwrap();
+        let symptoms = &table().symptoms;
+        let of = |list: &str| rules["copy-submission"][list].clone().try_into::<Vec<String>>();
+        let submits = symptoms.iter().find(|s| s.name.starts_with("submitting copies")).unwrap();
+        assert_eq!(of("exact").unwrap(), submits.exact);
+        assert_eq!(of("prefix").unwrap(), submits.prefix);
+    }
+
     /// The published sum of a library's functions is 0.2 % of the profile.
     #[test]
     fn what_submitting_to_an_engine_takes_is_added_up_however_small() {

@@ -82,7 +82,7 @@ pub use study::{
     Budget, CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader,
 };
 pub use trial::{
-    CallRow, HOST_CHANGE, MOST_TABLES, ProvenWitness, REVERSE, RX_PACKETS, Role, RoleRecord,
+    CallRow, HOST_CHANGE, MODEL, MOST_TABLES, ProvenWitness, REVERSE, RX_PACKETS, Role, RoleRecord,
     SizeDistribution, ThreadCalls, ThreadTime, Trial, TrialStatus,
 };
 pub use visible::{one_line, steers, visible, visible_json};

@@ -267,6 +267,9 @@ pub struct SizeDistribution {
     pub percentiles: Vec<(f64, u64)>,
 }
 
+/// How the names of threads end that model a device: what they take is in no sum.
+pub const MODEL: &str = " model";
+
 /// Run time of one thread within the window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ThreadTime {

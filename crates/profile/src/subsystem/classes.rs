@@ -20,10 +20,17 @@ impl Classes {
             let stack = profile.stack(StackId(index as u32));
             let known = |id: &FrameId| frames.get(id.0 as usize).copied().flatten();
             // What a program's function of a subsystem calls is part of it.
-            let program = || {
-                let submits = stack.iter().any(|id| known(id) == Some(SUBMITS));
-                if submits { Subsystem::CopySubmission } else { Subsystem::User }
+            let submits = stack.iter().position(|id| known(id) == Some(SUBMITS));
+            let program = || submits.map_or(Subsystem::User, |_| Subsystem::CopySubmission);
+            // Where nothing but names is known, those that copy are libc's, too; any other that the
+            // kernel has shows that it was reached.
+            let is_of_program = |id: &FrameId| {
+                let is_shared = known(id).is_none_or(|c| c == Class::Is(Subsystem::Copy));
+                profile.frame(*id).kind == FrameKind::Unknown && is_shared
             };
+            if submits.is_some_and(|at| stack[..at].iter().all(is_of_program)) {
+                return program();
+            }
             for id in stack {
                 match (profile.frame(*id).kind, known(id)) {
                     (FrameKind::User, _) if Some(id) == stack.first() => return program(),

@@ -158,6 +158,15 @@ fn submitting_a_copy_is_apart_from_the_program_that_does() {
         // Where nothing but names is known, as in folded stacks.
         (&[("enqcmd", Unknown), ("main", Unknown)], Subsystem::CopySubmission),
         (&[("own", Unknown), ("dsa_prep_memcpy", Unknown)], Subsystem::CopySubmission),
+        (&[("memset", Unknown), ("dsa_prep_memcpy", Unknown)], Subsystem::CopySubmission),
+        (&[("memset", Unknown), ("main", Unknown)], Subsystem::Copy),
+        (
+            &[("clear_page_erms", Unknown), ("asm_exc_page_fault", Unknown), (post, Unknown)],
+            Subsystem::PageAllocation,
+        ),
+        (&[("memcpy", Unknown), ("asm_exc_page_fault", Unknown), (post, Unknown)], Subsystem::Copy),
+        // As the newer way writes it.
+        (&[("<bytepath_sys::idxd::WorkQueue>::post", User)], Subsystem::CopySubmission),
         // The kernel's own function of that name is its driver's affair.
         (&[("movdir64b", Kernel)], Subsystem::Other),
     ] {

@@ -1,13 +1,10 @@
 //! Run times of the threads of a role, as its agent reported them.
 
-use bytepath_record::{Role, Scope, ThreadTime, Trial};
+use bytepath_record::{MODEL, Role, Scope, ThreadTime, Trial};
 
 /// Name of the reading, of `Scope::Role`, of what the engine's threads ran between the edges
 /// of the window, in seconds.
 pub const ENGINE_RUN: &str = "engine.run";
-
-/// How the names of threads end that model a device.
-const MODEL: &str = " model";
 
 /// Run times of a role's threads, in cores.
 #[derive(Clone, Copy, Debug, Default)]
