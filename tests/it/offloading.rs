@@ -67,6 +67,9 @@ fn what_copies_were_like_is_in_the_report_beside_packets() {
     assert!(text.contains("Copies by an engine"), "{text}");
     assert!(text.contains("562k 553k 12 8.9k 163k 77000 3.5"), "{text}");
     assert!(!text.contains("Kpps"), "a stack of the kernel makes packets of its own size: {text}");
+    study.header.cells[0].tx.path = "userspace".into();
+    let text = words(&String::from_utf8(render("text", &study, &details)).unwrap());
+    assert_eq!(text.matches(" 571 ").count(), 1, "none of the kernel's stack: {text}");
     for cell in &mut study.header.cells {
         cell.tx.path = "userspace".into();
     }

@@ -74,11 +74,11 @@ pub(crate) fn copies(view: &View) -> Section {
         Column::number("a copy", "ns", 1),
         Column::number("a copy", "polls", 0),
     ];
-    Section::new("copies", "Copies by an engine").with(Table::rows(columns, rows.map(figures)).without_empty()).note(
-        "Of the whole stream. A write is refused where the FIFO has no room or no engine is free; it \
-         is tried again at once. The cycles are the caller's, of submissions and of polls that found \
-         something.",
-    )
+    let note = "Of the whole stream. A write is refused where the FIFO has no room or no engine is \
+                free; it is tried again at once. The cycles are the caller's, of submissions and of \
+                polls that found something.";
+    let table = Table::rows(columns, rows.map(figures)).without_empty();
+    Section::new("copies", "Copies by an engine").with(table).note(note)
 }
 
 /// The mean of a reading of copies over a cell's trials that count.

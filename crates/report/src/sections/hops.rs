@@ -4,7 +4,7 @@ use super::view::{View, mean};
 use crate::document::{Block, Cell, Column, Media, Section, Table, Tone};
 use crate::render::plain::MAIL_WIDTH;
 use crate::wording::ascii::{plain, wrap};
-use crate::wording::figures::{NONE, number, percent, plural};
+use crate::wording::figures::{NONE, kpps, percent, plural};
 use crate::wording::setup;
 use bytepath_record::{
     self as record, CellId, LinkSettings, Placement, Study, TapSettings, distinct, grouped,
@@ -56,17 +56,6 @@ fn lost(row: &HopsRow, count: u64) -> Cell {
 
 fn busy(row: &HopsRow, end: usize) -> Cell {
     percent(mean(&row.busy[end])).into()
-}
-
-/// Frames a second in thousands: `1330`, `71.3`, `0`.
-pub(super) fn kpps(rate: Option<f64>) -> String {
-    let kpps = rate.map(|rate| rate / 1e3);
-    let decimals = match kpps {
-        Some(rate) if rate > 0.0 && rate < 9.995 => 2,
-        Some(rate) if rate > 0.0 && rate < 99.95 => 1,
-        _ => 0,
-    };
-    number(kpps, decimals)
 }
 
 /// Width of the columns of the block: of the sink, and of the figure.

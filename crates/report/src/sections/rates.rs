@@ -1,10 +1,9 @@
 //! The rate of every cell, what it rests on, and the verdict.
 
-use super::hops::kpps;
 use super::ledger::not_copied;
 use super::view::{View, class, mean};
 use crate::document::{Cell, Column, Figure, Mark, Media, Scale, Section, Table};
-use crate::wording::figures::{percent, rate as rate_of};
+use crate::wording::figures::{kpps, percent, rate as rate_of};
 use crate::wording::text::{label, on_a_wire};
 use bytepath_record::{Trial, TrialStatus, Work};
 use bytepath_stats::{Effect, Metric, Row, Summary};
@@ -68,10 +67,7 @@ fn figure(view: &View, work: Work, rows: &[&Row]) -> Figure {
 fn table(view: &View, work: Work, lines: &[Line]) -> Table {
     // Only bytes have the ceiling of a copy.
     let ceiling = if work == Work::Bytes { Media::TERMINAL } else { Media::NONE };
-    // A program's own stack makes each packet by itself, so packets may be what limits it.
-    let has_own_stack =
-        |line: &Line| [&line.row.tx, &line.row.rx].iter().any(|path| path.starts_with("userspace"));
-    let by_packets = work == Work::Bytes && lines.iter().any(has_own_stack);
+    let by_packets = work == Work::Bytes && lines.iter().any(|line| has_own_stack(line.row));
     let packets = if by_packets { Media::ALL } else { Media::NONE };
     let mut table = Table::new(vec![
         Column::words("path", 0, Some(16)),
@@ -87,6 +83,7 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
         Column::words("label", 0, Some(18)).on(Media::TERMINAL),
         Column::number("", "trials", 0).on(Media::PAGE),
     ]);
+    let packets = |row| has_own_stack(row).then(|| packets_a_second(view, row)).flatten();
     for Line { row, effect, is_null, .. } in lines {
         let mut comparison = Cell::comparison(row, row.comparison(Metric::Rate));
         if *is_null {
@@ -99,7 +96,8 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
             Cell::path(row),
             row.status.measured.to_string().into(),
             Cell::from(format!("{mark}{}", rate_of(work, mean(&row.rate)))).strong_if(row.baseline),
-            kpps(packets_a_second(view, row)).into(),
+            // The kernel counts what it has not yet cut as one packet.
+            kpps(packets(row)).into(),
             percent(row.rate.and_then(|t| t.relative_stddev())).into(),
             percent(row.ceiling_share).into(),
             not_copied(&row.sender).into(),
@@ -114,6 +112,11 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
         line.media = if *is_null { Media::PAGE } else { Media::ALL };
     }
     table
+}
+
+/// Whether a program's own stack makes each packet by itself, so that packets may be what limits it.
+fn has_own_stack(row: &Row) -> bool {
+    [&row.tx, &row.rx].iter().any(|path| path.starts_with("userspace"))
 }
 
 /// The mean over a cell's trials that count, as the receiver's device counts them.

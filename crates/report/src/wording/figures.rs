@@ -45,6 +45,17 @@ pub(crate) fn rate(work: Work, per_second: impl Into<Option<f64>>) -> String {
     number(scaled, if scaled.is_some_and(|rate| rate >= 999.5) { 0 } else { 2 })
 }
 
+/// Frames a second in thousands: `1330`, `71.3`, `0`.
+pub(crate) fn kpps(rate: Option<f64>) -> String {
+    let kpps = rate.map(|rate| rate / 1e3);
+    let decimals = match kpps {
+        Some(rate) if rate > 0.0 && rate < 9.995 => 2,
+        Some(rate) if rate > 0.0 && rate < 99.95 => 1,
+        _ => 0,
+    };
+    number(kpps, decimals)
+}
+
 /// A part of one in percent: `97%`, `2.3%`, `<0.1%`. Without a blank, so that a
 /// line never breaks before the sign.
 pub(crate) fn percent(part: impl Into<Option<f64>>) -> String {
