@@ -10,6 +10,10 @@ pub fn check(data: &[u8]) {
     if let Ok(names) = guest::depends(data) {
         assert!(names.iter().all(|name| !name.is_empty() && !name.contains('-')));
     }
+    // A file that is its own debug file has its symbols twice.
+    if let Ok(named) = guest::with_symbols(data, data) {
+        assert!(named.len() > data.len());
+    }
     if let Ok(kernel) = guest::kernel_in(data) {
         assert!(kernel.starts_with(b"\x7fELF"));
     }

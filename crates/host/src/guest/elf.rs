@@ -81,7 +81,7 @@ pub(super) fn without_debug(program: &[u8]) -> Result<Cow<'_, [u8]>, String> {
 
 /// Whether functions have names that are not part of its interface.
 pub(crate) fn has_symbols(bytes: &[u8]) -> bool {
-    parse(bytes).is_ok_and(|file| file.section_by_name(".symtab").is_some())
+    parse(bytes).is_ok_and(|file| !file.elf_symbol_table().is_empty())
 }
 
 /// Where the debug file of a program or library is, by its build id; `None` if it has none.
@@ -95,7 +95,7 @@ pub(crate) fn debug_file(bytes: &[u8], root: &Path) -> Option<PathBuf> {
 
 /// A stripped library with the symbols of its debug file behind it. What is loaded stays where
 /// it is; a new table of sections names the symbols. The error is what is wrong with the files.
-pub(super) fn with_symbols(library: &[u8], debug: &[u8]) -> Result<Vec<u8>, String> {
+pub fn with_symbols(library: &[u8], debug: &[u8]) -> Result<Vec<u8>, String> {
     let wrong = |e: object::Error| e.to_string();
     let (file, other) = (parse(library)?, parse(debug)?);
     let endian = file.endian();
@@ -103,10 +103,12 @@ pub(super) fn with_symbols(library: &[u8], debug: &[u8]) -> Result<Vec<u8>, Stri
         [Ok(Some(own)), Ok(Some(theirs))] if own == theirs => {}
         _ => return Err("the debug file is of another build".into()),
     }
-    let theirs = other.elf_section_table();
-    let (_, symbols) =
-        theirs.section_by_name(endian, b".symtab").ok_or("the debug file has no symbols")?;
-    let (_, names) = theirs.section_by_name(endian, b".strtab").ok_or("its symbols are unnamed")?;
+    let (theirs, table) = (other.elf_section_table(), other.elf_symbol_table());
+    if table.is_empty() {
+        return Err("the debug file has no symbols".into());
+    }
+    let symbols = theirs.section(table.section()).map_err(wrong)?;
+    let names = theirs.section(table.string_section()).map_err(wrong)?;
     let mut sections: Vec<SectionHeader64<Endianness>> =
         file.elf_section_table().iter().copied().collect();
     // The names come right after the symbols.
@@ -212,6 +214,16 @@ mod tests {
         assert!(without_debug(b"#!/bin/sh\n").is_err());
     }
 
+    /// A file whose table of symbols has no place in it (SHT_NOBITS).
+    fn without_table(bytes: &[u8]) -> Vec<u8> {
+        let file = parse(bytes).unwrap();
+        let header = file.elf_header().e_shoff.get(file.endian()) as usize;
+        let at = header + 64 * file.elf_symbol_table().section().0 + 4;
+        let mut bytes = bytes.to_vec();
+        bytes[at] = 8;
+        bytes
+    }
+
     #[test]
     fn a_stripped_library_gets_the_symbols_of_its_debug_file() {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -246,6 +258,10 @@ mod tests {
         let why = with_symbols(&own, &debug).unwrap_err();
         assert_eq!(why, "the debug file is of another build");
         assert!(with_symbols(&library, &library).unwrap_err().contains("no symbols"));
+        // A table that is not in the file has no symbols, whatever it is called.
+        let empty = without_table(&debug);
+        assert!(!has_symbols(&empty));
+        assert!(with_symbols(&library, &empty).unwrap_err().contains("no symbols"));
         assert!(with_symbols(&library, &debug[..4096]).is_err());
     }
 

@@ -7,9 +7,11 @@ use super::nics::{Maker, NicPair};
 use super::{elf, initramfs};
 use bytepath_record::Fault;
 use bytepath_sys::boot::MODULES;
+use bytepath_sys::files;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -21,6 +23,9 @@ pub(super) const INIT: &str = "/init";
 
 /// Most libraries of a program; more is a file that leads in circles.
 const MOST_LIBRARIES: usize = 256;
+
+/// Most bytes of a debug file: those of large C++ libraries are larger, and not the C library's.
+const MOST_DEBUG: u64 = 256 << 20;
 
 /// Folders in which the loader looks for libraries by itself, in addition to those of
 /// `/etc/ld.so.conf` (ld.so(8)). The first are Debian's.
@@ -57,7 +62,9 @@ pub(super) fn build(
     }
     tree.archive.link(INIT, PROGRAM);
     for (path, bytes) in &all {
-        tree.file(path, 0o755, &named(bytes));
+        // Why one has no names is told by `bytepath doctor`.
+        let named = named(bytes, Path::new("/"));
+        tree.file(path, 0o755, named.as_deref().unwrap_or(bytes));
     }
     for (number, module) in modules.iter().enumerate() {
         tree.file(&format!("{MODULES}/{number:03}-{}", module.name), 0o644, &module.bytes);
@@ -137,15 +144,20 @@ fn with_libraries(program: &Path, folders: &[PathBuf]) -> Result<(Vec<u8>, Libra
     Ok((bytes, found))
 }
 
-/// A library with names for all of its functions, if this machine has its debug file: the guest's
-/// profiles name them, and a stripped libc has none for the memmove that it chooses.
-fn named(library: &[u8]) -> Cow<'_, [u8]> {
+/// A library with names for all of its functions, by its debug file on a machine whose root is
+/// `root`: the guest's profiles name them, and a stripped libc has none for the memmove that it
+/// chooses. The error is why it stays without.
+pub(crate) fn named<'a>(library: &'a [u8], root: &Path) -> Result<Cow<'a, [u8]>, String> {
     if elf::has_symbols(library) {
-        return library.into();
+        return Ok(library.into());
     }
-    let debug = elf::debug_file(library, Path::new("/")).and_then(|path| fs::read(path).ok());
-    let named = debug.and_then(|debug| elf::with_symbols(library, &debug).ok());
-    named.map_or(library.into(), Cow::Owned)
+    let path = elf::debug_file(library, root).ok_or("it has no build id")?;
+    let debug = files::read(&path, MOST_DEBUG).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => "its debug file is not installed".to_owned(),
+        _ => format!("cannot read {}: {e}", path.display()),
+    })?;
+    let named = elf::with_symbols(library, &debug);
+    named.map(Cow::Owned).map_err(|why| format!("{}: {why}", path.display()))
 }
 
 /// Where libraries are, in a machine whose root is `root`.
@@ -335,9 +347,8 @@ mod tests {
         if elf::debug_file(libc, Path::new("/")).is_none_or(|file| !file.exists()) {
             return skip!("no debug file of {path}: apt-get install libc6-dbg");
         }
-        assert!(elf::has_symbols(&named(libc)), "{path}");
-        let text = b"#!/bin/sh";
-        assert_eq!(*named(text), text[..], "what cannot be read stays as it is");
+        assert!(elf::has_symbols(&named(libc, Path::new("/")).unwrap()), "{path}");
+        assert_eq!(named(b"#!/bin/sh", Path::new("/")).unwrap_err(), "it has no build id");
     }
 
     #[test]

@@ -24,13 +24,14 @@ pub mod qemu;
 mod session;
 mod vmlinux;
 
-pub use elf::{Needs, depends, needs};
-pub(crate) use elf::{debug_file, has_symbols};
+pub(crate) use elf::debug_file;
+pub use elf::{Needs, depends, needs, with_symbols};
 #[cfg(feature = "test-support")]
 pub use frame::GuestCommand;
 pub use frame::{Frame, Layout, Message};
 pub use host::{GuestHost, in_one_guest};
 pub use init::{is_first as is_guest_init, run as guest_init};
+pub(crate) use initramfs::named;
 pub use initramfs::{bootable, prepare};
 pub use kernel::release_in;
 pub use machine::{Machine, NotBooted, retry_once_if_emulated};
