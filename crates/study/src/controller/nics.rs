@@ -11,7 +11,7 @@ use bytepath_record::{
     Cell, Cpus, DeviceName, Fault, GRO, HW_GRO, PacketLimits, Protocol, Rings, Role, Setting,
     Split, SysctlName, WantedSetting, Word,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// The devices of a deployment, the NICs among them, and the addresses that flows go
@@ -35,9 +35,13 @@ struct NicEnd {
     address: IpAddr,
 }
 
-/// What the paths of a study ask of the NIC of each role that changes how any flow comes by it:
-/// all of its cells get it, or a difference between paths would be one of queues or of headers.
-pub(super) type Common = [Shared; 2];
+/// A role, the number of an adapter, the role's device there, and the other role's.
+type Joined<'a> = (Role, u32, &'a NicEnd, &'a NicEnd);
+
+/// What the paths of a study ask of the NICs, by role and number of the adapter, that changes how any
+/// flow comes by them: all of its cells get it, or a difference between paths would be one of queues
+/// or of headers. NICs of one end may differ in their number of queues.
+pub(super) type Common = BTreeMap<(Role, u32), Shared>;
 
 /// What they ask of one NIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,20 +106,25 @@ impl Nics {
         port: Option<u16>,
     ) -> Result<Vec<WantedSetting>, Fault> {
         let mut all = cell.settings.clone();
-        for role in Role::ALL {
-            let [own, peers] = [role, role.peer()].map(|role| &self.ends[role as usize]);
-            for (adapter, (own, peer)) in (0..cell.link.adapters).zip(own.iter().zip(peers)) {
-                let made = self.wanted_at(paths, cell, common, port, (role, adapter, own, peer))?;
-                for setting in made {
-                    let wanted = WantedSetting { host: Some(role), ..path::wanted(setting) };
-                    // Kernel parameters are of the host and not of a device.
-                    if !all.contains(&wanted) {
-                        all.push(wanted);
-                    }
+        for at in self.joined().filter(|(_, adapter, ..)| *adapter < cell.link.adapters) {
+            for setting in self.wanted_at(paths, cell, common, port, at)? {
+                let wanted = WantedSetting { host: Some(at.0), ..path::wanted(setting) };
+                // Kernel parameters are of the host and not of a device.
+                if !all.contains(&wanted) {
+                    all.push(wanted);
                 }
             }
         }
         Ok(all)
+    }
+
+    /// Each adapter of each role, with what it is joined with.
+    fn joined(&self) -> impl Iterator<Item = Joined<'_>> {
+        Role::ALL.into_iter().flat_map(|role| {
+            let [own, peers] = [role, role.peer()].map(|role| &self.ends[role as usize]);
+            let pairs = (0..).zip(own.iter().zip(peers));
+            pairs.map(move |(adapter, (own, peer))| (role, adapter, own, peer))
+        })
     }
 
     /// What has to be set at one adapter of a role: `own`, joined with `peer`.
@@ -125,7 +134,7 @@ impl Nics {
         cell: &Cell,
         common: &Common,
         port: Option<u16>,
-        (role, adapter, own, peer): (Role, u32, &NicEnd, &NicEnd),
+        (role, adapter, own, peer): Joined,
     ) -> Result<Vec<Setting>, Fault> {
         let mut all = Vec::new();
         if let Some(device) = own.device.as_ref().filter(|_| self.sets_link) {
@@ -138,7 +147,7 @@ impl Nics {
                 false => Ok(all),
             };
         };
-        let common = &common[role as usize];
+        let common = common.get(&(role, adapter)).copied().unwrap_or_default();
         let wire = Wire {
             device: &nic.device,
             queues: nic.queues,
@@ -161,18 +170,21 @@ impl Nics {
         Ok(all)
     }
 
-    /// What the paths of a cell ask of the NICs that its flows come by.
+    /// What the paths of a cell ask of each NIC that all of its flows come by: also of one that this
+    /// cell does not cross and others do.
     pub(super) fn requested(&self, paths: &[&'static DataPath], cell: &Cell) -> Common {
         let mut cell = cell.clone();
         // The cell requests that for itself.
         cell.link.hds = None;
-        let wanted = self.wanted(paths, &cell, &Common::default(), None).unwrap_or_default();
-        Role::ALL.map(|role| {
-            let here = wanted.iter().filter(|wanted| wanted.host == Some(role));
-            let here: Vec<Setting> = here.map(|wanted| wanted.setting.clone()).collect();
+        cell.link.adapters = 1;
+        let (none, port) = (Common::default(), None);
+        let asked = self.joined().map(|at| {
+            let here = self.wanted_at(paths, &cell, &none, port, at).unwrap_or_default();
             let splits = here.iter().any(splits);
-            Shared { queues: steered(&here), splits: [splits && !cell.link.hw_gro, splits] }
-        })
+            let splits = [splits && !cell.link.hw_gro, splits];
+            ((at.0, at.1), Shared { queues: steered(&here), splits })
+        });
+        asked.filter(|(_, shared)| *shared != Shared::default()).collect()
     }
 
     /// What brings the softirqs of a role's adapter to the CPU that its cell names: the
@@ -415,18 +427,50 @@ mod tests {
         assert!(early.selects(from, ssh), "before the port is known");
     }
 
-    #[test]
-    fn each_adapter_of_a_cell_is_set_up_and_no_other() {
+    /// A receiver's NICs, `eth1` of eight queues and `eth2` of so many.
+    fn two_nics(queues: u32) -> Nics {
         let mut nics = nics();
         let [sender, receiver] = &mut nics.ends;
         sender.push(NicEnd { address: [10, 0, 1, 1].into(), ..sender[0].clone() });
-        let first = receiver[0].nic.clone().unwrap();
-        let nic = |device: &str, irq| {
-            Some(Nic { device: device.into(), interrupts: vec![irq], ..first.clone() })
+        let nic = |device: &str, queues, irq| {
+            Some(Nic { device: device.into(), queues, interrupts: vec![irq] })
         };
-        receiver[0].nic = nic("eth1", 70);
+        receiver[0].nic = nic("eth1", 8, 70);
         let (device, address) = (Some("eth2".into()), [10, 0, 1, 2].into());
-        receiver.push(NicEnd { device, nic: nic("eth2", 80), address });
+        receiver.push(NicEnd { device, nic: nic("eth2", queues, 80), address });
+        nics
+    }
+
+    /// The rules of a cell that receives by sockets, a flow over each of so many adapters.
+    fn rules_over(nics: &Nics, adapters: u32, common: &Common) -> Vec<String> {
+        let mut cell = cell("socket");
+        (cell.link.adapters, cell.stream.flows) = (adapters, adapters);
+        let wanted = nics.wanted(path::CATALOG, &cell, common, Some(20_900)).unwrap();
+        let rules = wanted.iter().filter(|one| matches!(one.setting, Setting::Flow { .. }));
+        rules.map(|one| one.setting.to_string()).collect()
+    }
+
+    /// The rule of all flows that come by a receiver's NIC, to one queue.
+    fn rule(device: &str, network: u32, queue: u32) -> String {
+        let ends = format!("src=10.0.{network}.1 dst=10.0.{network}.2");
+        format!("flow {device} {ends} dst-port=20900 queue={queue}")
+    }
+
+    #[test]
+    fn a_nic_that_a_path_does_not_cross_gets_queues_of_its_own_number() {
+        let common = |nics: &Nics| nics.requested(path::CATALOG, &cell("zcrx"));
+        let differing = two_nics(4);
+        let [one, two] = [1, 2].map(|number| rules_over(&differing, number, &common(&differing)));
+        assert_eq!(one, [rule("eth1", 0, 7)]);
+        assert_eq!(two, [rule("eth1", 0, 7), rule("eth2", 1, 3)]);
+        let single = two_nics(1);
+        let only = rules_over(&single, 2, &common(&single));
+        assert_eq!(only, [rule("eth1", 0, 7)], "the other's only queue carries everything else");
+    }
+
+    #[test]
+    fn each_adapter_of_a_cell_is_set_up_and_no_other() {
+        let nics = two_nics(8);
         let wanted = |adapters| -> Vec<String> {
             let mut cell = cell("socket");
             (cell.link.adapters, cell.link.hds, cell.link.threaded_napi) =
@@ -453,18 +497,9 @@ mod tests {
         }
         // Flows that have a queue to themselves have it on each, with rules of its own addresses.
         let queues = Some(OwnQueues { first: 7, count: 1 });
-        let common = [Shared::default(), Shared { queues, ..Shared::default() }];
-        let mut cell = cell("socket");
-        (cell.link.adapters, cell.stream.flows) = (2, 2);
-        let wanted = nics.wanted(path::CATALOG, &cell, &common, Some(20_900)).unwrap();
-        let rules = wanted.iter().filter(|one| matches!(one.setting, Setting::Flow { .. }));
-        let rules: Vec<String> = rules.map(|one| one.setting.to_string()).collect();
-        let rule = |device, network| {
-            format!(
-                "flow {device} src=10.0.{network}.1 dst=10.0.{network}.2 dst-port=20900 queue=7"
-            )
-        };
-        assert_eq!(rules, [rule("eth1", 0), rule("eth2", 1)]);
+        let shared = Shared { queues, ..Shared::default() };
+        let common = [0, 1].map(|adapter| ((Role::Receiver, adapter), shared)).into();
+        assert_eq!(rules_over(&nics, 2, &common), [rule("eth1", 0, 7), rule("eth2", 1, 7)]);
     }
 
     /// Headers are split for a cell with the receiver's hardware GRO or without.
@@ -480,14 +515,15 @@ mod tests {
         let requested = |hw_gro| {
             let mut cell = cell("zcrx");
             cell.link.hw_gro = hw_gro;
-            nics().requested(path::CATALOG, &cell)[1]
+            nics().requested(path::CATALOG, &cell)[&(Role::Receiver, 0)]
         };
         assert_eq!(requested(false).splits, [true, true], "a NIC that can without can with it");
         let merging = requested(true);
         assert_eq!(merging.splits, [false, true]);
-        let common = [Shared::default(), merging];
+        let of = |shared| Common::from([((Role::Receiver, 0), shared)]);
+        let common = of(merging);
         assert_eq!([false, true].map(|gro| is_split("socket", gro, &common)), [false, true]);
-        let both = [Shared::default(), merging.and(requested(false))];
+        let both = of(merging.and(requested(false)));
         assert_eq!([false, true].map(|gro| is_split("socket", gro, &both)), [true, true]);
         // What a path requires is asked of any NIC: the kernel refuses it, and no list of drivers.
         assert!(is_split("zcrx", false, &Common::default()));

@@ -334,7 +334,10 @@ impl<'r, 'a> Feasibility<'r, 'a> {
                 let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { continue };
                 let requested = nics.requested(self.laboratory.paths, cell);
                 if requested != Common::default() && self.obstacle(guard, cell)?.is_none() {
-                    common = Role::ALL.map(|at| common[at as usize].and(requested[at as usize]));
+                    for (at, asked) in requested {
+                        let shared = common.entry(at).or_default();
+                        *shared = shared.and(asked);
+                    }
                     break;
                 }
             }
@@ -445,7 +448,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
     fn takes_queue(&self, cell: &Cell) -> bool {
         let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { return false };
         let is_new = self.laboratory.testbed.properties().nics_are_new;
-        !is_new && nics.requested(self.laboratory.paths, cell).iter().any(Shared::has_queues)
+        !is_new && nics.requested(self.laboratory.paths, cell).values().any(Shared::has_queues)
     }
 
     /// Why the link of a cell cannot be set up or connected over, by a small stream of the

@@ -128,7 +128,7 @@ pub(super) fn prepare(
     remotes: &mut Remotes,
     cell: &Cell,
 ) -> Result<(Vec<SettingRecord>, Listening), Fault> {
-    let (nics, common) = (Nics::of(remotes)?, guard.common);
+    let (nics, common) = (Nics::of(remotes)?, guard.common.clone());
     let wanted = |port| nics.wanted(laboratory.paths, cell, &common, port);
     let is_rule = |wanted: &WantedSetting| matches!(wanted.setting, Setting::Flow { .. });
     let (rules, others): (Vec<_>, Vec<_>) = wanted(None)?.into_iter().partition(is_rule);
