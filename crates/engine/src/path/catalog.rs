@@ -162,24 +162,13 @@ pub fn suits_workload(workload: &Workload, path: &DataPath) -> Result<(), Fault>
 }
 
 /// Refuses several adapters to what knows one device at each end.
-pub fn crosses_adapters(
-    workload: &Workload,
-    transport: &Transport,
-    paths: [&DataPath; 2],
-) -> Result<(), Fault> {
-    let of_one_nic = paths.into_iter().find(|path| path.is_of_one_nic);
-    let what = match of_one_nic {
-        Some(path) => format!("path '{}' takes queues or memory of one NIC", path.name),
-        None if workload.reconnects => {
-            format!(
-                "connections of the workload {} come and go between two addresses",
-                workload.name
-            )
-        }
-        None if transport.name != KERNEL_TCP.name => {
-            format!("{} is of one device at each end", transport.name)
-        }
-        None => return Ok(()),
+pub fn crosses_adapters(workload: &Workload, transport: &Transport) -> Result<(), Fault> {
+    let what = if workload.reconnects {
+        format!("connections of the workload {} come and go between two addresses", workload.name)
+    } else if transport.name != KERNEL_TCP.name {
+        format!("{} is of one device at each end", transport.name)
+    } else {
+        return Ok(());
     };
     let text = format!("{what}: its flows cannot cross several adapters");
     Err(Fault::usage(text).remedy("leave out adapters, or choose another path or workload"))
@@ -203,13 +192,14 @@ mod tests {
             let name = &Half::plain(path.name);
             let cell = Cell::new("a", name.clone(), name.clone());
             let transport = transport(workload, &cell, Role::Receiver, [path, path]).unwrap();
-            crosses_adapters(workload, transport, [path, path]).err().map(|f| f.to_string())
+            crosses_adapters(workload, transport).err().map(|f| f.to_string())
         };
-        for (workload, path) in [("stream", "socket"), ("rr", "epoll"), ("stream", "uring")] {
+        for (workload, path) in
+            [("stream", "socket"), ("rr", "epoll"), ("stream", "zcrx"), ("stream", "devmem")]
+        {
             assert_eq!(refusal(workload, path), None, "{path}");
         }
         for (workload, path, words) in [
-            ("stream", "devmem", "queues or memory of one NIC"),
             ("stream", "userspace", "one device at each end"),
             ("packets", "packet", "one device at each end"),
             ("crr", "epoll", "come and go between two addresses"),

@@ -20,8 +20,6 @@ pub struct DataPath {
     pub attempt: fn(Option<&str>) -> Vec<Attempt>,
     /// Whether it works by io_uring, and may have worker threads therefore.
     pub uses_io_uring: bool,
-    /// Whether it takes receive queues or memory of one NIC, so that all its flows have to come by that.
-    pub is_of_one_nic: bool,
     /// Its sending half, if it has one.
     pub tx: Option<HalfPath<OpenTx>>,
     /// Its receiving half, if it has one.
@@ -41,7 +39,6 @@ impl DataPath {
         summary: "",
         attempt: |_| Vec::new(),
         uses_io_uring: false,
-        is_of_one_nic: false,
         tx: None,
         rx: None,
         event_loop: None,
@@ -167,8 +164,12 @@ pub struct Wire<'a> {
     /// Port that the receiver listens on, where it is known. Without it, everything that the peer
     /// sends to this address by TCP is taken for the flows.
     pub port: Option<u16>,
-    /// How many flows there are.
+    /// How many flows there are, over all adapters.
     pub flows: u32,
+    /// The number of this adapter.
+    pub adapter: u32,
+    /// How many adapters flows cross in turn.
+    pub adapters: u32,
     /// Whether this end connects, and the other one listens.
     pub connects: bool,
 }

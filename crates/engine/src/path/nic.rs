@@ -11,7 +11,7 @@ use bytepath_record::{
 };
 use bytepath_sys::memory::HUGE_PAGE;
 
-/// How many receive queues flows are spread over: flow i comes by the queue i modulo their number.
+/// How many receive queues of a NIC flows are spread over: those that cross it take them in turn.
 pub(super) const QUEUES: OptionSpec = OptionSpec::new("queues", OptionKind::Count(1, 64), "1")
     .help(
         "number of receive queues, starting at that one, to spread flows over (above 200 Gbit/s)",
@@ -19,21 +19,34 @@ pub(super) const QUEUES: OptionSpec = OptionSpec::new("queues", OptionKind::Coun
 
 /// Refuses queues that no flow of a job would come by.
 pub(super) fn each_has_a_flow(job: &HalfConfig) -> Support {
-    let queues = number_of(&job.options);
+    let (queues, adapters) = (number_of(&job.options), job.adapters);
+    let over = if adapters > 1 { &format!(" over {adapters} adapters") } else { "" };
     super::refuse_if(
-        queues > job.flows,
-        format!("{queues} receive queues are more than there are flows ({})", job.flows),
+        queues > job.flows / adapters,
+        format!("{queues} receive queues are more than there are flows ({}{over})", job.flows),
         "choose fewer queues, or more flows",
     )
 }
 
-/// The receive queue of a flow, of a device with this many queues.
-pub(super) fn queue_of(options: &Options, flow: u32, of: u32) -> u32 {
-    let count = number_of(options);
-    first(options, count, of) + flow % count
+/// The receive queue of a flow, of a device with this many queues: flows take the adapters in turn,
+/// and those of each its queues.
+pub(super) fn queue_of(job: &HalfConfig, flow: u32, of: u32) -> u32 {
+    let count = number_of(&job.options);
+    first(&job.options, count, of) + turn(flow, job.adapters) % count
 }
 
-/// How many receive queues options request.
+/// How many flows cross the adapter of a flow before it.
+fn turn(flow: u32, adapters: u32) -> u32 {
+    flow / adapters
+}
+
+/// How many receive queues the flows of a job are spread over, those of all adapters: two flows come
+/// by the same one if their numbers are equal modulo this.
+pub(super) fn number_of_all(job: &HalfConfig) -> u32 {
+    job.adapters * number_of(&job.options)
+}
+
+/// How many receive queues of a NIC options request.
 pub(super) fn number_of(options: &Options) -> u32 {
     options.number(QUEUES.name).map_or(1, |queues| queues as u32)
 }
@@ -123,11 +136,12 @@ pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
             false => (Some(port), all.destination_port),
             true => (all.source_port, Some(port)),
         };
-        FlowRule { source_port, destination_port, queue: first + flow % count, ..all.clone() }
+        let queue = first + turn(flow, wire.adapters) % count;
+        FlowRule { source_port, destination_port, queue, ..all.clone() }
     };
     let rules: Vec<FlowRule> = match count {
         1 => vec![all.clone()],
-        _ => (0..wire.flows).map(of_flow).collect(),
+        _ => (wire.adapter..wire.flows).step_by(wire.adapters as usize).map(of_flow).collect(),
     };
     let spread = match first {
         0 => Setting::Spread {
@@ -154,10 +168,11 @@ pub fn warn_of_first_queue<'s>(settings: impl IntoIterator<Item = &'s Setting>) 
     })
 }
 
-/// Whether as many huge pages are free as so many areas of so many bytes take, on the NUMA node of the
-/// link's device if it has one.
-pub(super) fn has_huge_pages(facts: &Facts, areas: u32, bytes: usize) -> Support {
+/// Whether as many huge pages are free as so many areas of so many bytes take. If the link's device
+/// has a NUMA node, its part of them has to be there: another adapter may be of another node.
+pub(super) fn has_huge_pages(job: &HalfConfig, facts: &Facts, areas: u32, bytes: usize) -> Support {
     let node = facts.number(LINK_NODE);
+    let areas = node.map_or(areas, |_| areas.div_ceil(job.adapters));
     let Some(free) = facts.number::<u64>(&free_huge_pages(node)) else { return Support::Yes };
     let needed = bytes.div_ceil(HUGE_PAGE).saturating_mul(areas as usize);
     super::refuse_if(
@@ -196,3 +211,92 @@ pub const STEERED_PORTS: Ports = Ports { low: SPREAD - 100, high: SPREAD - 1 };
 
 /// The first of them: below those that kernels give to others (`ip_local_port_range`).
 const SPREAD: u16 = 21_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{Cell, Half, OptionValue, Role};
+    use std::collections::BTreeMap;
+
+    /// A receiver's job of so many flows, over so many adapters to so many queues of each.
+    fn job(flows: u32, adapters: u32, queues: u64) -> HalfConfig {
+        let mut cell = Cell::new("a", Half::plain("socket"), Half::plain("zcrx"));
+        (cell.stream.flows, cell.link.adapters) = (flows, adapters);
+        cell.rx.options.0.insert(QUEUES.name.into(), OptionValue::Number(queues));
+        HalfConfig::stream(&cell, Role::Receiver)
+    }
+
+    /// The queue of each flow by the rules of an adapter, which has so many.
+    fn steered(job: &HalfConfig, adapter: u32, queues: u32) -> BTreeMap<u32, u32> {
+        let wire = Wire {
+            device: "eth1",
+            queues,
+            own: [10, 0, adapter as u8, 2].into(),
+            peer: [10, 0, adapter as u8, 1].into(),
+            port: Some(20_900),
+            flows: job.flows,
+            adapter,
+            adapters: job.adapters,
+            connects: false,
+        };
+        let settings = own_queues("zcrx", &job.options, &wire).unwrap();
+        let rules = settings.into_iter().filter_map(|setting| match setting {
+            Setting::Flow { rule, .. } => Some(rule),
+            _ => None,
+        });
+        rules.map(|rule| (u32::from(rule.source_port.unwrap() - SPREAD), rule.queue)).collect()
+    }
+
+    #[test]
+    fn flows_take_adapters_in_turn_and_those_of_each_its_queues() {
+        let eight = job(8, 2, 2);
+        assert_eq!(steered(&eight, 0, 8), [(0, 6), (2, 7), (4, 6), (6, 7)].into());
+        assert_eq!(steered(&eight, 1, 4), [(1, 2), (3, 3), (5, 2), (7, 3)].into());
+    }
+
+    #[test]
+    fn a_flow_receives_from_the_queue_that_its_rule_names_and_shares_it_with_no_other_nic() {
+        for (flows, adapters, queues) in [(8, 2, 2), (7, 3, 2), (9, 2, 3), (4, 1, 2), (6, 2, 1)] {
+            let job = job(flows, adapters, queues);
+            let of = |adapter| 8 + adapter;
+            let place = |flow: u32| {
+                let adapter = flow % adapters;
+                (adapter, queue_of(&job, flow, of(adapter)))
+            };
+            for adapter in (0..adapters).filter(|_| queues > 1) {
+                let rules = steered(&job, adapter, of(adapter));
+                let flows = (0..flows).filter(|flow| flow % adapters == adapter);
+                assert_eq!(rules, flows.map(|flow| (flow, place(flow).1)).collect());
+            }
+            let all = number_of_all(&job);
+            for one in 0..flows {
+                for other in 0..flows {
+                    assert_eq!(one % all == other % all, place(one) == place(other), "{job:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn queues_that_no_flow_over_an_adapter_comes_by_are_refused() {
+        assert_eq!(each_has_a_flow(&job(4, 2, 2)), Support::Yes);
+        for (job, words) in [
+            (job(3, 2, 2), "more than there are flows (3 over 2 adapters)"),
+            (job(1, 1, 2), "more than there are flows (1)"),
+        ] {
+            let Support::No { reason, .. } = each_has_a_flow(&job) else { panic!("{words}") };
+            assert!(reason.contains(words), "{reason}");
+        }
+    }
+
+    #[test]
+    fn huge_pages_are_those_of_all_adapters_unless_each_has_a_node() {
+        let job = job(2, 2, 1);
+        let mut facts = Facts::default();
+        facts.settings.insert(free_huge_pages(None), "1".into());
+        assert!(!has_huge_pages(&job, &facts, 2, HUGE_PAGE).is_yes());
+        facts.settings.insert(LINK_NODE.into(), "1".into());
+        facts.settings.insert(free_huge_pages(Some(1)), "1".into());
+        assert_eq!(has_huge_pages(&job, &facts, 2, HUGE_PAGE), Support::Yes);
+    }
+}

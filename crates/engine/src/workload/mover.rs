@@ -117,6 +117,8 @@ pub struct HalfConfig {
     pub role: Role,
     /// Flows of the session.
     pub flows: u32,
+    /// Adapters that they cross in turn.
+    pub adapters: u32,
     /// Bytes of one message: the sender's memory, filled once and sent repeatedly.
     pub message_size: u64,
     /// Bytes that a receiver requests at once.
@@ -151,6 +153,7 @@ impl HalfConfig {
         HalfConfig {
             role,
             flows: cell.stream.flows,
+            adapters: cell.link.adapters,
             message_size: cell.stream.message_size,
             read_size: cell.stream.read_size,
             read_memory: cell.stream.read_memory(),

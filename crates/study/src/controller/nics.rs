@@ -155,6 +155,9 @@ impl Nics {
             peer: peer.address,
             port,
             flows: cell.stream.flows,
+            // One that a cell does not cross is asked of as if all came by it.
+            adapter: adapter % cell.link.adapters,
+            adapters: cell.link.adapters,
             connects: role == Role::Sender,
         };
         let mut settings = Vec::new();
@@ -291,7 +294,7 @@ pub(super) fn halves(
         let transport = path::transport(workload, cell, role, [tx, rx])?;
         (transport.check)(cell)?;
         if cell.link.adapters > 1 {
-            path::crosses_adapters(workload, transport, [tx, rx])?;
+            path::crosses_adapters(workload, transport)?;
         }
     }
     let open = (workload.halves)(role).iter().map(|&direction| {
@@ -377,9 +380,9 @@ pub(super) fn no_polling_thread(cpu: u32) -> Fault {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use bytepath_record::{CpuTurns, FlowRule, Half, Options, SoftirqCpu};
+    use bytepath_record::{CpuTurns, FlowRule, Half, OptionValue, Options, SoftirqCpu};
     use bytepath_spec::resolve;
     use std::net::SocketAddr;
 
@@ -397,7 +400,7 @@ mod tests {
     }
 
     /// A cell that receives by this path.
-    fn cell(path: &str) -> Cell {
+    pub(in super::super) fn cell(path: &str) -> Cell {
         let rx = path::find(path::CATALOG, path).unwrap().half(Role::Receiver).unwrap();
         let options = resolve(path, rx.options, &[]).unwrap();
         let half = |path: &str, options| Half { path: path.into(), options };
@@ -428,7 +431,7 @@ mod tests {
     }
 
     /// A receiver's NICs, `eth1` of eight queues and `eth2` of so many.
-    fn two_nics(queues: u32) -> Nics {
+    pub(in super::super) fn two_nics(queues: u32) -> Nics {
         let mut nics = nics();
         let [sender, receiver] = &mut nics.ends;
         sender.push(NicEnd { address: [10, 0, 1, 1].into(), ..sender[0].clone() });
@@ -466,6 +469,27 @@ mod tests {
         let single = two_nics(1);
         let only = rules_over(&single, 2, &common(&single));
         assert_eq!(only, [rule("eth1", 0, 7)], "the other's only queue carries everything else");
+    }
+
+    #[test]
+    fn flows_over_several_nics_have_a_queue_of_the_one_that_they_cross() {
+        for path in ["zcrx", "devmem"] {
+            let mut cell = cell(path);
+            (cell.link.adapters, cell.stream.flows) = (2, 4);
+            cell.rx.options.0.insert("queues".into(), OptionValue::Number(2));
+            let none = Common::default();
+            let wanted = two_nics(4).wanted(path::CATALOG, &cell, &none, Some(20_900)).unwrap();
+            let rules = wanted.iter().filter_map(|wanted| match &wanted.setting {
+                Setting::Flow { device, rule } => {
+                    Some((device.as_str(), rule.source_port?, rule.queue))
+                }
+                _ => None,
+            });
+            let first = path::spread_ports(4).low;
+            let expected = [("eth1", 0, 6), ("eth1", 2, 7), ("eth2", 1, 2), ("eth2", 3, 3)];
+            let expected = expected.map(|(device, flow, queue)| (device, first + flow, queue));
+            assert_eq!(rules.collect::<Vec<_>>(), expected, "{path}");
+        }
     }
 
     #[test]

@@ -638,8 +638,9 @@ fn connections(cell: &Cell, role: Role, facts: &Facts) -> Support {
 #[cfg(test)]
 mod tests {
     use super::super::deployment::Deployment;
+    use super::super::nics;
     use super::*;
-    use bytepath_record::{Attempt, Outcome};
+    use bytepath_record::{Attempt, DeviceName, Outcome};
     use std::sync::atomic::AtomicBool;
 
     #[test]
@@ -671,6 +672,28 @@ mod tests {
         assert_eq!(refused(1), None, "no flow crosses the other one");
         let why = refused(2).unwrap().message;
         assert!(why.starts_with("over eth2: ") && why.contains("it is made up"), "{why}");
+    }
+
+    #[test]
+    fn a_rule_that_takes_an_ssh_connection_by_a_further_device_is_refused() {
+        let deployment = Deployment::parse("netns").unwrap();
+        let stop = AtomicBool::new(false);
+        let laboratory = deployment.laboratory(&stop).unwrap();
+        let mut facts = vec![Facts::default(); 2];
+        let connection = "10.0.1.1 40000 10.0.1.2 22";
+        facts[1].settings.insert(SSH_CONNECTION.into(), connection.into());
+        let (nics, others, remarks) = (nics::tests::two_nics(8), Vec::new(), Vec::new());
+        let hosts = Ok(HostSurvey { facts, others, nics, ceiling: None, remarks });
+        let mut cell = nics::tests::cell("zcrx");
+        (cell.link.adapters, cell.stream.flows) = (2, 2);
+        let surveyed = vec![Surveyed { kernel: None, hosts }];
+        let feasibility = Feasibility::of(&laboratory, surveyed, &cell, false);
+        assert_eq!(feasibility.steered_connection(&cell), None, "rules of paths name a port");
+        let rule = FlowRule { destination: Some([10, 0, 1, 2].into()), ..FlowRule::default() };
+        let setting = Setting::Flow { device: DeviceName::new("eth2").unwrap(), rule };
+        cell.settings = vec![WantedSetting { host: Some(Role::Receiver), ..setting.into() }];
+        let why = feasibility.steered_connection(&cell).unwrap().message;
+        assert!(why.contains("of eth2 would take the ssh connection 10.0.1.1 40000"), "{why}");
     }
 
     /// A cell of this pair, with the placement left to the scheduler.

@@ -196,7 +196,9 @@ pub fn nic_settings(
         let fault = Fault::unsupported(text);
         return Err(fault.remedy("there is nothing to prepare; only NICs need that"));
     };
-    let wire = Wire { device: &name, queues, own, peer, port, flows: 1, connects: false };
+    let (flows, adapter, adapters) = (1, 0, 1);
+    let wire =
+        Wire { device: &name, queues, own, peer, port, flows, adapter, adapters, connects: false };
     let settings = (half.nic_settings)(&options, &wire)?;
     let wanted = settings.into_iter().map(path::wanted).collect();
     Ok(NicSettings { device: name, wanted })

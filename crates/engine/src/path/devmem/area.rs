@@ -3,6 +3,7 @@
 use super::options::{device, memory};
 use crate::connection::Flow;
 use crate::path::nic;
+use crate::workload::HalfConfig;
 use bytepath_record::{Fault, Options};
 use bytepath_sys as sys;
 use bytepath_sys::devmem::{self, Binding};
@@ -32,28 +33,31 @@ pub(super) struct Area {
     _binding: Option<Binding>,
 }
 
-/// The areas of a session, by receive queue: one is bound once, for all flows that come by it.
+/// The areas of a session, by device and receive queue: one is bound once, for all flows that come by
+/// it.
 #[derive(Debug, Default)]
-pub(super) struct Areas(Mutex<BTreeMap<u32, Arc<Area>>>);
+pub(super) struct Areas(Mutex<BTreeMap<(String, u32), Arc<Area>>>);
 
 impl Areas {
     /// The area of a spec, bound where no flow has done so.
     pub(super) fn of(&self, spec: &AreaSpec) -> Result<Arc<Area>, Fault> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(area) = all.get(&spec.queue) {
+        let queue = (spec.device.clone(), spec.queue);
+        if let Some(area) = all.get(&queue) {
             return Ok(area.clone());
         }
         let area = Arc::new(Area::bind(spec)?);
-        all.insert(spec.queue, area.clone());
+        all.insert(queue, area.clone());
         Ok(area)
     }
 }
 
 impl AreaSpec {
     /// What the options of a receiver request.
-    pub(super) fn of(options: &Options, flow: &Flow) -> Result<AreaSpec, Fault> {
+    pub(super) fn of(job: &HalfConfig, flow: &Flow) -> Result<AreaSpec, Fault> {
+        let options = &job.options;
         let device = device(options, flow)?;
-        let queue = nic::queue_of(options, flow.index, receive_queues(&device)?);
+        let queue = nic::queue_of(job, flow.index, receive_queues(&device)?);
         let page_size = page_size(options)?;
         Ok(AreaSpec {
             device,
@@ -156,6 +160,26 @@ mod tests {
         assert!(fault.remedy.unwrap().contains("CAP_SYS_NICE"));
         let few = no_memory("udmabuf-huge", 1 << 21, Some(0), &io::Error::from_raw_os_error(12));
         assert!(few.remedy.unwrap().contains("hugepages 2M node=0 1"));
+    }
+
+    #[test]
+    fn an_area_is_of_a_queue_of_one_device() {
+        let areas = Areas::default();
+        let memory = dmabuf::Rehearsal::new(4096, true).unwrap();
+        let bound = Area::unbound(1, Box::new(memory));
+        areas.0.lock().unwrap().insert(("eth1".into(), 3), bound.clone());
+        let of = |device: &str, queue| {
+            let memory = "none such".to_owned();
+            areas.of(&AreaSpec {
+                device: device.into(),
+                queue,
+                memory,
+                bytes: 4096,
+                page_size: None,
+            })
+        };
+        assert!(Arc::ptr_eq(&of("eth1", 3).unwrap(), &bound));
+        assert!(of("eth1", 2).is_err() && of("eth2", 3).is_err(), "these would be bound");
     }
 
     #[test]

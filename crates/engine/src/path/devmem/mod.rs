@@ -22,7 +22,6 @@ pub(super) static PATH: DataPath = DataPath {
     name: "devmem",
     summary: "devmem TCP: the NIC moves payload from and to a dmabuf, by reference",
     attempt: support::attempts,
-    is_of_one_nic: true,
     tx: Some(
         HalfPath::tx(check_tx, |job, connection, _| send::open(job, connection.kernel()?))
             .with_options(SENDER_OPTIONS),
@@ -36,24 +35,26 @@ pub(super) static PATH: DataPath = DataPath {
 
 fn check_tx(job: &HalfConfig, facts: &Facts) -> Support {
     super::fits(send::sendable(job))
+        .and(options::device_of_each(job))
         .and(support::support(Role::Sender, memory(&job.options), facts))
         .and(has_pages(job, facts, job.flows, job.message_size))
 }
 
 fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
     super::fits(area::page_size(&job.options))
+        .and(options::device_of_each(job))
         .and(each_has_a_flow(job))
         .and(super::reads_into_kernel_memory(job, PATH.name))
         .and(busy_poll::support(job, facts, waiter(job)))
         .and(support::support(Role::Receiver, memory(&job.options), facts))
-        .and(has_pages(job, facts, nic::number_of(&job.options), area::bytes(&job.options)))
+        .and(has_pages(job, facts, nic::number_of_all(job), area::bytes(&job.options)))
 }
 
 /// Whether there are the huge pages that areas are to be made of.
 fn has_pages(job: &HalfConfig, facts: &Facts, areas: u32, bytes: u64) -> Support {
     match memory(&job.options) {
         "udmabuf-huge" => {
-            nic::has_huge_pages(facts, areas, usize::try_from(bytes).unwrap_or(usize::MAX))
+            nic::has_huge_pages(job, facts, areas, usize::try_from(bytes).unwrap_or(usize::MAX))
         }
         _ => Support::Yes,
     }
@@ -66,7 +67,7 @@ fn waiter(job: &HalfConfig) -> Waiter {
 
 fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Rx> {
     let flow = connection.kernel()?;
-    let spec = AreaSpec::of(&job.options, &flow)?;
+    let spec = AreaSpec::of(job, &flow)?;
     let area = group.share(|| Ok(Areas::default()))?.of(&spec)?;
     let polling = BusyPoll::of(&job.options);
     let epoll = match waiter(job) {
@@ -91,6 +92,8 @@ mod tests {
             peer: "10.0.0.1".parse().unwrap(),
             port: Some(5201),
             flows: 1,
+            adapter: 0,
+            adapters: 1,
             connects: false,
         }
     }
@@ -149,6 +152,25 @@ mod tests {
         ] {
             assert_eq!(typed(queue, &wire).unwrap(), expected, "{wire:?}");
         }
+    }
+
+    #[test]
+    fn a_device_by_name_is_refused_where_flows_cross_several() {
+        use bytepath_record::{Cell, Half};
+        let checks = |adapters: u32, device: &str| {
+            let mut half = Half::plain("devmem");
+            half.options.0.insert("device".into(), OptionValue::Word(device.into()));
+            let mut cell = Cell::new("a", half.clone(), half);
+            (cell.link.adapters, cell.stream.flows) = (adapters, adapters);
+            [(Role::Sender, check_tx as fn(&_, &_) -> _), (Role::Receiver, check_rx)].map(
+                |(role, check)| match check(&HalfConfig::stream(&cell, role), &Facts::default()) {
+                    Support::No { reason, .. } => reason.contains("device=eth1 is one"),
+                    Support::Yes => false,
+                },
+            )
+        };
+        assert_eq!(checks(2, "eth1"), [true, true]);
+        assert_eq!([checks(1, "eth1"), checks(2, "auto")], [[false, false]; 2]);
     }
 
     #[test]

@@ -3,8 +3,10 @@
 use crate::connection::Flow;
 use crate::path::busy_poll;
 use crate::path::nic::QUEUES;
+use crate::path::refuse_if;
 use crate::path::zerocopy_send::WINDOW;
-use bytepath_record::{Fault, OptionKind, OptionSpec, Options};
+use crate::workload::HalfConfig;
+use bytepath_record::{Fault, OptionKind, OptionSpec, Options, Support};
 use bytepath_sys as sys;
 
 /// Where the dmabuf's memory is: names of `sys::dmabuf::PROVIDERS`.
@@ -52,10 +54,24 @@ pub(super) fn memory(options: &Options) -> &str {
     }
 }
 
+/// Refuses a device by name to flows that cross several.
+pub(super) fn device_of_each(job: &HalfConfig) -> Support {
+    let name = job.options.word(DEVICE.name);
+    refuse_if(
+        job.adapters > 1 && !is_auto(name),
+        format!("device={name} is one, and flows cross {} adapters", job.adapters),
+        "leave device at auto: each flow takes the device that it crosses",
+    )
+}
+
+fn is_auto(name: &str) -> bool {
+    matches!(name, "" | "auto")
+}
+
 /// The device that options name, or that carries the flow.
 pub(super) fn device(options: &Options, flow: &Flow) -> Result<String, Fault> {
     match options.word(DEVICE.name) {
-        "" | "auto" => sys::device::of_address(flow.local_address()?),
+        name if is_auto(name) => sys::device::of_address(flow.local_address()?),
         name => return Ok(name.to_owned()),
     }
     .map_err(|e| {

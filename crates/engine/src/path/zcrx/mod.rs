@@ -23,7 +23,6 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "io_uring: zero-copy receive, the NIC writes into application memory",
     attempt: probe::attempts,
     uses_io_uring: true,
-    is_of_one_nic: true,
     rx: Some(HalfPath {
         nic_settings,
         ..HalfPath::rx(check, open).with_options(OPTIONS).without_read_size()
@@ -63,7 +62,7 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
     let plan = plan::Plan::of(job, rustix::param::page_size() as u64);
     let pages = match &plan {
         Ok(plan) if plan.memory == plan::Memory::Huge => {
-            has_huge_pages(facts, plan.queues, plan.area)
+            has_huge_pages(job, facts, plan.queues, plan.area)
         }
         _ => Support::Yes,
     };
@@ -121,6 +120,8 @@ mod tests {
             peer: [10, 0, 0, 2].into(),
             port: Some(20_900),
             flows: 1,
+            adapter: 0,
+            adapters: 1,
             connects: true,
         };
         let settings = nic_settings(&options(&[]), &wire).unwrap();
@@ -136,6 +137,8 @@ mod tests {
             peer: [10, 0, 0, 1].into(),
             port: Some(5201),
             flows: 4,
+            adapter: 0,
+            adapters: 1,
             connects: false,
         };
         nic_settings(&options(set), &wire)

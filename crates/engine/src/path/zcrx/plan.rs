@@ -24,7 +24,7 @@ pub(super) struct Plan {
     pub completions: u32,
     /// A device may be used.
     pub device: bool,
-    /// How many queues the flows are spread over.
+    /// How many queues the flows are spread over, those of all adapters.
     pub queues: u32,
     /// Flows share a queue also without a device.
     pub share: bool,
@@ -95,7 +95,7 @@ impl Plan {
             batch: batch as usize,
             completions: completions.min(65536) as u32,
             device: options.word("device") != "none",
-            queues: nic::number_of(options),
+            queues: nic::number_of_all(job),
             share: options.flag("share"),
             read_size: read_size as usize,
         })
@@ -103,8 +103,8 @@ impl Plan {
 }
 
 /// The receive queue that a flow comes by, of a NIC with this many of them.
-pub(super) fn queue_of(options: &Options, flow: u32, queues: u32) -> Result<u32, Fault> {
-    let queue = nic::queue_of(options, flow, queues);
+pub(super) fn queue_of(job: &HalfConfig, flow: u32, queues: u32) -> Result<u32, Fault> {
+    let queue = nic::queue_of(job, flow, queues);
     if queue < queues {
         return Ok(queue);
     }
@@ -114,7 +114,7 @@ pub(super) fn queue_of(options: &Options, flow: u32, queues: u32) -> Result<u32,
 
 #[cfg(test)]
 mod tests {
-    use super::super::{job, options};
+    use super::super::job;
     use super::*;
     use bytepath_record::Support;
 
@@ -146,7 +146,7 @@ mod tests {
     fn refuses_impossible_values() {
         let fault = plan(&[("rx-buf-len", "12K")]).unwrap_err();
         assert!(fault.message.contains("power of two") && fault.remedy.is_some(), "{fault:?}");
-        let of = |set, flow, queues| queue_of(&options(set), flow, queues);
+        let of = |set, flow, queues| queue_of(&job(set), flow, queues);
         assert_eq!(of(&[], 5, 8).unwrap(), 7);
         assert_eq!(of(&[("queue", "2")], 0, 8).unwrap(), 2);
         assert_eq!([0, 1, 2].map(|flow| of(&[("queues", "2")], flow, 8).unwrap()), [6, 7, 6]);

@@ -94,7 +94,7 @@ fn on_device(
     let queues = device::receive_queues(name);
     let queues = queues
         .map_err(|e| Fault::system(format!("cannot count the receive queues of {name}"), &e))?;
-    let queue = queue_of(&job.options, flow.index, queues)?;
+    let queue = queue_of(job, flow.index, queues)?;
     // A device that is all software most likely refuses, and can be tried without
     // taking all the memory first.
     if device::driver(name).is_ok_and(|driver| driver.is_none())

@@ -6,8 +6,8 @@ use bytepath_sys::uring::zcrx::Exported;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The queues of a session that are shared, by their number among those that its flows are
-/// spread over.
+/// The queues of a session that are shared, by their number among those of all adapters that its
+/// flows are spread over.
 #[derive(Debug, Default)]
 pub(super) struct SharedQueues(pub Mutex<BTreeMap<u32, Arc<SharedQueue>>>);
 
