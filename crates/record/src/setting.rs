@@ -177,7 +177,7 @@ pub enum Setting {
         size: u64,
         /// The NUMA node; none leaves it to the kernel.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        node: Option<u32>,
+        node: Option<NumaNode>,
         /// The number of pages to reserve.
         count: u64,
     },
@@ -268,6 +268,16 @@ pub struct FlowRule {
     pub queue: u32,
 }
 
+/// A NUMA node of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum NumaNode {
+    /// By its number.
+    Number(u32),
+    /// That of this network device, whose number is found when the setting is made.
+    Of(DeviceName),
+}
+
 /// Which idle states are taken away.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -292,6 +302,7 @@ impl Setting {
     pub fn is_of_namespace(&self) -> bool {
         match self {
             Setting::Sysctl { name, .. } => name.is_of_namespace(),
+            Setting::HugePages { .. } => false,
             other => other.device().is_some(),
         }
     }

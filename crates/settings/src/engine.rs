@@ -72,7 +72,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
             Err(fault) => return Err(cannot_set(&want.setting, fault)),
         };
         let at = self.changes.len();
-        match self.change(&want.setting, &record.before, &record.after) {
+        match self.change(&record.setting, &record.before, &record.after) {
             Ok(after) => Ok(SettingRecord { after, ..record }),
             Err(fault) if want.optional && fault.kind != FaultKind::Storage => {
                 // What a half-made change left behind is restored at once.
@@ -90,17 +90,22 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         if record.skipped.is_some() {
             return Ok(record);
         }
-        let (before, goal) = self.feasible(&want.setting)?;
-        let after = if self.holds(&want.setting, &before, &goal) { before.clone() } else { goal };
-        Ok(SettingRecord { before, after, ..record })
+        let (setting, before, goal) = self.feasible(&want.setting)?;
+        let after = if self.holds(&setting, &before, &goal) { before.clone() } else { goal };
+        Ok(SettingRecord { setting, before, after, ..record })
     }
 
-    /// The current and required value of a setting, or why it cannot be made.
-    fn feasible(&mut self, setting: &Setting) -> Result<(SettingValue, SettingValue), Fault> {
-        let before = self.machine.read(setting)?;
-        let before = before.ok_or_else(|| access(setting).absent())?;
-        let goal = self.machine.goal(setting, &before)?;
-        Ok((before, goal))
+    /// What a setting comes to on this machine, with its current and required value, or why it
+    /// cannot be made.
+    fn feasible(
+        &mut self,
+        setting: &Setting,
+    ) -> Result<(Setting, SettingValue, SettingValue), Fault> {
+        let setting = self.machine.resolve(setting)?;
+        let before = self.machine.read(&setting)?;
+        let before = before.ok_or_else(|| access(&setting).absent())?;
+        let goal = self.machine.goal(&setting, &before)?;
+        Ok((setting, before, goal))
     }
 
     /// Whether all parts of a goal have the texts that they should have.

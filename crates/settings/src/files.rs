@@ -3,7 +3,7 @@
 
 use super::access::{Access, Knob, Means, Switch, no_device};
 use super::side_effects::refusal;
-use bytepath_record::{Cpus, DeviceName, IdleChoice, Setting, SettingValue, SysctlName, Word};
+use bytepath_record::{Cpus, DeviceName, IdleChoice, NumaNode, Setting, SettingValue, SysctlName, Word};
 use bytepath_sys::Roots;
 use bytepath_sys::attribute::{self, names};
 use std::collections::BTreeSet;
@@ -124,7 +124,8 @@ pub(super) fn idle_states<'s>(cpus: &'s Option<Cpus>, choice: &'s IdleChoice) ->
     files(knobs, "no CPU has such an idle state".into())
 }
 
-pub(super) fn huge_pages<'s>(size: u64, node: Option<u32>, count: u64) -> Access<'s> {
+/// Those of a node that is named by its device are found once its number is.
+pub(super) fn huge_pages(size: u64, node: &Option<NumaNode>, count: u64) -> Access<'_> {
     let path = move |roots: &Roots| {
         let folder = match node {
             Some(node) => roots.sys.join(format!("devices/system/node/node{node}/hugepages")),

@@ -19,7 +19,7 @@ pub(super) fn access(setting: &Setting) -> Access<'_> {
         Setting::IdleStates { cpus, disable } => files::idle_states(cpus, disable),
         Setting::HugePages { size, node, count } => Access {
             missing: format!("there are no {}", setting.subject()),
-            ..files::huge_pages(*size, *node, *count)
+            ..files::huge_pages(*size, node, *count)
         },
         Setting::Dsa { part, attribute, value } => files::dsa(setting, part, attribute, value),
         Setting::Feature { device, feature, on } => device::feature(device, feature, *on),

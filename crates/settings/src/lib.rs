@@ -145,10 +145,13 @@ impl<M: Machine> Applied<M> {
     }
 
     fn change(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
-        let is_wanted = |change: &&Change| {
-            let subject = change.setting.subject();
-            !change.undone && wanted.iter().any(|want| want.setting.subject() == subject)
+        let machine = &mut self.engine.machine;
+        let mut subject = |want: &WantedSetting| {
+            machine.resolve(&want.setting).as_ref().unwrap_or(&want.setting).subject()
         };
+        let subjects: Vec<String> = wanted.iter().map(&mut subject).collect();
+        let is_wanted =
+            |change: &&Change| !change.undone && subjects.contains(&change.setting.subject());
         if let Some(change) = self.engine.changes[..self.own].iter().find(is_wanted) {
             let (part, before, set) = change.setting.differing(&change.before, &change.set);
             let text = format!("{}{part}: {before} -> {set}", change.setting.subject());

@@ -1,10 +1,10 @@
 //! Where settings are: the running kernel, or a tree of files in its place.
 
-use super::access::{Access, Knob, Means, Nic, query_fault};
+use super::access::{Access, Knob, Means, Nic, no_device, query_fault};
 use super::exclusion::{Exclusion, Reach};
 use super::kinds::access;
 use super::{files, loan};
-use bytepath_record::{DeviceName, Fault, Setting, SettingValue};
+use bytepath_record::{DeviceName, Fault, NumaNode, Setting, SettingValue};
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::{Roots, device, lasting_namespace, procfs};
 use std::io;
@@ -34,6 +34,12 @@ pub trait Machine {
 
     /// Whether anything holds that network namespace still.
     fn has_namespace(&self, namespace: &str) -> bool;
+
+    /// The setting with the number of the NUMA node in place of a device that is on it: what is
+    /// journalled, and can be restored once the device is gone.
+    fn resolve(&mut self, setting: &Setting) -> Result<Setting, Fault> {
+        Ok(setting.clone())
+    }
 
     /// The number of the link of the device that a setting is for; `None` if it has none, or none
     /// that would last longer than its name.
@@ -121,6 +127,20 @@ impl ThisMachine {
             ))
             .remedy("mount a new sysfs on /sys in this namespace, as `ip netns exec` does")),
         }
+    }
+
+    /// The NUMA node of a device; `None` if it has none, or the machine does not report it.
+    fn node_of(&mut self, device: &DeviceName) -> Result<Option<u32>, Fault> {
+        if self.is_real() {
+            return match device::node(device.as_str()) {
+                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {
+                    Err(Fault::unsupported(no_device(device)))
+                }
+                node => node.map_err(|e| looking_for(device, &e)),
+            };
+        }
+        let file = self.roots.sys.join("class/net").join(device.as_str()).join("device/numa_node");
+        Ok(files::read(&file).ok().and_then(|text| text.trim().parse().ok()))
     }
 
     /// Does something where the device of a setting is: here, or in the namespace that it
@@ -231,6 +251,17 @@ impl Machine for ThisMachine {
         let mounts = std::fs::read(proc.join("self/mountinfo")).unwrap_or_default();
         processes.iter().any(of_process)
             || String::from_utf8_lossy(&mounts).split([' ', '\n']).any(|word| word == namespace)
+    }
+
+    fn resolve(&mut self, setting: &Setting) -> Result<Setting, Fault> {
+        let Setting::HugePages { size, node: Some(NumaNode::Of(device)), count } = setting else {
+            return Ok(setting.clone());
+        };
+        let node = self.at(setting, |machine| machine.node_of(device))?.ok_or_else(|| {
+            Fault::unsupported(format!("{device} reports no NUMA node"))
+                .remedy(format!("leave out node={device}, and the kernel chooses the nodes"))
+        })?;
+        Ok(Setting::HugePages { size: *size, node: Some(NumaNode::Number(node)), count: *count })
     }
 
     fn link(&mut self, setting: &Setting) -> Result<Option<u32>, Fault> {

@@ -494,6 +494,41 @@ fn huge_pages_of_which_fewer_were_found_are_an_error_and_given_back() {
     }
 }
 
+/// The number is journalled: the pages go back when the device is gone, too.
+#[test]
+fn huge_pages_of_the_node_of_a_device_go_back_without_it() {
+    let tree = Tree::new();
+    let pages = |node| format!("sys/devices/system/node/node{node}/hugepages/hugepages-2048kB");
+    (0..2).for_each(|node| tree.put(&format!("{}/nr_hugepages", pages(node)), "3\n"));
+    tree.put("sys/class/net/eth0/device/numa_node", "1\n");
+    tree.put("sys/class/net/eth1/device/numa_node", "-1\n");
+    let lines = ["hugepages 2M 3", "hugepages 2M node=eth0 128", "hugepages 2M node=eth1 128"];
+    let mut lines = wanted(&lines);
+    let before = tree.snapshot();
+    let refused = Applied::apply(&tree.place(), tree.host(), &lines).map(drop).unwrap_err();
+    assert!(refused.message.contains("eth1 reports no NUMA node"), "{refused}");
+    assert!(refused.remedy.unwrap().contains("leave out node=eth1"));
+    assert_eq!(tree.snapshot(), before, "nothing was set before it");
+
+    lines[2].optional = true;
+    let (applied, _) = Applied::apply(&tree.place(), tree.host(), &lines).unwrap();
+    let records = applied.records();
+    assert_eq!(records[1].to_string(), "huge pages of 2M of node 1: 3 -> 128");
+    assert_eq!(records[1].setting, "hugepages 2M node=1 128".parse().unwrap());
+    assert_eq!(records[2].skipped.as_deref(), Some("eth1 reports no NUMA node"));
+    drop(applied);
+    assert_eq!(tree.snapshot(), before);
+
+    killed_after_applying(&tree, &["hugepages 2M node=eth0 128"]);
+    assert_ne!(tree.snapshot(), before);
+    fs::remove_dir_all(tree.path("sys/class/net/eth0")).unwrap();
+    let rows = tree.restore();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(rows[0].outcome, Restoration::Restored);
+    let node = |node| fs::read_to_string(tree.path(&format!("{}/nr_hugepages", pages(node))));
+    assert_eq!([0, 1].map(|at| node(at).unwrap().trim().to_owned()), ["3", "3"]);
+}
+
 /// A refused value that the driver rounded is in force: it has to go as well.
 #[test]
 fn what_a_driver_rounded_is_refused_and_restored() {

@@ -201,6 +201,10 @@ mod tests {
             .map(|want| format!("{}: {}", want.host.unwrap(), want.setting))
             .collect();
         assert_eq!(on_both, ["sender: mtu eth1 4148", "receiver: mtu eth2 4148"]);
+        let pages = filled.iter().map(|want| want.setting.to_string());
+        let pages: Vec<String> = pages.filter(|text| text.starts_with("hugepages")).collect();
+        let of_nodes = ["hugepages 2M node=eth1 128", "hugepages 2M node=eth2 128"];
+        assert_eq!(pages, ["hugepages 2M 128", of_nodes[0], of_nodes[1]], "any node's first");
         let two = ["eth3", "eth4"].map(|name| DeviceName::new(name).unwrap()).to_vec();
         let filled_both = on_devices(wanted.clone(), &[two, named[1].clone()]).unwrap();
         let text = |want: &WantedSetting| format!("{:?} {}", want.host, want.setting);

@@ -4,7 +4,7 @@
 
 use super::parts::{Parts, on_or_off};
 use super::words::{Words, flag, not_a_number, number, wrong};
-use super::{Cpus, DeviceName, FlowRule, IdleChoice, Setting, SysctlName, Word, names};
+use super::{Cpus, DeviceName, FlowRule, IdleChoice, NumaNode, Setting, SysctlName, Word, names};
 use crate::{Fault, joined, unit};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -53,7 +53,10 @@ pub const SETTING_FORMS: &[(&str, &str)] = &[
         "idle CPUS|all slower-than=TIME | idle CPUS|all without=NAME",
         "idle states to disable: idle all slower-than=10us",
     ),
-    ("hugepages SIZE [node=N] COUNT", "huge pages to reserve: hugepages 2M 512"),
+    (
+        "hugepages SIZE [node=N|DEVICE] COUNT",
+        "huge pages to reserve, on a device's NUMA node: hugepages 2M node=eth0 512",
+    ),
     ("threaded-napi DEVICE on|off", "polling in kernel threads: threaded-napi eth0 on"),
     ("dsa PART ATTRIBUTE=VALUE", "an engine, a work queue or a device of DSA: dsa wq0.0 size=128"),
     (
@@ -109,7 +112,7 @@ pub(super) fn parse(kind: &str, words: &mut Words) -> Result<Setting, Fault> {
         "idle" => Setting::IdleStates { cpus: words.cpus_or_all()?, disable: words.idle_choice()? },
         "hugepages" => {
             let size = unit::parse_bytes(words.next("the size of a page")?).map_err(wrong)?;
-            let node = words.number("node")?;
+            let node = words.node()?;
             Setting::HugePages { size, node, count: number(words.next("how many pages")?)? }
         }
         "threaded-napi" => {
@@ -170,7 +173,7 @@ impl fmt::Display for Setting {
                 write!(f, "idle {} without={name}", list_or_all(cpus))
             }
             Setting::HugePages { size, node, count } => {
-                let node = node.map(|node| format!(" node={node}")).unwrap_or_default();
+                let node = node.as_ref().map(|node| format!(" node={node}")).unwrap_or_default();
                 write!(f, "hugepages {}{node} {count}", unit::bytes(*size))
             }
             Setting::ThreadedNapi { device, on } => {
@@ -191,7 +194,7 @@ macro_rules! device_of {
             | Setting::IrqAffinity { .. }
             | Setting::Governor { .. }
             | Setting::IdleStates { .. }
-            | Setting::HugePages { .. }
+            | Setting::HugePages { node: None | Some(NumaNode::Number(_)), .. }
             | Setting::Dsa { .. } => None,
             Setting::Feature { device, .. }
             | Setting::Rings { device, .. }
@@ -207,6 +210,7 @@ macro_rules! device_of {
             | Setting::Xps { device, .. }
             | Setting::ThreadedNapi { device, .. }
             | Setting::TapFlags { device, .. }
+            | Setting::HugePages { node: Some(NumaNode::Of(device)), .. }
             | Setting::Loan { device, .. } => Some(device),
         }
     };
@@ -257,7 +261,12 @@ impl Setting {
             Setting::HugePages { size, node, count } => {
                 let folder = match node {
                     None => "/sys/kernel/mm/hugepages".to_owned(),
-                    Some(node) => format!("/sys/devices/system/node/node{node}/hugepages"),
+                    Some(NumaNode::Number(node)) => {
+                        format!("/sys/devices/system/node/node{node}/hugepages")
+                    }
+                    Some(NumaNode::Of(device)) => format!(
+                        "/sys/devices/system/node/node$(cat /sys/class/net/{device}/device/numa_node)/hugepages"
+                    ),
                 };
                 format!("echo {count} > {folder}/hugepages-{}kB/nr_hugepages", size >> 10)
             }
@@ -289,7 +298,8 @@ impl Setting {
             Setting::Governor { .. } => "governor".into(),
             Setting::IdleStates { .. } => "idle states".into(),
             Setting::HugePages { size, node, .. } => {
-                let of_node = node.map(|node| format!(" of node {node}")).unwrap_or_default();
+                let of_node = node.as_ref().map(|node| format!(" of node {node}"));
+                let of_node = of_node.unwrap_or_default();
                 format!("huge pages of {}{of_node}", unit::bytes(*size))
             }
             Setting::Dsa { part, attribute, .. } => format!("{attribute} of {part}"),
@@ -324,6 +334,11 @@ impl Setting {
             }
             Setting::HugePages { size, .. } if !size.is_power_of_two() || *size < 4096 => {
                 Some(format!("there are no pages of {size} bytes"))
+            }
+            Setting::HugePages { node: Some(NumaNode::Of(device)), .. }
+                if device.as_str().parse::<u32>().is_ok() =>
+            {
+                Some(format!("as a node, {device} is a number, and no device"))
             }
             Setting::Dsa { part, attribute, value } => {
                 dsa_flaw(part.as_str(), attribute.as_str(), value.as_str())
@@ -365,6 +380,16 @@ impl Setting {
     fn pairs(&self, between: char) -> String {
         let parts = self.parts().into_iter();
         parts.map(|(name, text)| format!(" {name}{between}{text}")).collect()
+    }
+}
+
+/// As it is typed.
+impl fmt::Display for NumaNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NumaNode::Number(number) => write!(f, "{number}"),
+            NumaNode::Of(device) => write!(f, "{device}"),
+        }
     }
 }
 

@@ -50,6 +50,11 @@ const EXAMPLES: &[(&str, &str)] = &[
         "hugepages 1G node=1 4",
         "echo 4 > /sys/devices/system/node/node1/hugepages/hugepages-1048576kB/nr_hugepages",
     ),
+    (
+        "hugepages 2M node=eth0 128",
+        "echo 128 > /sys/devices/system/node/node$(cat /sys/class/net/eth0/device/numa_node)\
+         /hugepages/hugepages-2048kB/nr_hugepages",
+    ),
     ("threaded-napi eth0 on", "echo 1 > /sys/class/net/eth0/threaded"),
     ("dsa wq0.0 size=128", "echo 128 > /sys/bus/dsa/devices/wq0.0/size"),
     ("dsa engine0.3 group_id=0", "echo 0 > /sys/bus/dsa/devices/engine0.3/group_id"),
@@ -140,6 +145,25 @@ fn where_a_spread_begins_is_stored_unless_it_is_at_the_first_queue() {
 }
 
 #[test]
+fn a_node_is_stored_as_its_number_or_its_device() {
+    for (line, json) in [
+        ("hugepages 2M node=1 4", r#"{"kind":"huge-pages","size":2097152,"node":1,"count":4}"#),
+        (
+            "hugepages 2M node=eth0 4",
+            r#"{"kind":"huge-pages","size":2097152,"node":"eth0","count":4}"#,
+        ),
+    ] {
+        let setting: Setting = line.parse().unwrap();
+        assert_eq!(serde_json::to_string(&setting).unwrap(), json);
+        assert_eq!(serde_json::from_str::<Setting>(json).unwrap(), setting);
+        assert!(!setting.is_of_namespace(), "the memory is the machine's");
+    }
+    let numbered = r#"{"kind":"huge-pages","size":2097152,"node":"1","count":4}"#;
+    let numbered: Setting = serde_json::from_str(numbered).unwrap();
+    assert!(numbered.checked().is_err(), "it would read back as the node's number");
+}
+
+#[test]
 fn names_that_lead_elsewhere_are_refused() {
     for line in [
         "sysctl net/../kernel.core_pattern=x",
@@ -193,6 +217,7 @@ fn refusals_name_the_form() {
         ("irq 4 none", "needs a CPU"),
         ("governor none performance", "names no CPU"),
         ("hugepages 3M 1", "no pages of"),
+        ("hugepages 2M node=../x 1", "not a name of a network device"),
         ("idle all", "any states"),
         ("threaded-napi eth0 yes", "not on or off"),
         ("rps eth0 8192", "list of CPUs"),

@@ -2,7 +2,7 @@
 
 use super::kinds::{SETTING_FORMS, parse};
 use super::names::tame;
-use super::{Cpus, DeviceName, IdleChoice, Setting, Split, Word};
+use super::{Cpus, DeviceName, IdleChoice, NumaNode, Setting, Split, Word};
 use crate::{Fault, joined, unit};
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -104,6 +104,14 @@ impl<'t> Words<'t> {
 
     pub(super) fn number(&mut self, name: &str) -> Result<Option<u32>, Fault> {
         self.value(name, number)
+    }
+
+    /// A NUMA node by its number, else by a device that is on it.
+    pub(super) fn node(&mut self) -> Result<Option<NumaNode>, Fault> {
+        self.value("node", |text| match text.parse() {
+            Ok(node) => Ok(NumaNode::Number(node)),
+            Err(_) => DeviceName::new(text).map(NumaNode::Of),
+        })
     }
 
     pub(super) fn required(&mut self, name: &str) -> Result<u32, Fault> {

@@ -16,7 +16,7 @@ use bytepath_meter::Meter;
 use bytepath_record::wire::{MeasureCeiling, Survey};
 use bytepath_record::{
     Cell, CellId, CopyCeiling, Facts, Fault, FaultKind, FlowRule, Kernel, KernelHosts,
-    LinkSettings, Placement, Protocol, Role, SSH_CONNECTION, Setting, SettingRecord, SoftirqCpu,
+    LinkSettings, NumaNode, Placement, Protocol, Role, SSH_CONNECTION, Setting, SettingRecord, SoftirqCpu,
     Stream, Support, WantedSetting, distinct, free_huge_pages, joined,
 };
 use bytepath_spec::usage;
@@ -243,12 +243,12 @@ impl Surveyed {
         let others = others.iter_mut().map(|other| (other.role, &mut other.facts));
         for (role, facts) in Role::ALL.into_iter().zip(facts).chain(others) {
             for record in settings.iter().filter(|record| record.skipped.is_none()) {
-                match record.setting {
+                match &record.setting {
                     Setting::HugePages { size, node, count }
-                        if size == HUGE_PAGE as u64
+                        if *size == HUGE_PAGE as u64
                             && record.host.is_none_or(|host| host == role) =>
                     {
-                        free_pages(facts, node, count);
+                        free_pages(facts, node.as_ref(), *count);
                     }
                     _ => {}
                 }
@@ -258,7 +258,13 @@ impl Surveyed {
 }
 
 /// Enters how many huge pages are free once there are so many of a node, or of the machine.
-fn free_pages(facts: &mut Facts, node: Option<u32>, count: u64) {
+/// That of a device is none by the time that it is set.
+fn free_pages(facts: &mut Facts, node: Option<&NumaNode>, count: u64) {
+    let node = match node {
+        Some(NumaNode::Of(_)) => return,
+        Some(NumaNode::Number(node)) => Some(*node),
+        None => None,
+    };
     let all = match node {
         Some(node) => format!("numa.node{node}.hugepages.2M"),
         None => "vm.nr_hugepages".to_owned(),
@@ -266,7 +272,13 @@ fn free_pages(facts: &mut Facts, node: Option<u32>, count: u64) {
     let name = free_huge_pages(node);
     let Some((all, free)) = facts.number::<u64>(&all).zip(facts.number(&name)) else { return };
     let taken = all.saturating_sub(free);
-    facts.settings.insert(name, count.saturating_sub(taken).to_string());
+    let free = count.saturating_sub(taken);
+    facts.settings.insert(name, free.to_string());
+    // Those of a node are among the machine's.
+    let machine = free_huge_pages(None);
+    if facts.number::<u64>(&machine).is_some_and(|all| all < free) {
+        facts.settings.insert(machine, free.to_string());
+    }
 }
 
 /// Surveys the hosts under every kernel that cells name, the baseline's first.
@@ -715,6 +727,28 @@ mod tests {
         }
         free_pages(&mut facts, None, 128);
         assert_eq!(facts.number(&free_huge_pages(None)), Some(113), "15 are taken");
+        for (name, value) in [("numa.node1.hugepages.2M", "10"), ("hugepages.2M.node1.free", "8")] {
+            facts.settings.insert(name.into(), value.into());
+        }
+        let record = |line: &str, skipped: Option<&str>| {
+            let wanted = WantedSetting::from(line.parse::<Setting>().unwrap());
+            SettingRecord { skipped: skipped.map(str::to_owned), ..SettingRecord::from(&wanted) }
+        };
+        let surveyed = |records: &[SettingRecord]| {
+            let facts = vec![facts.clone(), facts.clone()];
+            let bed = Deployment::parse("netns").unwrap();
+            let nics = Nics::at(bed.testbed(), &Default::default()).unwrap();
+            let hosts =
+                HostSurvey { facts, others: Vec::new(), nics, ceiling: None, remarks: Vec::new() };
+            let mut one = Surveyed { kernel: None, hosts: Ok(hosts) };
+            one.reserve_pages(records);
+            let facts = one.hosts.unwrap().facts.remove(0);
+            [None, Some(1)].map(|node| facts.number::<u64>(&free_huge_pages(node)).unwrap())
+        };
+        let of_node = record("hugepages 2M node=1 256", None);
+        assert_eq!(surveyed(&[of_node]), [254, 254], "two of it are taken, and the rest is free");
+        let without = record("hugepages 2M node=eth1 256", Some("eth1 reports no NUMA node"));
+        assert_eq!(surveyed(&[without]), [113, 8]);
     }
 
     #[test]
