@@ -14,6 +14,7 @@ use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Si
 use bytepath_sys::bpf::{Link, Map, MapKind, Program, Update};
 use bytepath_sys::btf::Btf;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -301,6 +302,13 @@ impl Names {
         let path = roots.proc.join("kallsyms");
         let text = std::fs::read(&path).map_err(|e| Fault::system(path.display(), &e))?;
         Ok(Names { symbols: KernelSymbols::parse(String::from_utf8_lossy(&text).into_owned()) })
+    }
+
+    /// None of them, for an attempt, which names nothing: only that they can be read.
+    pub(crate) fn readable(roots: &Roots) -> Result<Names, Fault> {
+        let path = roots.proc.join("kallsyms");
+        File::open(&path).map_err(|e| Fault::system(path.display(), &e))?;
+        Ok(Names { symbols: KernelSymbols::default() })
     }
 
     /// The innermost function of a stack that belongs to none of these subsystems, nor to

@@ -29,7 +29,7 @@ pub(crate) static METER: Meter = Meter {
     apart: true,
     needed: true,
     attempt: |roots| {
-        let loaded = Handoffs::load(roots);
+        let loaded = Names::readable(roots).and_then(|names| Handoffs::load(roots, names));
         attempted(ATTEMPT, loaded.map(|handoffs| handoffs.absent.unwrap_or_default()))
     },
     probe: |facts| bpf::supported(facts, ATTEMPT, "5.12"),
@@ -55,7 +55,7 @@ const ATTEMPT: &str = "bpf.handoffs";
 /// milliseconds.
 fn handoffs(roots: &Roots) -> Result<Arc<Handoffs>, Fault> {
     static HANDOFFS: SharedSource<Result<Arc<Handoffs>, Fault>> = SharedSource::new();
-    HANDOFFS.get(&roots.proc, |_| Handoffs::load(roots).map(Arc::new))
+    HANDOFFS.get(&roots.proc, |_| Handoffs::load(roots, Names::read(roots)?).map(Arc::new))
 }
 
 /// The programs, and what is in flight.
@@ -73,12 +73,12 @@ impl Handoffs {
     /// Addresses that are followed; the least recently used is given up.
     const MEMORY: u32 = 16384;
 
-    fn load(roots: &Roots) -> Result<Handoffs, Fault> {
+    fn load(roots: &Roots, names: Names) -> Result<Handoffs, Fault> {
         bpf::refuse_emulated(roots)?;
         let btf = bpf::types(roots)?;
         let wakings = bpf::map(MapKind::LruHash, "wakings", 8, waking::SIZE, Self::WAKINGS)?;
         let memory = bpf::map(MapKind::LruHash, "memory", 8, 8, Self::MEMORY)?;
-        let (names, maps, task) = (Names::read(roots)?, Maps::new()?, Task::of(&btf)?);
+        let (maps, task) = (Maps::new()?, Task::of(&btf)?);
         let task_cpu = task_cpu(&btf)?;
         let programs = Programs { task, task_cpu, maps: &maps, wakings: &wakings, memory: &memory };
         let mut all = assemble(&programs);

@@ -27,7 +27,10 @@ pub(crate) static METER: Meter = Meter {
     summary: "waits for the kernel's locks, by function; on request (BPF at contention)",
     usual: false,
     needed: true,
-    attempt: |roots| attempted(ATTEMPT, Waits::load(roots).map(|_| String::new())),
+    attempt: |roots| {
+        let loaded = Names::readable(roots).and_then(|names| Waits::load(roots, names));
+        attempted(ATTEMPT, loaded.map(|_| String::new()))
+    },
     probe: |facts| bpf::supported(facts, ATTEMPT, "5.19"),
     // A fault is reported at the start.
     prepare: |context| {
@@ -51,7 +54,7 @@ const ATTEMPT: &str = "bpf.locks";
 /// milliseconds.
 fn waits(roots: &Roots) -> Result<Arc<Waits>, Fault> {
     static WAITS: SharedSource<Result<Arc<Waits>, Fault>> = SharedSource::new();
-    WAITS.get(&roots.proc, |_| Waits::load(roots).map(Arc::new))
+    WAITS.get(&roots.proc, |_| Waits::load(roots, Names::read(roots)?).map(Arc::new))
 }
 
 /// The programs, and the waits that are under way.
@@ -64,10 +67,10 @@ impl Waits {
     /// Threads that wait at once, and waits whose end was missed.
     const UNDER_WAY: u32 = 4096;
 
-    fn load(roots: &Roots) -> Result<Waits, Fault> {
+    fn load(roots: &Roots, names: Names) -> Result<Waits, Fault> {
         bpf::refuse_emulated(roots)?;
         let btf = bpf::types(roots)?;
-        let (names, maps, task) = (Names::read(roots)?, Maps::new()?, Task::of(&btf)?);
+        let (maps, task) = (Maps::new()?, Task::of(&btf)?);
         let (kind, key_size, entries) = (MapKind::ReservedHash, wait::KEY_SIZE, Self::UNDER_WAY);
         let under_way = bpf::map(kind, "waits", key_size, wait::SIZE, entries)?;
         let programs =
