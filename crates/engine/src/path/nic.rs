@@ -10,6 +10,7 @@ use bytepath_record::{
     Ports, Rings, Setting, Split, Support, WantedSetting, Word, free_huge_pages,
 };
 use bytepath_sys::memory::HUGE_PAGE;
+use std::fmt::Display;
 
 /// How many receive queues of a NIC flows are spread over: those that cross it take them in turn.
 pub(super) const QUEUES: OptionSpec = OptionSpec::new("queues", OptionKind::Count(1, 64), "1")
@@ -175,11 +176,25 @@ pub(super) fn has_huge_pages(job: &HalfConfig, facts: &Facts, areas: u32, bytes:
     let areas = node.map_or(areas, |_| areas.div_ceil(job.adapters));
     let Some(free) = facts.number::<u64>(&free_huge_pages(node)) else { return Support::Yes };
     let needed = bytes.div_ceil(HUGE_PAGE).saturating_mul(areas as usize);
+    let remedy = match is_guest(facts) {
+        true => reserve_at_boot(needed),
+        false => reserve(needed.saturating_mul(HUGE_PAGE), node),
+    };
     super::refuse_if(
         free < needed as u64,
         format!("its memory takes {needed} huge pages of 2 MiB, and {free} are free"),
-        reserve(needed.saturating_mul(HUGE_PAGE), node),
+        remedy,
     )
+}
+
+/// Whether a study boots this host, so that settings and commands on the machine do not reach it.
+pub(super) fn is_guest(facts: &Facts) -> bool {
+    facts.booted.is_some()
+}
+
+/// What to type so that a guest has so many huge pages.
+pub(super) fn reserve_at_boot(pages: impl Display) -> String {
+    format!("boot the guest with {pages} huge pages: --kernel 'NAME=SOURCE hugepages={pages}'")
 }
 
 /// What to type so that there are huge pages for so many bytes, on the NUMA node of a NIC if it has

@@ -53,7 +53,8 @@ struct InDmabuf {
 impl Payload for InDmabuf {
     const SEND: Call = Call(0, "sendmsg(devmem)");
     const CALL: &'static str = "sendmsg out of a dmabuf";
-    const REMEDY: &'static str = "raise sysctl net.core.optmem_max, or choose a smaller message";
+    const REMEDY: &'static str = "raise net.core.optmem_max (--set 'sysctl \
+         net.core.optmem_max=4194304'), or choose a smaller message";
 
     fn len(&self) -> usize {
         self.size

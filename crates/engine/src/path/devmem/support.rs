@@ -1,5 +1,6 @@
 //! What is probed on a host, and what it lacks.
 
+use crate::path::nic;
 use crate::path::ring::attempt;
 use bytepath_record::{Attempt, Facts, Fault, LINK_NODE, Outcome, Role, Support, free_huge_pages};
 use bytepath_sys as sys;
@@ -158,6 +159,7 @@ fn provided(memory: &str, facts: &Facts) -> Support {
         {
             Support::Yes
         }
+        "udmabuf-huge" if nic::is_guest(facts) => facts.require(&name, &nic::reserve_at_boot("N")),
         "udmabuf-huge" => facts.require(&name, "reserve huge pages of 2 MiB: vm.nr_hugepages"),
         "heap" if absent => Support::no(
             "there is no /dev/dma_heap/system to take a dmabuf from",
@@ -358,6 +360,14 @@ mod tests {
         // The kernel looked at the memory before it looked at the driver.
         assert_eq!(nic(libc::EINVAL, None, false), Outcome::Missing("no dmabuf to bind".into()));
         assert!(matches!(nic(libc::EINVAL, Some("else"), true), Outcome::Refused { .. }));
+    }
+
+    #[test]
+    fn a_guest_gets_its_huge_pages_at_boot() {
+        let lacks = ("udmabuf-huge", Outcome::Errno(libc::ENOMEM));
+        let guest = Facts { booted: Some(2.5), ..facts(OK(), lacks, Some(OK())) };
+        let (_, remedy) = refusal(Role::Receiver, "udmabuf-huge", &guest);
+        assert!(remedy.contains("--kernel 'NAME=SOURCE hugepages=N'"), "{remedy}");
     }
 
     #[test]

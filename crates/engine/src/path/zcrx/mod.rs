@@ -206,6 +206,10 @@ mod tests {
         facts.settings.insert(free_huge_pages(Some(1)), "0".into());
         let Support::No { remedy, .. } = check(&huge, &facts) else { panic!("none of that node") };
         assert!(remedy.contains("hugepages 2M node=1 32"), "{remedy}");
+        let guest = Facts { booted: Some(2.5), ..facts };
+        let Support::No { remedy, .. } = check(&huge, &guest) else { panic!("nor has it any") };
+        assert!(remedy.contains("--kernel 'NAME=SOURCE hugepages=32'"), "{remedy}");
+        assert!(!remedy.contains("--set"), "it would reserve the machine's: {remedy}");
     }
 
     #[test]
