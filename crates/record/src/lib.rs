@@ -74,8 +74,8 @@ pub use reach::{Contact, Met, Passage, Ports, Route};
 pub use reading::{Aggregation, MOST_VALUES, Reading, Scope, Series, Unit};
 pub use setting::{
     Channels, Coalescing, Cpus, DeviceName, FlowRule, GRO, HW_GRO, IdleChoice, LRO, NapiTiming,
-    NumaNode, PacketLimits, Restoration, RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord,
-    SettingValue, Split, SysctlName, TapFlags, WantedSetting, Word,
+    NumaNode, PacketLimits, Restoration, RestorationRow, Rings, SETTING_FORMS, Setting,
+    SettingRecord, SettingValue, Split, SysctlName, TapFlags, WantedSetting, Word,
 };
 pub use sizes::Sizes;
 pub use study::{

@@ -3,7 +3,9 @@
 
 use super::access::{Access, Knob, Means, Switch, no_device};
 use super::side_effects::refusal;
-use bytepath_record::{Cpus, DeviceName, IdleChoice, NumaNode, Setting, SettingValue, SysctlName, Word};
+use bytepath_record::{
+    Cpus, DeviceName, IdleChoice, NumaNode, Setting, SettingValue, SysctlName, Word,
+};
 use bytepath_sys::Roots;
 use bytepath_sys::attribute::{self, names};
 use std::collections::BTreeSet;

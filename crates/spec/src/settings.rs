@@ -152,8 +152,8 @@ pub fn wanted_settings<'t>(
     Ok(wanted)
 }
 
-/// The same, where the settings of profiles that lack a device are made on the devices that
-/// the testbed names for the sender and the receiver.
+/// The same, where the settings of profiles that lack a device, and lines that name it `DEVICE`, are
+/// made on the devices that the testbed names for the sender and the receiver.
 pub fn on_devices(
     wanted: Vec<WantedSetting>,
     devices: &[Vec<DeviceName>; 2],
@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn a_profile_without_a_device_takes_those_of_the_testbed() {
-        let wanted = wanted_settings(["battle-of-zcs"], ["mtu eth9 9000"]).unwrap();
+        let lines = ["hugepages 2M node=DEVICE 512", "mtu eth9 9000"];
+        let wanted = wanted_settings(["battle-of-zcs"], lines).unwrap();
         let named = ["eth1", "eth2"].map(|name| vec![DeviceName::new(name).unwrap()]);
         let filled = on_devices(wanted.clone(), &named).unwrap();
         let on_both: Vec<String> = filled
@@ -203,8 +204,10 @@ mod tests {
         assert_eq!(on_both, ["sender: mtu eth1 4148", "receiver: mtu eth2 4148"]);
         let pages = filled.iter().map(|want| want.setting.to_string());
         let pages: Vec<String> = pages.filter(|text| text.starts_with("hugepages")).collect();
-        let of_nodes = ["hugepages 2M node=eth1 128", "hugepages 2M node=eth2 128"];
-        assert_eq!(pages, ["hugepages 2M 128", of_nodes[0], of_nodes[1]], "any node's first");
+        let of_nodes = |count: u32| [1, 2].map(|n| format!("hugepages 2M node=eth{n} {count}"));
+        let any = "hugepages 2M 128".to_owned();
+        let [nodes, typed] = [128, 512].map(of_nodes);
+        assert_eq!(pages, [&[any][..], &nodes, &typed].concat(), "any node's first");
         let two = ["eth3", "eth4"].map(|name| DeviceName::new(name).unwrap()).to_vec();
         let filled_both = on_devices(wanted.clone(), &[two, named[1].clone()]).unwrap();
         let text = |want: &WantedSetting| format!("{:?} {}", want.host, want.setting);

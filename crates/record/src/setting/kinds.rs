@@ -259,15 +259,7 @@ impl Setting {
                 format!("cpupower -c {} idle-set {option}", list_or_all(cpus))
             }
             Setting::HugePages { size, node, count } => {
-                let folder = match node {
-                    None => "/sys/kernel/mm/hugepages".to_owned(),
-                    Some(NumaNode::Number(node)) => {
-                        format!("/sys/devices/system/node/node{node}/hugepages")
-                    }
-                    Some(NumaNode::Of(device)) => format!(
-                        "/sys/devices/system/node/node$(cat /sys/class/net/{device}/device/numa_node)/hugepages"
-                    ),
-                };
+                let folder = pages_folder(node.as_ref());
                 format!("echo {count} > {folder}/hugepages-{}kB/nr_hugepages", size >> 10)
             }
             Setting::ThreadedNapi { device, on } => {
@@ -391,6 +383,15 @@ impl fmt::Display for NumaNode {
             NumaNode::Of(device) => write!(f, "{device}"),
         }
     }
+}
+
+fn pages_folder(node: Option<&NumaNode>) -> String {
+    let node = match node {
+        None => return "/sys/kernel/mm/hugepages".to_owned(),
+        Some(NumaNode::Number(node)) => node.to_string(),
+        Some(NumaNode::Of(device)) => format!("$(cat /sys/class/net/{device}/device/numa_node)"),
+    };
+    format!("/sys/devices/system/node/node{node}/hugepages")
 }
 
 fn set_spread(device: &DeviceName, queues: u32, start: u32) -> String {
