@@ -68,7 +68,6 @@ macro_rules! made_up {
             summary: "made up",
             attempt: |_| Vec::new(),
             uses_io_uring: false,
-            is_of_one_nic: false,
             tx: Some($crate::threads::made_up!($half($name), open_tx)),
             rx: Some($crate::threads::made_up!($half($name), open_rx)),
             event_loop: None,
