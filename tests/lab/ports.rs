@@ -11,6 +11,7 @@ use bytepath::sys::ethtool::Channels;
 use bytepath::sys::netlink::Netlink;
 use bytepath::sys::{Roots, attribute, lasting_namespace};
 use bytepath_testing::skip;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -616,7 +617,7 @@ impl Machine {
     }
 
     /// Everything about the devices that a user could see, without what counts, once two
-    /// looks agree: the kernel adds the routes of an IPv6 address a moment after it.
+    /// looks agree.
     fn look(&self) -> Vec<String> {
         let mut last = self.glance();
         await_that("two looks agree", || {
@@ -626,12 +627,32 @@ impl Machine {
         last
     }
 
+    /// Whether the kernel has done what it does of addresses by itself: it gives each device one of
+    /// the link, probes it, and adds and removes the route to an address some time after the address.
+    fn are_settled(&self) -> bool {
+        // 3: pa    inet6 fe80::77/64 scope link nodad ...
+        let shown = text(&ip(&["-o", "addr", "show"]));
+        let of_link = shown.matches("inet6 fe80").count();
+        let routes = ["-4", "-6"].map(|of| text(&ip(&[of, "route", "show", "table", "local"])));
+        // local fe80::77 dev pa proto kernel metric 0 pref medium
+        let routes = routes.concat();
+        let routes = routes.lines().filter(|line| line.starts_with("local "));
+        let pairs = |device: usize, address: usize| {
+            move |line: &str| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let address = words[address].split('/').next().unwrap_or_default();
+                self.devices
+                    .contains(&words[device])
+                    .then(|| format!("{} {address}", words[device]))
+            }
+        };
+        let routes: BTreeSet<String> = routes.filter_map(pairs(3, 1)).collect();
+        let addresses: BTreeSet<String> = shown.lines().filter_map(pairs(1, 3)).collect();
+        !shown.contains("tentative") && of_link >= self.devices.len() && routes == addresses
+    }
+
     fn glance(&self) -> Vec<String> {
-        // Addresses of the link are the kernel's, and it probes them first.
-        await_that("the devices are settled", || {
-            let text = text(&ip(&["addr", "show"]));
-            !text.contains("tentative") && text.matches("inet6 fe80").count() >= self.devices.len()
-        });
+        await_that("the devices are settled", || self.are_settled());
         let mut all = String::new();
         for device in &self.devices {
             for words in [
