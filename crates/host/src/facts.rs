@@ -1,7 +1,7 @@
 //! What a host is, read from `/proc` and `/sys` (proc(5), sysfs(5)). Nothing is
 //! tried here, and nothing can fail: what a host does not show is left out.
 
-use bytepath_record::{Facts, MOST_FILES, Privileges, free_huge_pages, joined};
+use bytepath_record::{Facts, MOST_FILES, Privileges, free_huge_pages, huge_pages, joined};
 use bytepath_sys::attribute::{self, names, text as read};
 use bytepath_sys::cgroup::{self, Limits};
 use bytepath_sys::{Roots, hwmon, pmu, powercap};
@@ -195,7 +195,7 @@ pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
     keep("cpuidle.states".into(), idle_states(&cpus.join("cpu0/cpuidle")));
     for (node, folder) in nodes(&roots.sys) {
         let pages = read(&folder.join("hugepages/hugepages-2048kB/nr_hugepages"));
-        keep(format!("numa.node{node}.hugepages.2M"), pages);
+        keep(huge_pages(Some(node)), pages);
     }
     for device in ["kvm", "udmabuf", "vhost-net"] {
         let shown = roots.sys.join("class/misc").join(device).exists();
@@ -222,16 +222,30 @@ fn built_in(roots: &Roots) -> BTreeMap<String, String> {
     states.chain(options).chain(sources).filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// Huge pages of 2 MiB that no one uses, of the machine and of each NUMA node. They come and go with
-/// programs, so nothing is compared by them.
+/// Huge pages of 2 MiB of the machine, and how many may be taken of it and of each NUMA node
+/// (Documentation/admin-guide/mm/hugetlbpage.rst): those that are free, but for what is promised to
+/// mappings, and those that the kernel may add. They come and go with programs, so nothing is compared
+/// by them.
 fn free_pages(roots: &Roots) -> Vec<(String, String)> {
-    let of_nodes = nodes(&roots.sys).into_iter();
-    let of_nodes =
-        of_nodes.map(|(node, folder)| (free_huge_pages(Some(node)), folder.join("hugepages")));
-    let machine = (free_huge_pages(None), roots.sys.join("kernel/mm/hugepages"));
-    let free = |folder: &Path| read(&folder.join("hugepages-2048kB/free_hugepages"));
-    let known = [machine].into_iter().chain(of_nodes);
-    known.filter_map(|(name, folder)| Some((name, free(&folder)?))).collect()
+    const SIZE: &str = "hugepages-2048kB";
+    let machine = roots.sys.join("kernel/mm/hugepages").join(SIZE);
+    let number = |folder: &Path, name: &str| read(&folder.join(name))?.parse::<u64>().ok();
+    let of_machine = |name: &str| number(&machine, name).unwrap_or(0);
+    let promised = of_machine("resv_hugepages");
+    let more = of_machine("nr_overcommit_hugepages");
+    let more = more.saturating_sub(of_machine("surplus_hugepages"));
+    let free = |folder: &Path| {
+        let free = number(folder, "free_hugepages")?.saturating_sub(promised);
+        Some(free.saturating_add(more).to_string())
+    };
+    let of_nodes = nodes(&roots.sys).into_iter().map(|(node, folder)| {
+        // Which node's pages were promised, no one knows.
+        let free = number(&folder.join("hugepages").join(SIZE), "free_hugepages");
+        (free_huge_pages(Some(node)), free.map(|free| free.saturating_add(more).to_string()))
+    });
+    let all = (huge_pages(None), number(&machine, "nr_hugepages").map(|all| all.to_string()));
+    let known = [all, (free_huge_pages(None), free(&machine))].into_iter().chain(of_nodes);
+    known.filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// NUMA nodes with their folders; `None` if there is one alone
@@ -442,6 +456,22 @@ mod tests {
         assert_eq!(facts.privileges.capabilities.len(), CAPABILITIES.len());
         assert_eq!(facts.settings["cpufreq.governor"], "performance schedutil");
         assert!(!facts.settings.keys().any(|name| name.starts_with("config.")));
+    }
+
+    #[test]
+    fn promised_pages_are_not_free_and_those_that_may_be_added_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("sys/kernel/mm/hugepages/hugepages-2048kB");
+        std::fs::create_dir_all(&folder).unwrap();
+        let free = |files: &[(&str, &str)]| {
+            files.iter().for_each(|(name, text)| std::fs::write(folder.join(name), text).unwrap());
+            let facts = survey(&Roots::recorded(dir.path()));
+            assert_eq!(facts.number::<u64>(&huge_pages(None)), Some(20));
+            facts.number::<u64>(&free_huge_pages(None)).unwrap()
+        };
+        assert_eq!(free(&[("nr_hugepages", "20"), ("free_hugepages", "12")]), 12);
+        assert_eq!(free(&[("resv_hugepages", "5")]), 7);
+        assert_eq!(free(&[("nr_overcommit_hugepages", "8"), ("surplus_hugepages", "2")]), 13);
     }
 
     #[test]

@@ -85,6 +85,13 @@ impl Facts {
         Support::no(reason, remedy)
     }
 
+    /// The NUMA node whose huge pages the link's device takes; none if the machine has one alone, which
+    /// shows those of the machine only.
+    pub fn node_of_pages(&self) -> Option<u32> {
+        let node = self.number(LINK_NODE)?;
+        self.setting(&free_huge_pages(Some(node))).map(|_| node)
+    }
+
     fn node(&self, setting: &str) -> Option<&[u32]> {
         self.nodes.get(&self.number(setting)?).map(Vec::as_slice)
     }
@@ -95,12 +102,17 @@ pub const LINK_DEVICE: &str = "link.device";
 /// See [`LINK_DEVICE`].
 pub const LINK_NODE: &str = "link.node";
 
-/// Name of a fact: huge pages of 2 MiB that no one uses, of a NUMA node or of the machine.
-pub fn free_huge_pages(node: Option<u32>) -> String {
+/// Name of a fact: huge pages of 2 MiB, of a NUMA node or of the machine.
+pub fn huge_pages(node: Option<u32>) -> String {
     match node {
-        Some(node) => format!("numa.node{node}.hugepages.2M.free"),
-        None => "hugepages.2M.free".to_owned(),
+        Some(node) => format!("numa.node{node}.hugepages.2M"),
+        None => "hugepages.2M".to_owned(),
     }
+}
+
+/// Name of a fact: those of [`huge_pages`] that no one uses.
+pub fn free_huge_pages(node: Option<u32>) -> String {
+    format!("{}.free", huge_pages(node))
 }
 
 /// The fact that has the connection by which ssh(1) reached the host, as sshd(8) has it in its

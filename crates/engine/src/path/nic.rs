@@ -6,8 +6,8 @@
 use super::Wire;
 use crate::workload::HalfConfig;
 use bytepath_record::{
-    Channels, DeviceName, Facts, Fault, FlowRule, LINK_NODE, OptionKind, OptionSpec, Options,
-    Ports, Rings, Setting, Split, Support, WantedSetting, Word, free_huge_pages,
+    Channels, DeviceName, Facts, Fault, FlowRule, OptionKind, OptionSpec, Options, Ports, Rings,
+    Setting, Split, Support, WantedSetting, Word, free_huge_pages, huge_pages,
 };
 use bytepath_sys::memory::HUGE_PAGE;
 use std::fmt::Display;
@@ -172,16 +172,19 @@ pub fn warn_of_first_queue<'s>(settings: impl IntoIterator<Item = &'s Setting>) 
 /// Whether as many huge pages are free as so many areas of so many bytes take. If the link's device
 /// has a NUMA node, its part of them has to be there: another adapter may be of another node.
 pub(super) fn has_huge_pages(job: &HalfConfig, facts: &Facts, areas: u32, bytes: usize) -> Support {
-    let node = facts.number(LINK_NODE);
+    let node = facts.node_of_pages();
     let areas = node.map_or(areas, |_| areas.div_ceil(job.adapters));
-    let Some(free) = facts.number::<u64>(&free_huge_pages(node)) else { return Support::Yes };
+    let Some(free) = facts.number::<usize>(&free_huge_pages(node)) else { return Support::Yes };
     let needed = bytes.div_ceil(HUGE_PAGE).saturating_mul(areas as usize);
+    // Those that others have taken stay theirs.
+    let all = facts.number::<usize>(&huge_pages(node)).unwrap_or(free);
+    let pages = all.saturating_sub(free).saturating_add(needed);
     let remedy = match is_guest(facts) {
-        true => reserve_at_boot(needed),
-        false => reserve(needed.saturating_mul(HUGE_PAGE), node),
+        true => reserve_at_boot(pages),
+        false => reserve(pages.saturating_mul(HUGE_PAGE), node),
     };
     super::refuse_if(
-        free < needed as u64,
+        free < needed,
         format!("its memory takes {needed} huge pages of 2 MiB, and {free} are free"),
         remedy,
     )
@@ -230,7 +233,7 @@ const SPREAD: u16 = 21_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::{Cell, Half, OptionValue, Role};
+    use bytepath_record::{Cell, Half, LINK_NODE, OptionValue, Role};
     use std::collections::BTreeMap;
 
     /// A receiver's job of so many flows, over so many adapters to so many queues of each.
@@ -310,8 +313,20 @@ mod tests {
         let mut facts = Facts::default();
         facts.settings.insert(free_huge_pages(None), "1".into());
         assert!(!has_huge_pages(&job, &facts, 2, HUGE_PAGE).is_yes());
+        facts.settings.insert(LINK_NODE.into(), "0".into());
+        assert!(!has_huge_pages(&job, &facts, 2, HUGE_PAGE).is_yes(), "it is the only node");
         facts.settings.insert(LINK_NODE.into(), "1".into());
         facts.settings.insert(free_huge_pages(Some(1)), "1".into());
         assert_eq!(has_huge_pages(&job, &facts, 2, HUGE_PAGE), Support::Yes);
+    }
+
+    #[test]
+    fn the_remedy_leaves_others_the_huge_pages_that_they_have_taken() {
+        let mut facts = Facts::default();
+        facts.settings.insert(huge_pages(None), "20".into());
+        facts.settings.insert(free_huge_pages(None), "5".into());
+        let support = has_huge_pages(&job(1, 1, 1), &facts, 32, HUGE_PAGE);
+        let Support::No { remedy, .. } = support else { panic!("5 are too few") };
+        assert!(remedy.ends_with("sysctl vm.nr_hugepages=47"), "{remedy}");
     }
 }

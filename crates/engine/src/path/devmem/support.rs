@@ -2,7 +2,7 @@
 
 use crate::path::nic;
 use crate::path::ring::attempt;
-use bytepath_record::{Attempt, Facts, Fault, LINK_NODE, Outcome, Role, Support, free_huge_pages};
+use bytepath_record::{Attempt, Facts, Fault, Outcome, Role, Support, free_huge_pages};
 use bytepath_sys as sys;
 use bytepath_sys::devmem::{self, Binding, Refusal};
 use bytepath_sys::dmabuf::{self, Memory};
@@ -178,7 +178,7 @@ fn provided(memory: &str, facts: &Facts) -> Support {
 
 /// Whether huge pages are free, or will be once the study's settings are made.
 fn pages_free(facts: &Facts) -> bool {
-    let free = facts.number::<u64>(&free_huge_pages(facts.number(LINK_NODE)));
+    let free = facts.number::<u64>(&free_huge_pages(facts.node_of_pages()));
     free.is_some_and(|free| free > 0)
 }
 
@@ -278,6 +278,9 @@ mod tests {
             facts.settings.insert(free_huge_pages(None), free.into());
             assert_eq!(support(Role::Receiver, "udmabuf-huge", &facts).is_yes(), is_able, "{free}");
         }
+        facts.settings.insert(bytepath_record::LINK_NODE.into(), "0".into());
+        let of_only_node = support(Role::Receiver, "udmabuf-huge", &facts);
+        assert_eq!(of_only_node, Support::Yes, "which shows those of the machine alone");
     }
 
     #[test]
