@@ -17,7 +17,7 @@ use bytepath_record::wire::{MeasureCeiling, Survey};
 use bytepath_record::{
     Cell, CellId, CopyCeiling, Facts, Fault, FaultKind, FlowRule, Kernel, KernelHosts,
     LinkSettings, NumaNode, Placement, Protocol, Role, SSH_CONNECTION, Setting, SettingRecord,
-    SoftirqCpu, Stream, Support, WantedSetting, distinct, free_huge_pages, joined,
+    SoftirqCpu, Stream, Support, WantedSetting, distinct, free_huge_pages, huge_pages, joined,
 };
 use bytepath_spec::usage;
 use bytepath_sys::memory::HUGE_PAGE;
@@ -237,47 +237,60 @@ pub(super) struct Surveyed {
 }
 
 impl Surveyed {
-    /// Enters the huge pages that are free once settings are made that were not made yet.
+    /// Enters the huge pages that are free once the settings of the study are made.
     fn reserve_pages(&mut self, settings: &[SettingRecord]) {
         let Ok(HostSurvey { facts, others, .. }) = &mut self.hosts else { return };
         let others = others.iter_mut().map(|other| (other.role, &mut other.facts));
         for (role, facts) in Role::ALL.into_iter().zip(facts).chain(others) {
             for record in settings.iter().filter(|record| record.skipped.is_none()) {
-                match &record.setting {
-                    Setting::HugePages { size, node, count }
-                        if *size == HUGE_PAGE as u64
-                            && record.host.is_none_or(|host| host == role) =>
-                    {
-                        free_pages(facts, node.as_ref(), *count);
-                    }
-                    _ => {}
+                if record.host.is_none_or(|host| host == role) {
+                    enter_pages(facts, &record.setting);
                 }
             }
         }
     }
 }
 
+/// Enters the huge pages that are free once a setting of a host is made, if it reserves any.
+fn enter_pages(facts: &mut Facts, setting: &Setting) {
+    match setting {
+        Setting::HugePages { size, node, count } if *size == HUGE_PAGE as u64 => {
+            let node = match node {
+                Some(NumaNode::Of(device)) => match facts.number(&format!("nic.{device}.node")) {
+                    None => return,
+                    node => node,
+                },
+                Some(NumaNode::Number(node)) => Some(*node),
+                None => None,
+            };
+            free_pages(facts, node, *count);
+        }
+        Setting::Sysctl { name, value } if name.as_str() == "vm.nr_hugepages" => {
+            if let Ok(count) = value.parse() {
+                free_pages(facts, None, count);
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Enters how many huge pages are free once there are so many of a node, or of the machine.
-/// That of a device is none by the time that it is set.
-fn free_pages(facts: &mut Facts, node: Option<&NumaNode>, count: u64) {
-    let node = match node {
-        Some(NumaNode::Of(_)) => return,
-        Some(NumaNode::Number(node)) => Some(*node),
-        None => None,
-    };
-    let all = match node {
-        Some(node) => format!("numa.node{node}.hugepages.2M"),
-        None => "vm.nr_hugepages".to_owned(),
-    };
-    let name = free_huge_pages(node);
-    let Some((all, free)) = facts.number::<u64>(&all).zip(facts.number(&name)) else { return };
-    let taken = all.saturating_sub(free);
-    let free = count.saturating_sub(taken);
-    facts.settings.insert(name, free.to_string());
-    // Those of a node are among the machine's.
-    let machine = free_huge_pages(None);
-    if facts.number::<u64>(&machine).is_some_and(|all| all < free) {
-        facts.settings.insert(machine, free.to_string());
+fn free_pages(facts: &mut Facts, node: Option<u32>, count: u64) {
+    // A machine of one node shows only its own.
+    let node = node.filter(|node| facts.setting(&free_huge_pages(Some(*node))).is_some());
+    let Some(before) = facts.number::<u64>(&huge_pages(node)) else { return };
+    // Those of a node are among the machine's. How the kernel spreads the machine's is not known
+    // before: any node may get those that are new.
+    let is_of = |name: &String, place| name.starts_with(&huge_pages(place));
+    let names: Vec<String> = facts.settings.keys().cloned().collect();
+    for name in names.into_iter().filter(|name| name.contains(&huge_pages(None))) {
+        let before = match is_of(&name, None) || is_of(&name, node) {
+            true => before,
+            false if node.is_none() => before.min(count),
+            false => continue,
+        };
+        let Some(now) = facts.number::<u64>(&name) else { continue };
+        facts.settings.insert(name, now.saturating_add(count).saturating_sub(before).to_string());
     }
 }
 
@@ -371,8 +384,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
             Some(Ok(hosts)) => hosts.facts.as_slice(),
             None => &[],
         };
-        let given = laboratory.testbed.properties().link_is_given;
-        let facts = with_sysctls(facts, guard, cell, given);
+        let facts = with_settings(laboratory, facts, guard, cell);
         for role in Role::ALL {
             let refusal = probe(laboratory, cell, role, &facts, self.force).refusal();
             if refusal.is_some() {
@@ -410,12 +422,11 @@ impl<'r, 'a> Feasibility<'r, 'a> {
     fn other_device(&self, guard: &Guard, cell: &Cell, first: &[Facts]) -> Option<Obstacle> {
         let Some(Ok(HostSurvey { others, .. })) = self.hosts(cell) else { return None };
         let laboratory = self.laboratory;
-        let given = laboratory.testbed.properties().link_is_given;
         let mut crossed = others.iter().filter(|other| other.adapter < cell.link.adapters);
         crossed.find_map(|OtherDevice { role, device, facts, .. }| {
             let mut both = first.to_vec();
             *both.get_mut(*role as usize)? = facts.clone();
-            let both = with_sysctls(&both, guard, cell, given);
+            let both = with_settings(laboratory, &both, guard, cell);
             let refusal = probe(laboratory, cell, *role, &both, self.force).refusal()?;
             Some(refusal.context(format!("over {device}")))
         })
@@ -526,8 +537,15 @@ fn remembered<K: PartialEq>(
 }
 
 /// The facts of the hosts with the kernel parameters that the study and a cell set there, and the
-/// cell's workload where the link is not given.
-fn with_sysctls(facts: &[Facts], guard: &Guard, cell: &Cell, given: bool) -> Vec<Facts> {
+/// cell's workload where the link is not given; and with the huge pages that the cell reserves.
+fn with_settings(
+    laboratory: &Laboratory,
+    facts: &[Facts],
+    guard: &Guard,
+    cell: &Cell,
+) -> Vec<Facts> {
+    let properties = laboratory.testbed.properties();
+    let given = properties.link_is_given;
     let mut all = facts.to_vec();
     for (role, facts) in Role::ALL.into_iter().zip(&mut all) {
         let of_workload = of_workload(cell, role).ok().filter(|_| !given).unwrap_or_default();
@@ -535,6 +553,10 @@ fn with_sysctls(facts: &[Facts], guard: &Guard, cell: &Cell, given: bool) -> Vec
         facts.settings.extend(of_workload);
         let sysctls = sysctls(guard, cell, role);
         facts.settings.extend(sysctls.map(|(name, value)| (name.to_string(), value.clone())));
+        let of_host = |wanted: &&WantedSetting| wanted.host.is_none_or(|host| host == role);
+        // Guests have pages of their own, which no setting of this machine reserves.
+        let of_cell = cell.settings.iter().filter(|_| !properties.boots_kernels);
+        of_cell.filter(of_host).for_each(|wanted| enter_pages(facts, &wanted.setting));
     }
     all
 }
@@ -722,12 +744,14 @@ mod tests {
         let mut facts = Facts::default();
         free_pages(&mut facts, None, 128);
         assert_eq!(facts.setting(&free_huge_pages(None)), None, "a host that shows none");
-        for (name, value) in [("vm.nr_hugepages", "20"), ("hugepages.2M.free", "5")] {
-            facts.settings.insert(name.into(), value.into());
-        }
+        facts.settings.insert(huge_pages(None), "20".into());
+        facts.settings.insert(free_huge_pages(None), "5".into());
         free_pages(&mut facts, None, 128);
         assert_eq!(facts.number(&free_huge_pages(None)), Some(113), "15 are taken");
-        facts.settings.insert("numa.node1.hugepages.2M".into(), "10".into());
+        let mut of_one_node = facts.clone();
+        free_pages(&mut of_one_node, Some(0), 28);
+        assert_eq!(of_one_node.number(&free_huge_pages(None)), Some(13), "its node is the machine");
+        facts.settings.insert(huge_pages(Some(1)), "10".into());
         facts.settings.insert(free_huge_pages(Some(1)), "8".into());
         let record = |line: &str, skipped: Option<&str>| {
             let wanted = WantedSetting::from(line.parse::<Setting>().unwrap());
@@ -745,9 +769,49 @@ mod tests {
             [None, Some(1)].map(|node| facts.number::<u64>(&free_huge_pages(node)).unwrap())
         };
         let of_node = record("hugepages 2M node=1 256", None);
-        assert_eq!(surveyed(&[of_node]), [254, 254], "two of it are taken, and the rest is free");
+        assert_eq!(surveyed(&[of_node]), [359, 254], "two of it are taken, and the rest is new");
+        let of_machine = record("hugepages 2M 192", None);
+        assert_eq!(surveyed(&[of_machine]), [177, 72], "all that are new may be of that node");
+        let fewer = record("hugepages 2M 64", None);
+        assert_eq!(surveyed(&[fewer]), [49, 8], "or the others lose theirs");
         let without = record("hugepages 2M node=eth1 256", Some("eth1 reports no NUMA node"));
         assert_eq!(surveyed(&[without]), [113, 8]);
+    }
+
+    #[test]
+    fn pages_that_a_cell_will_reserve_are_free_for_it() {
+        let deployment = Deployment::parse("netns").unwrap();
+        let stop = AtomicBool::new(false);
+        let laboratory = deployment.laboratory(&stop).unwrap();
+        let guard = Guard::idle(&laboratory, Vec::new()).unwrap();
+        let names = [
+            huge_pages(None),
+            free_huge_pages(None),
+            huge_pages(Some(1)),
+            free_huge_pages(Some(1)),
+        ];
+        let mut facts = Facts::default();
+        facts.settings.extend(names.map(|name| (name, "0".to_owned())));
+        facts.settings.insert("nic.eth1.node".into(), "1".into());
+        for (line, free) in [
+            ("hugepages 2M 64", [64, 64]),
+            ("hugepages 2M node=1 64", [64, 64]),
+            ("hugepages 2M node=eth1 64", [64, 64]),
+            ("hugepages 2M node=eth2 64", [0, 0]),
+            ("hugepages 1G 64", [0, 0]),
+            ("sysctl vm.nr_hugepages=64", [64, 64]),
+        ] {
+            let mut cell = cell_of("sendfile");
+            let wanted = WantedSetting::from(line.parse::<Setting>().unwrap());
+            cell.settings = vec![WantedSetting { host: Some(Role::Receiver), ..wanted }];
+            let all = with_settings(&laboratory, &[facts.clone(), facts.clone()], &guard, &cell);
+            let free_at = |role: Role| {
+                let facts = &all[role as usize];
+                [None, Some(1)].map(|node| facts.number::<u64>(&free_huge_pages(node)).unwrap())
+            };
+            assert_eq!(free_at(Role::Receiver), free, "{line}");
+            assert_eq!(free_at(Role::Sender), [0, 0], "{line}: of the other host");
+        }
     }
 
     #[test]
