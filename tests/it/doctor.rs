@@ -194,6 +194,28 @@ fn this_machine_is_examined_and_cells_that_cannot_run_are_named() {
 }
 
 #[test]
+fn a_source_of_power_that_is_missing_ends_doctor_and_dry_run_as_the_study() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("power.toml");
+    let experiment = "power = 'ipmi'\nblocks = 1\n[factors]\npath = ['socket']\n";
+    fs::write(&file, experiment).unwrap();
+    let file = file.to_str().unwrap();
+    let study = folder.path().join("study");
+    for words in [
+        vec!["run", file, "--study", study.to_str().unwrap()],
+        vec!["run", "--dry-run", file],
+        vec!["doctor", "--experiment", file],
+    ] {
+        // It finds no ipmitool.
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        let output = command.args(&words).env("PATH", folder.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{words:?}: {said}");
+        assert!(said.contains("receiver: power: "), "{words:?}: {said}");
+    }
+}
+
+#[test]
 fn the_cards_of_this_machine_are_asked() {
     let facts = survey(&Roots::real());
     let mut asked = 0;

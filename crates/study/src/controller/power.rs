@@ -13,17 +13,32 @@ use std::time::Duration;
 /// How long the idle power is measured.
 const AT_REST: Duration = Duration::from_secs(5);
 
-/// Power as a study will measure it, before its first trial. Fails if a named source is missing;
-/// measures the idle power if requested, with a remark. `apart` is whether the testbed's hosts do
-/// not share this machine.
+/// Power as a study will measure it, before its first trial: checked, and the idle power measured
+/// if requested, with a remark. `apart` is whether the testbed's hosts do not share this machine.
 pub(super) fn settle(
     requested: &Power,
     facts: &[Facts],
     apart: bool,
     stop: &AtomicBool,
 ) -> Result<(Power, Option<String>), Fault> {
-    if requested.is_default() {
+    if !check(requested, facts, apart)? {
         return Ok((requested.clone(), None));
+    }
+    let context = Context { options: json!(requested), ..Context::idle(Roots::real()) };
+    let watts = meter::at_rest(&context, AT_REST, stop)?;
+    let remark = format!(
+        "idle, the machine drew {watts:.1} W over {} s before the first trial; that is \
+         subtracted from every power reading",
+        AT_REST.as_secs()
+    );
+    Ok((Power { rest: Rest::Given { watts }, ..requested.clone() }, Some(remark)))
+}
+
+/// Refuses power that cannot be measured: a source that is named and missing. Returns whether the
+/// idle power is to be measured.
+pub(super) fn check(requested: &Power, facts: &[Facts], apart: bool) -> Result<bool, Fault> {
+    if requested.is_default() {
+        return Ok(false);
     }
     if requested.receiver.is_some() && !apart {
         return Err(power_log::shared());
@@ -45,21 +60,11 @@ pub(super) fn settle(
             _ => measures_rest |= power.rest == Rest::Measured,
         }
     }
-    if !measures_rest {
-        return Ok((requested.clone(), None));
-    }
-    if apart {
+    if measures_rest && apart {
         let text = "rest=measured: each host is a machine of its own, with its own idle power";
         return Err(Fault::unsupported(text).remedy("leave out rest"));
     }
-    let context = Context { options: json!(requested), ..Context::idle(Roots::real()) };
-    let watts = meter::at_rest(&context, AT_REST, stop)?;
-    let remark = format!(
-        "idle, the machine drew {watts:.1} W over {} s before the first trial; that is \
-         subtracted from every power reading",
-        AT_REST.as_secs()
-    );
-    Ok((Power { rest: Rest::Given { watts }, ..requested.clone() }, Some(remark)))
+    Ok(measures_rest)
 }
 
 impl Run<'_, '_> {

@@ -7,7 +7,7 @@ use super::plan::{Laboratory, Plan};
 use super::preparation::{of_workload, sysctls};
 use super::stream::connect;
 use super::trial::deploy;
-use super::{clocks, preparation, reach};
+use super::{clocks, metering, power, preparation, reach};
 use crate::survey_this_host;
 use bytepath_engine::connection::limits;
 use bytepath_engine::path::{self, DataPath, HalfPath};
@@ -168,6 +168,8 @@ pub(super) fn obstacles(
     };
     let facts = facts_for_header(&surveyed).0;
     needed.into_iter().try_for_each(|meter| refuse_without(meter, &facts))?;
+    let (_, requested) = metering::meters_for_header(&plan.meters)?;
+    power::check(&requested, &facts, testbed.properties().hosts_apart)?;
     // Guests have pages of their own, which no setting of this machine reserves.
     if !testbed.properties().boots_kernels {
         surveyed.iter_mut().for_each(|one| one.reserve_pages(&settings));
