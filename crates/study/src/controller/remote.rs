@@ -249,7 +249,6 @@ fn find_addresses(
 
 /// Refuses pairs of ends that are not apart.
 fn check_addresses(pairs: &[[IpAddr; 2]]) -> Result<(), Fault> {
-    let ends = || pairs.iter().map(|[_, receiver]| receiver);
     for role in Role::ALL {
         let all: Vec<IpAddr> = pairs.iter().map(|pair| pair[role as usize]).collect();
         if distinct(all.iter()).len() < all.len() {
@@ -257,6 +256,8 @@ fn check_addresses(pairs: &[[IpAddr; 2]]) -> Result<(), Fault> {
             return Err(Fault::usage(text).remedy(REMEDY));
         }
     }
+    // Settings of an end are those of its address.
+    let ends = || pairs.iter().flatten();
     if ends().any(IpAddr::is_ipv4) && ends().any(IpAddr::is_ipv6) {
         let text = format!("addresses of IPv4 and of IPv6: {}", joined(ends(), ", "));
         return Err(Fault::usage(text).remedy(REMEDY));
@@ -438,6 +439,11 @@ mod tests {
         let twice = check(&[first, ["10.0.1.1", "10.0.0.2"]]).unwrap_err();
         assert!(twice.contains("two ends of the receiver have one address"), "{twice}");
         let mixed = check(&[first, ["fd00::1", "fd00::2"]]).unwrap_err();
-        assert!(mixed.contains("IPv4 and of IPv6: 10.0.0.2, fd00::2"), "{mixed}");
+        assert!(
+            mixed.contains("IPv4 and of IPv6: 10.0.0.1, 10.0.0.2, fd00::1, fd00::2"),
+            "{mixed}"
+        );
+        let within = check(&[first, ["fd01::1", "10.0.1.2"]]).unwrap_err();
+        assert!(within.contains("10.0.0.1, 10.0.0.2, fd01::1, 10.0.1.2"), "{within}");
     }
 }
