@@ -93,6 +93,11 @@ impl End {
         let via = self.route.gateway.map(|gateway| format!(" via {gateway}"));
         format!("{}{}", self.route.device, via.unwrap_or_default())
     }
+
+    /// "the sender's packets to 10.0.0.2".
+    fn packets(&self, ends: &[End; 2]) -> String {
+        format!("the {}'s packets to {}", self.role, ends[self.role.peer() as usize].address)
+    }
 }
 
 /// An address that means nothing without a device.
@@ -115,7 +120,9 @@ fn refuse_own(ends: &[End; 2]) -> Result<(), Fault> {
     Err(Fault::usage(text).remedy("check whether the two addresses are swapped"))
 }
 
-/// Refuses pairs of ends whose packets leave by one device: all but one of them would stand idle.
+/// Refuses pairs of ends whose packets leave by one device, so that all but one would stand idle, or
+/// by another than the named one, which alone would be set up. With a single pair that is remarked
+/// on: the device may be a port of a bridge.
 fn refuse_one_way(pairs: &[[End; 2]]) -> Result<(), Fault> {
     for role in Role::ALL {
         let ends = || pairs.iter().map(|pair| (&pair[role as usize], &pair[role.peer() as usize]));
@@ -130,7 +137,25 @@ fn refuse_one_way(pairs: &[[End; 2]]) -> Result<(), Fault> {
             ));
         }
     }
-    Ok(())
+    if pairs.len() == 1 {
+        return Ok(());
+    }
+    pairs.iter().flat_map(detours).next().map_or(Ok(()), |detour| {
+        Err(Fault::unsupported(detour).remedy(
+            "name the devices in the order of the addresses, or add a route by its own device \
+             (ip route add ADDRESS dev DEVICE)",
+        ))
+    })
+}
+
+/// Packets that leave by another device than that of their end.
+fn detours(ends: &[End; 2]) -> Vec<String> {
+    let detour = |end: &End| {
+        let (device, used) = (end.device.as_ref()?, &end.route.device);
+        let packets = end.packets(ends);
+        (device != used).then(|| format!("{packets} leave by {used}, not by {device}"))
+    };
+    ends.iter().filter_map(detour).collect()
 }
 
 /// Judges by what both ends observed.
@@ -240,14 +265,11 @@ fn facts(end: &End, path: u32) -> Vec<(String, String)> {
 }
 
 fn remarks(ends: &[End; 2], path: [u32; 2]) -> Vec<String> {
-    let mut all = Vec::new();
+    let mut all = detours(ends);
     for (end, path) in ends.iter().zip(path) {
-        let End { role, address, device, route } = end;
+        let End { role, address, route, .. } = end;
         let Route { device: used, source, mtu, .. } = route;
-        let packets = format!("the {role}'s packets to {}", ends[role.peer() as usize].address);
-        if let Some(device) = device.as_ref().filter(|device| *device != used) {
-            all.push(format!("{packets} leave by {used}, not by {device}"));
-        }
+        let packets = end.packets(ends);
         if let Some(source) = source.filter(|source| source != address) {
             all.push(format!("{packets} come from {source}, not from {address}"));
         }
@@ -365,18 +387,26 @@ mod tests {
             end.address = IpAddr::from([10, 0, 1, number as u8 + 1]);
             end.route.device = format!("eth{}", number + 2);
         }
+        let second = ends_with(&second);
         refuse_one_way(&[ends(), second.clone()]).unwrap();
-        let both = RouteReport::of_pairs(vec![
-            report(&ends(), 9000, 9000),
-            report(&ends_with(&second), 9000, 9000),
-        ]);
+        let both =
+            RouteReport::of_pairs(vec![report(&ends(), 9000, 9000), report(&second, 9000, 9000)]);
         let fact = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let expected = [fact("link.route", "eth0, eth2"), fact("link.mtu.path", "9000")];
         assert_eq!((both.facts[0].as_slice(), both.remarks.len()), (&expected[..], 0));
-        second[0].route.device = "eth0".into();
-        let text = refuse_one_way(&[ends(), second]).unwrap_err().to_string();
-        let words = "the sender's packets to 10.0.0.2 and 10.0.1.2 all leave by eth0";
-        assert!(text.contains(words), "{text}");
+        let refused = |device: &str| {
+            let mut second = second.clone();
+            second[0].route.device = device.into();
+            assert_eq!(refuse_one_way(&[second.clone()]), Ok(()), "one pair has a remark");
+            refuse_one_way(&[ends(), second]).unwrap_err().to_string()
+        };
+        for (device, words) in [
+            ("eth0", "the sender's packets to 10.0.0.2 and 10.0.1.2 all leave by eth0"),
+            ("eth9", "the sender's packets to 10.0.1.2 leave by eth9, not by eth2"),
+        ] {
+            let text = refused(device);
+            assert!(text.contains(words), "{text}");
+        }
     }
 
     /// Ends whose devices and source addresses are those of their routes.
