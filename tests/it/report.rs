@@ -12,7 +12,7 @@ use bytepath::record::{
     SoftirqCpu, Study, ThreadCalls, Trial, TrialStatus, Unit,
 };
 use bytepath::report::{self, Style};
-use bytepath::stats::{Analysis, Metric, Row, Rules, Verdict, analyse};
+use bytepath::stats::{Analysis, End, Metric, PooledCall, Row, Rules, Verdict, analyse};
 use bytepath::study::StudyWriter;
 use made_up::{PATHS, cell, header, study, trial};
 use proptest::prelude::*;
@@ -151,6 +151,16 @@ fn tables_of_calls(text: &str) -> Vec<(String, String)> {
 }
 
 #[test]
+fn no_column_is_dropped_at_any_width() {
+    let details = |width| {
+        words(&render("text", &study(), &Style { width, colour: false, details: true }))
+    };
+    for column in ["tx not copied", "sd", " n "] {
+        assert!(details(60).contains(column), "{column} in {}", details(60));
+    }
+}
+
+#[test]
 fn no_column_of_the_calls_is_dropped_at_any_width() {
     for width in [60, 72, 80, 120] {
         let text = render("text", &study(), &Style { width, colour: false, details: true });
@@ -198,6 +208,44 @@ fn threads_have_tables_of_their_own() {
     }
     let page = crate::html::page(&study);
     assert!(page.contains("sender/1") && page.contains("receiver/0"));
+}
+
+/// One of two threads is idle in some trials, and all of a trial that has only its role's table.
+#[test]
+fn tables_of_threads_add_up_to_that_of_their_role() {
+    let mut study = study();
+    for (at, record) in study.trials.iter_mut().flat_map(|trial| &mut trial.roles).enumerate() {
+        let calls = record.calls.clone();
+        let idle = if at % 3 == 0 { calls.clone() } else { Vec::new() };
+        record.calls.extend(idle.clone());
+        let tables = [calls, idle].into_iter().enumerate();
+        let of = |(index, calls)| ThreadCalls { thread: format!("{}/{index}", record.role), calls };
+        record.calls_by_thread = ThreadCalls::kept(tables.map(of).collect());
+    }
+    let sums = |study: &Study| -> Vec<(u64, u64)> {
+        let sum = |calls: &[PooledCall]| calls.iter().map(|call| call.row.calls).sum();
+        let analysis = analyse(study, &Rules::default());
+        let ends = analysis.rows.iter().flat_map(|row| [&row.sender, &row.receiver]);
+        let of_threads = |end: &End| end.calls_by_thread.iter().map(|of| sum(&of.calls)).sum();
+        ends.map(|end| (sum(&end.calls), of_threads(end))).collect()
+    };
+    let all = sums(&study);
+    assert!(all.iter().all(|(role, threads)| role == threads), "{all:?}");
+    assert!(all.iter().any(|(_, threads)| *threads > 0));
+    for record in study.trials.iter_mut().step_by(2).flat_map(|trial| &mut trial.roles) {
+        record.calls_by_thread.clear();
+    }
+    let mixed = sums(&study);
+    assert!(mixed.iter().all(|(role, threads)| *threads == 0 || role == threads), "{mixed:?}");
+}
+
+#[test]
+fn the_table_of_a_role_says_of_how_many_threads_it_is() {
+    let mut study = study();
+    study.header.cells.iter_mut().for_each(|cell| cell.stream.flows = 17);
+    let text = render("text", &study, &Style { width: 100, colour: false, details: true });
+    let heads: Vec<String> = tables_of_calls(&text).into_iter().map(|(head, _)| head).collect();
+    assert!(heads[0].starts_with("socket, sender (17 threads): "), "{heads:?}");
 }
 
 /// What a cell lost is all that is known of it.

@@ -228,6 +228,17 @@ pub struct ThreadCalls {
     pub calls: Vec<CallRow>,
 }
 
+impl ThreadCalls {
+    /// What is kept of the tables of all threads of a role: those of threads that made calls, unless
+    /// there is only one thread or there are more than [`MOST_TABLES`]. Idle ones count for that, too:
+    /// which threads are idle differs between trials, and those of a cell are to keep the same.
+    pub fn kept(mut all: Vec<ThreadCalls>) -> Vec<ThreadCalls> {
+        let few = (2..=MOST_TABLES).contains(&all.len());
+        all.retain(|thread| few && !thread.calls.is_empty());
+        all
+    }
+}
+
 /// One line of the system-call table of a role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CallRow {

@@ -7,6 +7,7 @@ use bytepath_record::{FragmentCounts, Latency};
 use bytepath_sys::clock;
 use hdrhistogram::Histogram;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,10 +32,10 @@ pub struct Recorder {
     sizes: Histogram<u64>,
     fragments: FragmentCounts,
     latency: Option<Histogram<u64>>,
-    /// Exchanges of the window that brought no response.
+    /// Exchanges that began in the window and brought no response.
     unanswered: u64,
-    /// When the window was over; 0 before that.
-    closed: u64,
+    /// When the last window was open; empty before it, without end while it is.
+    open: Range<u64>,
 }
 
 impl Recorder {
@@ -57,7 +58,7 @@ impl Recorder {
             fragments: FragmentCounts::default(),
             latency: None,
             unanswered: 0,
-            closed: 0,
+            open: 0..0,
         }
     }
 
@@ -106,9 +107,10 @@ impl Recorder {
             self.window.nanoseconds += now.nanoseconds.saturating_sub(edge.nanoseconds);
             self.window.ticks += now.ticks.saturating_sub(edge.ticks);
             self.window.run += now.run.saturating_sub(edge.run);
-            self.closed = now.nanoseconds;
+            self.open.end = now.nanoseconds;
         }
         if phase == Phase::Window {
+            self.open = now.nanoseconds..u64::MAX;
             self.begin = Some((now, self.total));
         }
         self.phase = phase;
@@ -185,10 +187,12 @@ impl Recorder {
         }
     }
 
-    /// An exchange that began at this time will bring no response. One that was under way as the
-    /// window ended is the window's.
+    /// An exchange that began at this time will bring no response. It is the window's that it began
+    /// in, whenever that shows: of as many as begin in a window, as many end in one, so the answered,
+    /// which count where they end, weigh the same. By when it shows, those that time out slowly would
+    /// weigh more.
     pub fn unanswered(&mut self, since: u64) {
-        self.unanswered += u64::from(self.counting() || since < self.closed);
+        self.unanswered += u64::from(self.open.contains(&since));
     }
 
     /// The total so far.
@@ -325,16 +329,42 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_as_the_window_ends_is_of_the_window() {
+    fn what_is_lost_is_of_the_window_that_it_began_in() {
         let mut t = recorder(Detail::default()).with_latency();
         t.unanswered(0);
         t.enter_phase(Phase::Window, at(1000));
-        t.unanswered(500);
+        for since in [500, 1200] {
+            t.unanswered(since);
+        }
         t.enter_phase(Phase::Drain, at(2000));
-        for since in [500, 1500, 2500] {
+        for since in [500, 1000, 1500, 2000, 2500] {
             t.unanswered(since);
         }
         assert_eq!(t.end().latency.unwrap().unanswered(), 3);
+    }
+
+    /// One of ten is lost, whatever an answer takes and whenever a loss shows.
+    #[test]
+    fn the_lost_part_does_not_depend_on_how_long_exchanges_take() {
+        for (answer, loss) in [(10, 10), (10, 5000), (900, 5000), (1500, 20), (1500, 5000)] {
+            let mut t = recorder(Detail::default()).with_latency();
+            let exchange = |n: u64| (n * 10 + if n.is_multiple_of(10) { loss } else { answer }, n);
+            let mut ends: Vec<(u64, u64)> = (0..2000).map(exchange).collect();
+            ends.sort_unstable();
+            for (now, n) in ends {
+                match (t.phase, now) {
+                    (Phase::WarmUp, 10_000..) => t.enter_phase(Phase::Window, at(10_000)),
+                    (Phase::Window, 11_000..) => t.enter_phase(Phase::Drain, at(11_000)),
+                    _ => {}
+                }
+                match n % 10 {
+                    0 => t.unanswered(n * 10),
+                    _ => t.latency(answer),
+                }
+            }
+            let latency = t.end().latency.unwrap();
+            assert_eq!((latency.count(), latency.unanswered()), (90, 10), "{answer} {loss}");
+        }
     }
 
     #[test]

@@ -93,8 +93,12 @@ pub(crate) fn busy(view: &View) -> Section {
     section.add_on(Media::PAGE, shares_of_ends(&rows));
     section.note_on(
         Media::PLAIN,
-        "The bar has both ends: a application, s system, f softirq, ? unattributed, '.' iowait, which \
-         is idle and in no total.",
+        format!(
+            "The bar has both ends: a application, s system, f softirq, ? unattributed, '.' iowait, \
+             which is idle and in no total; {} signs are {} %.",
+            LONGEST,
+            number(most, 1)
+        ),
     )
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn calls(view: &View) -> Section {
     let title = "System calls of the engines, all measured trials together";
     let mut section = Section::new("calls", title).in_detail();
     let ends: Vec<(&Row, String, &[PooledCall])> =
-        view.ends().flat_map(|(row, end)| threads(row, end)).collect();
+        view.ends().flat_map(|(row, end)| threads(view, row, end)).collect();
     if ends.is_empty() {
         return section;
     }
@@ -37,13 +37,20 @@ pub(crate) fn calls(view: &View) -> Section {
     section
 }
 
-/// The threads of an end that made calls. Its role stands for the only one, or for too many.
-fn threads<'a>(row: &'a Row, end: &'a End) -> Vec<(&'a Row, String, &'a [PooledCall])> {
+/// The threads of an end that made calls. Its role stands for the only one, or for all of them.
+fn threads<'a>(
+    view: &View,
+    row: &'a Row,
+    end: &'a End,
+) -> Vec<(&'a Row, String, &'a [PooledCall])> {
     let of_each = end.calls_by_thread.iter();
     let of_each = of_each.map(|of| (row, of.thread.clone(), of.calls.as_slice()));
     let mut all: Vec<_> = of_each.filter(|(.., calls)| !calls.is_empty()).collect();
     if all.is_empty() && !end.calls.is_empty() {
-        all.push((row, end.role.to_string(), &end.calls));
+        let cell = view.study.header.cells.iter().find(|cell| cell.id == row.cell);
+        let threads = cell.map(|cell| cell.threads(end.role)).filter(|threads| *threads > 1);
+        let of = threads.map(|threads| format!(" ({threads} threads)")).unwrap_or_default();
+        all.push((row, format!("{}{of}", end.role), &end.calls));
     }
     all
 }

@@ -169,8 +169,13 @@ pub struct PooledCalls {
     pub calls: Vec<PooledCall>,
 }
 
-/// The system-call tables of each thread, by its name.
+/// The system-call tables of each thread, by its name; none where a trial has only its role's, because
+/// they would not add up to it.
 pub(crate) fn calls_by_thread(records: &[&RoleRecord]) -> Vec<PooledCalls> {
+    let only_role = |record: &&RoleRecord| record.calls_by_thread.is_empty() && !record.calls.is_empty();
+    if records.iter().any(only_role) {
+        return Vec::new();
+    }
     let tables = || records.iter().flat_map(|record| &record.calls_by_thread);
     let names = distinct(tables().map(|of| of.thread.as_str()));
     let pool = |thread: &str| {

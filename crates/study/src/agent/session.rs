@@ -13,7 +13,7 @@ use bytepath_meter::{
 };
 use bytepath_record::wire::{Connect, Listen, RoleEnd, Secret, Token, WindowRecord};
 use bytepath_record::{
-    Cell, Fault, Ledger, MOST_TABLES, Protocol, Reading, Role, RoleRecord, Scope, ThreadCalls, Tls,
+    Cell, Fault, Ledger, Protocol, Reading, Role, RoleRecord, Scope, ThreadCalls, Tls,
     Unit, Work, grouped,
 };
 use bytepath_stats::{ENGINE_RUN, PAUSED};
@@ -384,10 +384,6 @@ impl Session {
             calls_by_thread.push(ThreadCalls { thread, calls: end.rows() });
             all.add(end);
         }
-        calls_by_thread.retain(|of| !of.calls.is_empty());
-        if !(2..=MOST_TABLES).contains(&calls_by_thread.len()) {
-            calls_by_thread.clear();
-        }
         let (calls, sizes) = (all.rows(), all.size_distribution());
         let workload::FlowEnd { account, bytes, window, fragments, latency, shares, .. } = all;
         let Account { mut ledger, hops, mut notes, mut readings } = account;
@@ -409,7 +405,7 @@ impl Session {
             window: window.seconds(),
             ledger,
             calls,
-            calls_by_thread,
+            calls_by_thread: ThreadCalls::kept(calls_by_thread),
             sizes,
             fragments: (fragments.calls > 0).then_some(fragments),
             latency,

@@ -22,13 +22,15 @@ impl Document {
     /// Writes it for a terminal.
     pub fn write(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let (width, colour) = (style.width.max(NARROWEST), style.colour);
-        Page { width, colour, medium: Media::TERMINAL, lines: Vec::new() }.print(self, out)
+        let (medium, whole) = (Media::TERMINAL, style.details);
+        Page { width, colour, medium, whole, lines: Vec::new() }.print(self, out)
     }
 
     /// Writes it for a mail.
     pub fn write_mail(&self, out: &mut dyn Write) -> io::Result<()> {
         let (width, colour) = (MAIL_WIDTH, false);
-        Page { width, colour, medium: Media::MAIL, lines: Vec::new() }.print(self, out)
+        let (medium, whole) = (Media::MAIL, false);
+        Page { width, colour, medium, whole, lines: Vec::new() }.print(self, out)
     }
 }
 
@@ -37,6 +39,8 @@ struct Page {
     width: usize,
     colour: bool,
     medium: Media,
+    /// Whether tables of all sections have every column, and not only of those in detail.
+    whole: bool,
     lines: Vec<String>,
 }
 
@@ -63,7 +67,8 @@ impl Page {
         if !section.title.is_empty() && !matches!(blocks.peek(), Some((_, Block::Heading(..)))) {
             self.heading(&section.title);
         }
-        blocks.for_each(|(_, block)| self.block(block, section.detail));
+        let whole = self.whole || section.detail;
+        blocks.for_each(|(_, block)| self.block(block, whole));
     }
 
     fn heading(&mut self, title: &str) {
