@@ -172,7 +172,8 @@ pub struct PooledCalls {
 /// The system-call tables of each thread, by its name; none where a trial has only its role's, because
 /// they would not add up to it.
 pub(crate) fn calls_by_thread(records: &[&RoleRecord]) -> Vec<PooledCalls> {
-    let only_role = |record: &&RoleRecord| record.calls_by_thread.is_empty() && !record.calls.is_empty();
+    let only_role =
+        |record: &&RoleRecord| record.calls_by_thread.is_empty() && !record.calls.is_empty();
     if records.iter().any(only_role) {
         return Vec::new();
     }

@@ -13,8 +13,8 @@ use bytepath_meter::{
 };
 use bytepath_record::wire::{Connect, Listen, RoleEnd, Secret, Token, WindowRecord};
 use bytepath_record::{
-    Cell, Fault, Ledger, Protocol, Reading, Role, RoleRecord, Scope, ThreadCalls, Tls,
-    Unit, Work, grouped,
+    Cell, Fault, Ledger, Protocol, Reading, Role, RoleRecord, Scope, ThreadCalls, Tls, Unit, Work,
+    grouped,
 };
 use bytepath_stats::{ENGINE_RUN, PAUSED};
 use bytepath_sys::{Roots, clock, process};

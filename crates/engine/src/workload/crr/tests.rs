@@ -295,6 +295,7 @@ fn hung() {
         let hung = Passing::of(&cell).at_client(0);
         let (peer, [mut clients, servers]) = lasting(1);
         let listener = TcpListener::bind(peer).unwrap();
+        tcp::limit_blocking(listener.as_fd(), HANG).unwrap();
         let gate = Arc::new(Gate::default());
         gate.set(Phase::Window);
         let recorder = Recorder::new(false, gate.clone(), Arc::default(), Detail::ALL);
