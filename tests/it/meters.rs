@@ -620,6 +620,20 @@ fn traffic_of_memory_is_counted_by_its_controllers_and_by_resctrl() {
 }
 
 #[test]
+fn memory_that_went_back_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sys/fs/resctrl/mon_data/mon_L3_00/mbm_total_bytes");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, "5000\n").unwrap();
+    let context = context(Roots::recorded(folder.path()));
+    let running = (meter("memory").prepare)(&context).unwrap().unwrap()().unwrap();
+    fs::write(&file, "4000\n").unwrap();
+    let fault = running.stop().unwrap_err();
+    assert!(fault.message.contains("mbm_total_bytes went back from 5000 to 4000"), "{fault}");
+    assert!(fault.remedy.unwrap().contains("monitoring group"));
+}
+
+#[test]
 fn why_memory_is_not_counted_is_said() {
     let none = context_without_units();
     let meter = meter("memory");
@@ -653,47 +667,64 @@ fn resctrl(put: impl Fn(&str, &str)) {
     put("sys/fs/resctrl/info/L3_MON/num_rmids", "144\n");
     put("sys/fs/resctrl/mon_data/mon_L3_00/mbm_total_bytes", "9000\n");
     let group = "sys/fs/resctrl/mon_groups/bytepath-receiver-0";
-    put(&format!("{group}/tasks"), "");
     for (cache, total, local) in [("mon_L3_00", "1000", "700"), ("mon_L3_01", "50", "20")] {
         put(&format!("{group}/mon_data/{cache}/mbm_total_bytes"), total);
         put(&format!("{group}/mon_data/{cache}/mbm_local_bytes"), local);
     }
 }
 
-/// What the meter makes of that, when a window changes these files of the group; and its folder.
-fn traffic_of_role(changes: &[(&str, &str)]) -> (Output, tempfile::TempDir) {
+/// What one file of the group shows from a moment on.
+type Change<'a> = (&'a str, &'a str);
+
+/// What the meter makes of that in a session with a window for each list of changes; and its folder. The
+/// threads are pinned to CPU 0, whose cache is the first.
+fn traffic_of_role(before: &[Change], windows: &[&[Change]]) -> (Output, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let put = |path: &str, text: &str| {
         let path = folder.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     };
+    let group = "sys/fs/resctrl/mon_groups/bytepath-receiver-0";
+    let change = |(file, text): &Change| put(&format!("{group}/{file}"), text);
     resctrl(put);
+    put("sys/devices/system/cpu/cpu0/cache/index3/id", "0\n");
+    put("proc/self/task/41/cpu_resctrl_groups", "res:/\nmon:\n");
+    before.iter().for_each(change);
     let roots = Roots::recorded(folder.path());
     let meter = meter("memory-roles");
     let mut facts = bytepath::host::survey(&roots);
     facts.attempts.extend((meter.attempt)(&roots));
     assert!((meter.probe)(&facts).is_yes(), "{:?}", facts.attempts.last());
-    let context =
-        Context { threads: vec![tag(41, "receiver/0"), tag(42, "receiver/1")], ..context(roots) };
-    let running = (meter.prepare)(&context).unwrap().expect("there is resctrl")().unwrap();
-    for (file, text) in changes {
-        put(&format!("sys/fs/resctrl/mon_groups/bytepath-receiver-0/mon_data/{file}"), text);
+    let pinned = |tid, name| ThreadTag { cpu: Some(0), ..tag(tid, name) };
+    let threads = vec![pinned(41, "receiver/0"), pinned(42, "receiver/1")];
+    let context = Context { threads, ..context(roots) };
+    assert!((meter.prepare)(&context).unwrap().is_none());
+    for changes in windows {
+        let running = (meter.start)(&context).unwrap();
+        changes.iter().for_each(change);
+        assert_eq!(running.stop().unwrap(), Output::default(), "all windows have one figure");
+        assert!(folder.path().join(group).is_dir(), "the group stays until the session ends");
     }
-    (running.stop().unwrap(), folder)
+    ((meter.finish)(&context), folder)
 }
+
+const TASKS: Change = ("tasks", "");
+
+const TOTALS: [&str; 2] =
+    ["mon_data/mon_L3_00/mbm_total_bytes", "mon_data/mon_L3_01/mbm_total_bytes"];
 
 #[test]
 fn traffic_of_memory_is_that_of_the_threads_of_a_role() {
-    let (output, folder) = traffic_of_role(&[
-        ("mon_L3_00/mbm_total_bytes", "5000\n"),
-        ("mon_L3_01/mbm_total_bytes", "60\n"),
-        ("mon_L3_00/mbm_local_bytes", "1700\n"),
-    ]);
-    let group = folder.path().join("sys/fs/resctrl/mon_groups/bytepath-receiver-0");
-    assert_eq!(fs::read_to_string(group.join("tasks")).unwrap(), "41\n42\n");
+    let local = "mon_data/mon_L3_00/mbm_local_bytes";
+    let first = [(TOTALS[0], "5000\n"), (TOTALS[1], "60\n"), (local, "1700\n")];
+    let (output, folder) = traffic_of_role(&[TASKS], &[&first, &[(TOTALS[0], "5005\n")]]);
+    let groups = folder.path().join("sys/fs/resctrl/mon_groups");
+    assert_eq!(fs::read_dir(&groups).unwrap().count(), 1, "one for all windows");
+    let tasks = fs::read_to_string(groups.join("bytepath-receiver-0/tasks")).unwrap();
+    assert_eq!(tasks, "41\n42\n", "each thread is added once");
     let scope = Scope::Role(Role::Receiver);
-    assert_eq!(value(&output, "memory.role.total", &scope), 4010.0);
+    assert_eq!(value(&output, "memory.role.total", &scope), 4015.0);
     assert_eq!(value(&output, "memory.role.local", &scope), 1000.0);
     // A folder with files in it is no group of the kernel's.
     assert_eq!(output.warnings.len(), 1, "{:?}", output.warnings);
@@ -701,19 +732,47 @@ fn traffic_of_memory_is_that_of_the_threads_of_a_role() {
 }
 
 #[test]
-fn traffic_of_a_role_that_is_not_counted_is_no_figure() {
-    for (changes, why) in [
-        ([("mon_L3_01/mbm_total_bytes", "Unavailable\n")], "mon_L3_01 shows 'Unavailable'"),
-        ([("mon_L3_00/mbm_total_bytes", "Error\n")], "mon_L3_00 shows 'Error'"),
-        ([("mon_L3_00/mbm_total_bytes", "999\n")], "mbm_total_bytes went back from 1000 to 999"),
+fn a_cache_without_a_thread_of_the_role_may_not_know_its_group() {
+    let unknown = [TASKS, (TOTALS[1], "Unavailable\n")];
+    let total = |windows: &[&[Change]]| {
+        let (output, _) = traffic_of_role(&unknown, windows);
+        value(&output, "memory.role.total", &Scope::Role(Role::Receiver))
+    };
+    assert_eq!(total(&[&[(TOTALS[0], "1500\n")]]), 500.0);
+    assert_eq!(total(&[&[(TOTALS[1], "30\n")], &[(TOTALS[1], "31\n")]]), 31.0);
+}
+
+#[test]
+fn traffic_of_a_role_that_is_not_counted_whole_is_no_figure() {
+    for (change, why) in [
+        ((TOTALS[0], "Unavailable\n"), "mon_L3_00 shows 'Unavailable'"),
+        ((TOTALS[0], "Error\n"), "mon_L3_00 shows 'Error'"),
+        ((TOTALS[0], "999\n"), "mbm_total_bytes went back from 1000 to 999"),
+        ((TOTALS[1], "Unavailable\n"), "mbm_total_bytes went back from 50 to 0"),
     ] {
-        let (output, _) = traffic_of_role(&changes);
-        let metrics: Vec<&str> = output.readings.iter().map(|r| r.metric.as_str()).collect();
-        assert_eq!(metrics, ["memory.role.local"], "{why}");
-        let warning = &output.warnings[0];
-        assert!(warning.starts_with("memory-roles: no memory.role.total: "), "{warning}");
+        let (output, _) = traffic_of_role(&[TASKS], &[&[change], &[(change.0, "7000\n")], &[]]);
+        assert_eq!(output.readings, [], "{why}: one window lacked it");
+        let warning = output.warnings.last().unwrap();
+        assert!(warning.starts_with("memory-roles: no figure: "), "{warning}");
         assert!(warning.contains(why), "{warning}");
     }
+}
+
+#[test]
+fn a_thread_that_is_not_in_the_group_leaves_no_figure() {
+    let web = "../../../../../proc/self/task/42/cpu_resctrl_groups";
+    let (output, folder) = traffic_of_role(&[TASKS, (web, "res:/\nmon:web\n")], &[&[]]);
+    assert_eq!(output.readings, []);
+    let expected = "memory-roles: no figure: receiver/1 is in the monitoring group web";
+    assert_eq!(output.warnings, [expected]);
+    let group = folder.path().join("sys/fs/resctrl/mon_groups/bytepath-receiver-0");
+    assert_eq!(fs::read_to_string(group.join("tasks")).unwrap(), "41\n", "it was left there");
+    // What the kernel refuses for any reason but that the thread is gone.
+    let (output, _) = traffic_of_role(&[], &[&[]]);
+    assert_eq!(output.readings, []);
+    let warning = &output.warnings[0];
+    let expected = "memory-roles: no figure: receiver/0 cannot be monitored: ";
+    assert!(warning.starts_with(expected), "{warning}");
 }
 
 #[test]
@@ -742,13 +801,18 @@ fn why_memory_is_not_counted_by_role_is_said() {
     let taken = refusal(&roots);
     assert!(taken.message.contains("all 2 monitoring ids (RMIDs) are taken"), "{taken}");
 
-    // The kernel refuses while a study runs: that is said, and bytes flow on.
+    // The kernel refuses while a study runs: a warning, and bytes flow on.
     fs::remove_dir_all(sys.join("mon_groups")).unwrap();
     fs::write(sys.join("mon_groups"), "").unwrap();
     fs::write(sys.join("info/last_cmd_status"), "out of RMIDs\n").unwrap();
-    let output = (meter.prepare)(&context(roots)).unwrap().unwrap()().unwrap().stop().unwrap();
+    let context = context(roots);
+    assert!((meter.prepare)(&context).unwrap().is_none());
+    let nothing = (meter.start)(&context).unwrap().stop().unwrap();
+    assert_eq!(nothing, Output::default());
+    let output = (meter.finish)(&context);
     assert!(output.readings.is_empty());
     let warning = &output.warnings[0];
-    assert!(warning.starts_with("memory-roles: cannot make a monitoring group"), "{warning}");
+    let expected = "memory-roles: no figure: cannot make a monitoring group";
+    assert!(warning.starts_with(expected), "{warning}");
     assert!(warning.ends_with("(out of RMIDs)"), "{warning}");
 }

@@ -1,5 +1,6 @@
 //! What a meter is given to measure with.
 
+use super::memory_roles::SessionTraffic;
 use bytepath_record::{Fault, Role, Work};
 use bytepath_sys::Roots;
 use bytepath_sys::cgroup::Throttling;
@@ -27,6 +28,8 @@ pub struct Context {
     pub alone: bool,
     /// See [`PreviousSnapshot`].
     pub last_look: PreviousSnapshot,
+    /// What the meter `memory-roles` keeps of a session.
+    pub memory_traffic: SessionTraffic,
     /// This meter's options, in the form that it alone reads; null for its defaults.
     pub options: Value,
 }
@@ -44,6 +47,7 @@ impl Context {
             devices: Vec::new(),
             alone: false,
             last_look: Default::default(),
+            memory_traffic: Default::default(),
             options: Value::Null,
         }
     }

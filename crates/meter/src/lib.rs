@@ -5,7 +5,7 @@
 //!
 //! Meters run in the agent, around the measured window: `prepare` loads what takes long before the
 //! bytes flow, `start` reads the first counters, and [`Running::stop`] returns an [`Output`]:
-//! readings, series, run times of threads, warnings. The agent sends it to the controller. Where a
+//! readings, series, run times of threads, warnings; `finish` gives what is of all windows together. The agent sends it to the controller. Where a
 //! host lacks what a meter reads, its output is empty; `bytepath meters` and the doctor explain that,
 //! by `attempt` on the host and `probe` from its facts.
 //!
@@ -49,7 +49,7 @@ mod workers;
 
 pub use catalog::{CATALOG, Chosen, SIZES, SYSCALLS, chosen, regular, selectable};
 pub use context::{Context, PreviousSnapshot, ThreadTag};
-pub use memory_roles::remove_left as remove_memory_groups;
+pub use memory_roles::{SessionTraffic, remove_left as remove_memory_groups};
 use meter::attempted;
 pub use meter::{Meter, Prepared, Reach, Running, TICK, at_stop};
 pub use output::{Capture, Output};

@@ -75,6 +75,17 @@ impl Counter {
         };
         bytes.map_err(|e| Fault::system(format_args!("memory: {}", self.name), &e))
     }
+
+    /// Bytes since it was read as `before`.
+    fn since(&self, before: f64) -> Result<f64, Fault> {
+        let now = self.read()?;
+        if now < before {
+            let text = format!("memory: {} went back from {before} to {now}", self.name);
+            return Err(Fault::failed(text)
+                .remedy("remove no monitoring group (resctrl's mon_groups) while a study runs"));
+        }
+        Ok(now - before)
+    }
 }
 
 fn none() -> Fault {
@@ -160,7 +171,7 @@ fn begin(counters: Vec<Counter>) -> Result<Box<dyn Running>, Fault> {
     at_stop(move || {
         let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
         for (counter, before) in counters.iter().zip(before) {
-            *sums.entry(counter.metric).or_default() += (counter.read()? - before).max(0.0);
+            *sums.entry(counter.metric).or_default() += counter.since(before)?;
         }
         let mut output = Output::default();
         for (metric, bytes) in sums {

@@ -1,14 +1,18 @@
 //! Traffic between processor and memory by role: each agent makes a monitoring group of resctrl for its
-//! threads, and removes it with its window (Documentation/filesystems/resctrl.rst).
+//! threads before bytes flow, reads it at the edges of the windows, and removes it when its session ends
+//! (Documentation/filesystems/resctrl.rst). So nobody's window has a group come or go: what the groups of a
+//! control group counted is part of the control group's own count only as long as they exist.
 //!
 //! It is what its threads' last-level cache takes from memory and writes to it, softirqs that run on top of
 //! them included. What a device moves by itself is of no thread.
 
 use super::{Context, Meter, Output, Prepared, Reach, Running, at_stop, attempted, workers};
 use bytepath_record::{Facts, Fault, Role, Scope, Unit};
+use bytepath_sys::attribute;
 use bytepath_sys::resctrl::{self, MonitoringGroup};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(crate) static METER: Meter = Meter {
     name: "memory-roles",
@@ -18,21 +22,39 @@ pub(crate) static METER: Meter = Meter {
     attempt: |roots| attempted(ATTEMPT, able(&roots.sys)),
     probe: |facts: &Facts| facts.require(ATTEMPT, REMEDY),
     prepare,
-    start: |context| match prepare(context)? {
-        Some(ready) => ready(),
-        None => (Meter::BASE.start)(context),
-    },
+    start,
+    finish,
     ..Meter::BASE
 };
+
+/// The traffic of a session's threads, or why it is not counted; `None` if there is no session.
+pub type SessionTraffic = Arc<Mutex<Option<Result<Traffic, String>>>>;
+
+/// The monitoring group of a session, and what it has counted in the windows so far.
+#[derive(Debug)]
+pub struct Traffic {
+    group: MonitoringGroup,
+    files: Vec<Counter>,
+    /// What a window lacked: then there is no figure.
+    lack: Option<String>,
+}
+
+/// A file of a group that counts bytes.
+#[derive(Debug)]
+struct Counter {
+    metric: &'static str,
+    path: PathBuf,
+    /// Whether no thread of the role runs at this cache: it may not know the group.
+    is_idle: bool,
+    /// Bytes of the windows so far.
+    moved: u64,
+}
 
 /// Name of the attempt, as in [`Facts`].
 const ATTEMPT: &str = "memory-roles.resctrl";
 
 const REMEDY: &str = "outside a virtual machine, as root: mount -t resctrl resctrl /sys/fs/resctrl, on a processor with \
      cqm_mbm_total in /proc/cpuinfo, with a monitoring id free for each role";
-
-/// How the names of all groups begin.
-const LEAD: &str = "bytepath-";
 
 /// The files of a group that count, and their metrics.
 const COUNTED: [(&str, &str); 2] =
@@ -48,14 +70,14 @@ fn able(sys: &Path) -> Result<String, Fault> {
         ),
         _ => Fault::system("/sys/fs/resctrl/mon_groups", &e),
     })?;
-    let caches = bytepath_sys::attribute::names(&mount.join("mon_data"));
+    let caches = attribute::names(&mount.join("mon_data"));
     let counts = |cache: &String| mount.join("mon_data").join(cache).join(COUNTED[0].0).exists();
     if !caches.iter().any(counts) {
         return Err(Fault::unsupported("/sys/fs/resctrl/mon_data has no mbm_total_bytes"));
     }
     match all.saturating_sub(taken) {
         0 => Err(Fault::unsupported(format!("all {all} monitoring ids (RMIDs) are taken"))),
-        free => Ok(format!("{free} of {all} monitoring ids are free")),
+        free => Ok(format!("{free} of {all} monitoring ids have no group")),
     }
 }
 
@@ -65,82 +87,142 @@ fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {
         return Ok(None);
     }
     remove_left(&context.roots.sys);
-    let role = context.role;
-    let group = match MonitoringGroup::make(&mount, &format!("{LEAD}{role}")) {
-        Ok(group) => group,
-        Err(e) => {
-            let why = refusal(&mount, &Fault::system("cannot make a monitoring group", &e));
-            return Ok(Some(Box::new(move || only_warn(why))));
-        }
+    *of_session(context) = Some(monitored(context, &mount));
+    Ok(None)
+}
+
+fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
+    let read = |context: &Context| match &*of_session(context) {
+        Some(Ok(traffic)) => traffic.files.iter().map(Counter::read).collect(),
+        _ => Vec::new(),
     };
-    let mut warnings = Vec::new();
-    for worker in workers::of_role(context) {
-        if let Err(e) = group.add(worker.tid) {
-            let text = format!("{} cannot be monitored", worker.name);
-            warnings.push(refusal(&mount, &Fault::system(text, &e)));
+    let before = read(context);
+    let context = context.clone();
+    at_stop(move || {
+        let now = read(&context);
+        if let Some(Ok(traffic)) = &mut *of_session(&context) {
+            traffic.add(before, now);
+        }
+        Ok(Output::default())
+    })
+}
+
+/// What all windows had. A part of a sum is no figure.
+fn finish(context: &Context) -> Output {
+    let mut output = Output::default();
+    let mut warn = |text: String| output.warnings.push(format!("memory-roles: {text}"));
+    let traffic = match of_session(context).take() {
+        None => return output,
+        Some(Err(why)) => {
+            warn(format!("no figure: {why}"));
+            return output;
+        }
+        Some(Ok(traffic)) => traffic,
+    };
+    if let Err(e) = traffic.group.remove() {
+        warn(format!("its group stays until the next study: {e}"));
+    }
+    if let Some(lack) = traffic.lack {
+        warn(format!("no figure: {lack}"));
+        return output;
+    }
+    for (_, metric) in COUNTED {
+        let files = traffic.files.iter().filter(|file| file.metric == metric);
+        if let Some(bytes) = files.map(|file| file.moved).reduce(|a, b| a + b) {
+            output.add(metric, Unit::Bytes, bytes as f64, &Scope::Role(context.role));
         }
     }
-    Ok(Some(Box::new(move || begin(group, role, warnings))))
+    output
+}
+
+fn of_session(context: &Context) -> MutexGuard<'_, Option<Result<Traffic, String>>> {
+    context.memory_traffic.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a group of the role's threads: of all, or none.
+fn monitored(context: &Context, mount: &Path) -> Result<Traffic, String> {
+    let group = MonitoringGroup::make(mount, &group_name(context.role))
+        .map_err(|e| refusal(mount, &Fault::system("cannot make a monitoring group", &e)))?;
+    for worker in workers::of_role(context) {
+        if let Some(other) = resctrl::group_of(&worker.dir) {
+            return Err(format!("{} is in the monitoring group {other}", worker.name));
+        }
+        match group.add(worker.tid) {
+            Err(e) if e.raw_os_error() != Some(libc::ESRCH) => {
+                let text = format!("{} cannot be monitored", worker.name);
+                return Err(refusal(mount, &Fault::system(text, &e)));
+            }
+            _ => {}
+        }
+    }
+    let own = own_caches(context);
+    let counter = |(file, metric): (&str, &'static str)| {
+        let of = |path: PathBuf| {
+            let is_idle = own.as_ref().is_some_and(|own| !own.contains(&cache_name(&path)));
+            Counter { metric, path, is_idle, moved: 0 }
+        };
+        group.counters(file).into_iter().map(of).collect::<Vec<_>>()
+    };
+    let files = COUNTED.into_iter().flat_map(counter).collect();
+    Ok(Traffic { group, files, lack: None })
+}
+
+/// The last-level caches of the CPUs that the role's threads are pinned to; `None` if one may run anywhere.
+fn own_caches(context: &Context) -> Option<Vec<String>> {
+    let cache = |cpu: u32| {
+        let file = format!("devices/system/cpu/cpu{cpu}/cache/index3/id");
+        let id = attribute::text(&context.roots.sys.join(file))?.parse::<u32>().ok()?;
+        Some(format!("mon_L3_{id:02}"))
+    };
+    context.threads.iter().map(|thread| cache(thread.cpu?)).collect()
+}
+
+/// The name of the cache that a file of monitoring is of.
+fn cache_name(file: &Path) -> String {
+    file.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Removes the groups of processes that were killed; their folders.
 pub fn remove_left(sys: &Path) -> Vec<PathBuf> {
-    resctrl::remove_left(&sys.join(resctrl::MOUNT), LEAD)
+    let of = |role: Role| resctrl::remove_left(&sys.join(resctrl::MOUNT), &group_name(role));
+    Role::ALL.into_iter().flat_map(of).collect()
 }
 
-/// A warning with what resctrl itself says.
+/// How the groups of a role are called, before their number.
+fn group_name(role: Role) -> String {
+    format!("bytepath-{role}")
+}
+
+/// What the kernel refused, and why, if it gave a reason.
 fn refusal(mount: &Path, fault: &Fault) -> String {
-    let words = resctrl::last_refusal(mount).map_or(String::new(), |words| format!(" ({words})"));
-    format!("memory-roles: {}{words}", fault.message)
+    let reason = resctrl::last_refusal(mount).map_or(String::new(), |text| format!(" ({text})"));
+    format!("{}{reason}", fault.message)
 }
 
-fn only_warn(why: String) -> Result<Box<dyn Running>, Fault> {
-    at_stop(|| Ok(Output { warnings: vec![why], ..Output::default() }))
-}
-
-fn begin(
-    group: MonitoringGroup,
-    role: Role,
-    warnings: Vec<String>,
-) -> Result<Box<dyn Running>, Fault> {
-    let read = |(file, metric): (&str, _)| {
-        let files = group.counters(file).into_iter();
-        (metric, files.map(|path| (resctrl::bytes(&path), path)).collect::<Vec<_>>())
-    };
-    let before = COUNTED.map(read);
-    at_stop(move || {
-        let now = before.map(|(metric, files)| (metric, traffic(&files)));
-        let mut output = Output { warnings, ..Output::default() };
-        for (metric, bytes) in now {
-            match bytes {
-                Ok(None) => {}
-                Ok(Some(bytes)) => {
-                    output.add(metric, Unit::Bytes, bytes as f64, &Scope::Role(role));
-                }
-                Err(why) => output.warnings.push(format!("memory-roles: no {metric}: {why}")),
+impl Traffic {
+    /// Adds a window, of which this was read at its edges.
+    fn add(&mut self, before: Vec<Result<u64, String>>, now: Vec<Result<u64, String>>) {
+        for (file, (before, now)) in self.files.iter_mut().zip(before.into_iter().zip(now)) {
+            match before.and_then(|before| file.since(before, now?)) {
+                Ok(moved) => file.moved += moved,
+                Err(lack) => self.lack = Some(lack),
             }
         }
-        if let Err(e) = group.remove() {
-            output
-                .warnings
-                .push(format!("memory-roles: its group stays until the next study: {e}"));
-        }
-        Ok(output)
-    })
+    }
 }
 
-/// What the group of these files has moved since they were read, all caches together; `None` if there
-/// are none. A part of a sum is no figure.
-fn traffic(before: &[(Result<u64, String>, PathBuf)]) -> Result<Option<u64>, String> {
-    let since = |(before, path): &(Result<u64, String>, PathBuf)| {
-        let (begin, end) = (before.clone(), resctrl::bytes(path));
-        let (begin, end) = begin.and_then(|begin| Ok((begin, end?))).map_err(|shown| {
-            let cache = path.parent().and_then(Path::file_name).unwrap_or_default();
-            format!("{} shows {shown}", cache.display())
-        })?;
-        end.checked_sub(begin)
-            .ok_or_else(|| format!("{} went back from {begin} to {end}", path.display()))
-    };
-    let sum = before.iter().map(since).sum::<Result<u64, String>>()?;
-    Ok((!before.is_empty()).then_some(sum))
+impl Counter {
+    /// Bytes so far. A cache that no thread of the role was at shows none.
+    fn read(&self) -> Result<u64, String> {
+        match resctrl::bytes(&self.path) {
+            Err(shown) if self.is_idle && shown == "'Unavailable'" => Ok(0),
+            Err(shown) => Err(format!("{} shows {shown}", cache_name(&self.path))),
+            Ok(bytes) => Ok(bytes),
+        }
+    }
+
+    fn since(&self, before: u64, now: u64) -> Result<u64, String> {
+        let moved = now.checked_sub(before);
+        moved.ok_or_else(|| format!("{} went back from {before} to {now}", self.path.display()))
+    }
 }

@@ -30,6 +30,9 @@ pub struct Meter {
     /// Begins to measure. Called at the start of the window, so it has to be quick (well
     /// under a millisecond). Not called if `prepare` returned something to start.
     pub start: fn(&Context) -> Result<Box<dyn Running>, Fault>,
+    /// Ends what was kept from window to window, and gives what is of all of them together. Called once the
+    /// session's engines have ended.
+    pub finish: fn(&Context) -> Output,
 }
 
 impl Meter {
@@ -47,6 +50,7 @@ impl Meter {
         probe: |_| Support::Yes,
         prepare: |_| Ok(None),
         start: |_| at_stop(|| Ok(Output::default())),
+        finish: |_| Output::default(),
     };
 }
 

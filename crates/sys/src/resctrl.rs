@@ -9,6 +9,7 @@ use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Where resctrl is mounted, below `/sys`.
@@ -30,9 +31,17 @@ pub fn ids(resctrl: &Path) -> io::Result<[u32; 2]> {
     Ok([all, of(resctrl) + others.map(|folder| of(&folder)).sum::<u32>()])
 }
 
-/// What the kernel says of the last request that it refused, if anything.
+/// Why the kernel refused the last request, if it gave a reason.
 pub fn last_refusal(resctrl: &Path) -> Option<String> {
     attribute::text(&resctrl.join("info/last_cmd_status")).filter(|text| text != "ok")
+}
+
+/// The monitoring group that a thread is in; `None` if it is in its control group alone. `task` is its folder
+/// below `/proc`.
+pub fn group_of(task: &Path) -> Option<String> {
+    let text = attribute::text(&task.join("cpu_resctrl_groups"))?;
+    let name = text.lines().find_map(|line| line.strip_prefix("mon:"))?;
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
 /// A group, which is removed when it is dropped.
@@ -45,7 +54,8 @@ pub struct MonitoringGroup {
 
 impl MonitoringGroup {
     /// Makes a group, named so with a number, or takes over one of that name that was left behind.
-    /// ENOSPC: no monitoring id is free.
+    /// ENOSPC: all monitoring ids are in use; EBUSY: those that are not wait for lines of the cache that
+    /// still have them.
     pub fn make(resctrl: &Path, name: &str) -> io::Result<MonitoringGroup> {
         let mut number = 0;
         loop {
@@ -80,7 +90,7 @@ impl MonitoringGroup {
         caches.map(|cache| data.join(cache).join(file)).filter(|path| path.exists()).collect()
     }
 
-    /// Removes it; its threads are of the group again that it was made in.
+    /// Removes it; its threads are in their control group alone again.
     pub fn remove(mut self) -> io::Result<()> {
         self.is_removed = true;
         fs::remove_dir(&self.folder)
@@ -95,10 +105,15 @@ impl Drop for MonitoringGroup {
     }
 }
 
-/// Removes the groups of a name that were left behind; their folders.
+/// Removes the groups that were left behind of those that [`MonitoringGroup::make`] gave this name; their
+/// folders.
 pub fn remove_left(resctrl: &Path, name: &str) -> Vec<PathBuf> {
     let groups = resctrl.join(GROUPS);
-    let named = attribute::names(&groups).into_iter().filter(|group| group.starts_with(name));
+    let is_of_name = |group: &String| {
+        let number = group.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    let named = attribute::names(&groups).into_iter().filter(is_of_name);
     let folders = named.map(|group| groups.join(group));
     let is_removed = |folder: &PathBuf| {
         let lock = locked(folder).ok().flatten();
@@ -109,9 +124,17 @@ pub fn remove_left(resctrl: &Path, name: &str) -> Vec<PathBuf> {
 
 /// The lock of a group's folder, which is there; `None` if another has it.
 fn locked(folder: &Path) -> io::Result<Option<File>> {
-    let file = File::open(folder)?;
+    lock(File::open(folder)?, folder)
+}
+
+/// Locks a folder that was opened. NotFound: it is removed, be there another of its name or not.
+fn lock(file: File, folder: &Path) -> io::Result<Option<File>> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => fs::symlink_metadata(folder).map(|_| Some(file)),
+        Ok(()) => {
+            let [opened, there] = [file.metadata()?, fs::symlink_metadata(folder)?];
+            let is_there = (opened.dev(), opened.ino()) == (there.dev(), there.ino());
+            if is_there { Ok(Some(file)) } else { Err(ErrorKind::NotFound.into()) }
+        }
         Err(Errno::WOULDBLOCK) => Ok(None),
         Err(e) => Err(e.into()),
     }
@@ -153,15 +176,42 @@ mod tests {
     fn only_groups_that_nobody_holds_were_left_behind() {
         let folder = tree();
         let held = MonitoringGroup::make(folder.path(), "one").unwrap();
-        for left in ["one-7", "two-0"] {
+        for left in ["one-7", "two-0", "one-web", "one-7-web"] {
             fs::create_dir(folder.path().join(GROUPS).join(left)).unwrap();
         }
-        assert_eq!(remove_left(folder.path(), "one-"), [folder.path().join(GROUPS).join("one-7")]);
-        assert_eq!(groups(folder.path()), ["one-0", "two-0"]);
+        assert_eq!(remove_left(folder.path(), "one"), [folder.path().join(GROUPS).join("one-7")]);
+        let others = ["one-7-web", "one-web"];
+        assert_eq!(groups(folder.path()), ["one-0", others[0], others[1], "two-0"]);
         let taken_over = MonitoringGroup::make(folder.path(), "two").unwrap();
-        assert_eq!(groups(folder.path()), ["one-0", "two-0"]);
+        assert_eq!(groups(folder.path()), ["one-0", others[0], others[1], "two-0"]);
         drop((held, taken_over));
-        assert!(groups(folder.path()).is_empty());
+        assert_eq!(groups(folder.path()), others, "another program's");
+    }
+
+    #[test]
+    fn a_lock_is_of_the_folder_that_is_there() {
+        let folder = tree();
+        let group = folder.path().join(GROUPS).join("one-0");
+        fs::create_dir(&group).unwrap();
+        let opened = File::open(&group).unwrap();
+        fs::remove_dir(&group).unwrap();
+        fs::create_dir(&group).unwrap();
+        assert_eq!(lock(opened, &group).unwrap_err().kind(), ErrorKind::NotFound);
+        assert!(locked(&group).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_thread_is_in_a_monitoring_group_or_in_none() {
+        let task = tempfile::tempdir().unwrap();
+        assert_eq!(group_of(task.path()), None);
+        for (text, expected) in [
+            ("res:\nmon:\n", None),
+            ("res:/\nmon:\n", None),
+            ("res:latency\nmon:web\n", Some("web".to_owned())),
+        ] {
+            fs::write(task.path().join("cpu_resctrl_groups"), text).unwrap();
+            assert_eq!(group_of(task.path()), expected, "{text}");
+        }
     }
 
     #[test]

@@ -58,6 +58,7 @@ pub(super) struct Session {
     /// Whether the host has no other role.
     alone: bool,
     last_look: meter::PreviousSnapshot,
+    memory_traffic: meter::SessionTraffic,
     prepared: Vec<(&'static str, Prepared)>,
     running: Vec<(&'static str, Box<dyn Running>)>,
     /// Time that starting or stopping each meter took.
@@ -159,6 +160,7 @@ impl Session {
             devices,
             alone: false,
             last_look: meter::PreviousSnapshot::default(),
+            memory_traffic: meter::SessionTraffic::default(),
             prepared: Vec::new(),
             running: Vec::new(),
             costs: Vec::new(),
@@ -390,6 +392,13 @@ impl Session {
         readings.extend(fairness(self.role, self.halves.workload.work, &shares));
         notes.extend(workload::failures(&readings));
         notes.extend(self.unpolled());
+        let mut context = self.context();
+        for Chosen { meter, options, .. } in &self.meters {
+            context.options.clone_from(options);
+            let output = (meter.finish)(&context);
+            readings.extend(output.readings);
+            notes.extend(output.warnings);
+        }
         let (watched, connections) = (self.sockets.len(), self.connections.len());
         if watched == MOST_WATCHED && watched < connections {
             notes.push(format!("TCP_INFO is of {watched} of the {connections} connections"));
@@ -456,6 +465,7 @@ impl Session {
             devices: self.devices.clone(),
             alone: self.alone,
             last_look: self.last_look.clone(),
+            memory_traffic: self.memory_traffic.clone(),
             options: Value::Null,
         }
     }
