@@ -8,7 +8,8 @@ use bytepath::{meter, path, sys, testbed};
 use bytepath_testing::{shared, skip};
 use std::sync::atomic::AtomicBool;
 
-/// Every way to wait for requests, as the server that polls.
+/// Every way to wait for requests. Halves of the plain exchange receive at both ends, so both poll; of event
+/// loops the second is the server.
 const WAYS: [&str; 8] = [
     "socket+socket:busy-poll=5000",
     "socket+socket:wait=spin,busy-poll=5000",
@@ -27,6 +28,12 @@ fn a_queue_is_polled_by_every_way_to_wait() {
         let Some(trial) = run(path, "wire:threaded-napi=off") else { return };
         assert!(polled(&trial) > 0.0, "{path}: nothing was received by polling");
         assert_eq!(unpolled(&trial), None, "{path}");
+        let by_client = polled_by(&trial, Role::Sender);
+        assert_eq!(
+            by_client > 0.0,
+            !path.starts_with("epoll+"),
+            "{path}: {by_client} by the client"
+        );
     }
     let Some(trial) = run("socket", "wire:threaded-napi=off") else { return };
     assert_eq!(polled(&trial), 0.0, "nobody polls unless asked to");
@@ -45,7 +52,11 @@ fn a_link_without_a_queue_is_named() {
 
 /// Packets that the server's host received by busy polling.
 fn polled(trial: &Trial) -> f64 {
-    let scope = Scope::Role(Role::Receiver);
+    polled_by(trial, Role::Receiver)
+}
+
+fn polled_by(trial: &Trial, role: Role) -> f64 {
+    let scope = Scope::Role(role);
     trial.reading("tcp-stack.BusyPollRxPackets", &scope).expect("the kernel counts them")
 }
 

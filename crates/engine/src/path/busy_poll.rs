@@ -101,7 +101,7 @@ impl BusyPoll {
         })
     }
 
-    /// Has waits of a ring poll, which `register` is told how.
+    /// Has waits of a ring poll; `register` makes that known to the kernel.
     pub(super) fn set_on_ring(
         self,
         sockets: &[BorrowedFd],
@@ -136,13 +136,18 @@ pub(super) fn support(job: &HalfConfig, facts: &Facts, waiter: Waiter) -> Suppor
             .and(require(asked.prefer, SOCKET_PREFER, PRIVILEGE))
             .and(require(asked.budget > 0, SOCKET_BUDGET, PRIVILEGE)),
         Waiter::Epoll => require(true, EPOLL, SINCE),
-        Waiter::Ring => require(true, RING, SINCE).and(require(
-            asked.is_static,
-            RING_STATIC,
-            "boot Linux 6.13 or later, or leave napi-tracking at dynamic",
-        )),
+        Waiter::Ring => {
+            let later = "napi-tracking=static polls no queue of connections that come later";
+            require(true, RING, SINCE)
+                .and(refuse_if(asked.is_static && job.passing.is_some(), later, DYNAMIC))
+                .and(require(asked.is_static, RING_STATIC, SINCE_STATIC))
+        }
     }
 }
+
+const DYNAMIC: &str = "leave napi-tracking at dynamic";
+
+const SINCE_STATIC: &str = "boot Linux 6.13 or later, or leave napi-tracking at dynamic";
 
 const PRIVILEGE: &str = "run as root, not in a user namespace (CAP_NET_ADMIN), on a kernel built with \
      CONFIG_NET_RX_BUSY_POLL (prefer-busy-poll and busy-poll-budget: Linux 5.11 or later), or leave the option \
@@ -151,7 +156,7 @@ const PRIVILEGE: &str = "run as root, not in a user namespace (CAP_NET_ADMIN), o
 const SINCE: &str =
     "boot Linux 6.9 or later, built with CONFIG_NET_RX_BUSY_POLL, or leave busy-poll at 0";
 
-/// Refuses what says how to poll where nothing polls.
+/// Refuses options of polling where nothing polls.
 fn has_effect(options: &Options) -> Support {
     let idle = [
         (options.flag(PREFER.name), PREFER.name),
@@ -220,6 +225,7 @@ fn queues(sockets: &[BorrowedFd]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Passing;
     use bytepath_record::{Cell, Half, Outcome, Role};
 
     const ALL: [OptionSpec; 4] = [MICROSECONDS, PREFER, BUDGET, TRACKING];
@@ -234,6 +240,15 @@ mod tests {
 
     /// What a host that lacks one thing answers.
     fn refusal(given: &[(&str, &str)], waiter: Waiter, lacks: &str) -> String {
+        refusal_of(given, waiter, lacks, None)
+    }
+
+    fn refusal_of(
+        given: &[(&str, &str)],
+        waiter: Waiter,
+        lacks: &str,
+        passing: Option<Passing>,
+    ) -> String {
         let attempts = [SOCKET, SOCKET_PREFER, SOCKET_BUDGET, EPOLL, RING, RING_STATIC];
         let attempt = |name: &str| Attempt {
             name: name.into(),
@@ -245,8 +260,11 @@ mod tests {
         let attempts = attempts.into_iter().map(attempt).collect();
         let facts = Facts { attempts, ..Facts::default() };
         let cell = Cell::new("test", Half::plain("socket"), Half::plain("socket"));
-        let job =
-            HalfConfig { options: options(given), ..HalfConfig::stream(&cell, Role::Receiver) };
+        let job = HalfConfig {
+            options: options(given),
+            passing,
+            ..HalfConfig::stream(&cell, Role::Receiver)
+        };
         match support(&job, &facts, waiter) {
             Support::Yes => String::new(),
             Support::No { reason, remedy } => format!("{reason} ({remedy})"),
@@ -274,6 +292,16 @@ mod tests {
         let privileged = refusal(&[plain, prefer], Waiter::Call, SOCKET_PREFER);
         assert!(privileged.contains("Operation not permitted"), "{privileged}");
         assert!(privileged.contains("CAP_NET_ADMIN"), "{privileged}");
+    }
+
+    #[test]
+    fn a_static_list_has_no_queue_of_connections_that_come_later() {
+        let given = |tracking| [("busy-poll", "50"), ("napi-tracking", tracking)];
+        let cell = Cell::new("test", Half::plain("epoll"), Half::plain("uring-loop"));
+        let refused =
+            |tracking| refusal_of(&given(tracking), Waiter::Ring, "", Some(Passing::of(&cell)));
+        assert!(refused("static").starts_with("napi-tracking=static polls no queue"));
+        assert_eq!(refused("dynamic"), "");
     }
 
     #[test]

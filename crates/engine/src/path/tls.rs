@@ -40,9 +40,13 @@ fn half_can(path: &str, direction: Direction, who: Tls, options: &Options) -> Su
         };
         return Support::no(reason, "choose tls=kernel, or the path socket");
     }
+    // With wait=epoll it is epoll_wait that polls, whatever reads then.
+    let polls_by_epoll = options.word("wait") == "epoll";
     let stray = OPTIONS.iter().find(|(tls, name, option, usual, _)| {
         let value = options.0.get(*option).map(|value| value.to_string());
-        (*tls, *name) == (who, path) && value.is_some_and(|value| value != *usual)
+        (*tls, *name) == (who, path)
+            && value.is_some_and(|value| value != *usual)
+            && !(polls_by_epoll && *option == "busy-poll")
     });
     match stray {
         Some((_, _, option, usual, reason)) => {
@@ -82,6 +86,13 @@ const OPTIONS: &[(Tls, &str, &str, &str, &str)] = &[
     (Tls::User, "socket", "waitall", "off", "MSG_WAITALL would wait for ciphertext"),
     (Tls::User, "socket", "wait", "block", "a program that decrypts sleeps in recv here"),
     (Tls::Kernel, "socket", "lowat", "auto", "SO_RCVLOWAT would count ciphertext"),
+    (
+        Tls::Kernel,
+        "socket",
+        "busy-poll",
+        "0",
+        "recv from the kernel's TLS sleeps without polling (with wait=epoll, epoll_wait polls)",
+    ),
     (
         Tls::Kernel,
         "uring",
@@ -166,6 +177,24 @@ mod tests {
         bundle.tx.options.0.insert("mode".into(), OptionValue::Word("bundle".into()));
         let said = refusal(&bundle, true).unwrap();
         assert!(said.ends_with("(leave mode at send, or tls out)"), "{said}");
+    }
+
+    #[test]
+    fn only_epoll_polls_under_the_kernels_tls() {
+        let refused = |tls, wait: &str| {
+            let mut cell = cell("socket", "socket", tls);
+            let options = &mut cell.rx.options.0;
+            options.insert("busy-poll".into(), OptionValue::Number(50));
+            options.insert("wait".into(), OptionValue::Word(wait.into()));
+            refusal(&cell, true)
+        };
+        for wait in ["block", "spin"] {
+            let reason = refused(Tls::Kernel, wait).unwrap();
+            assert!(reason.starts_with("recv from the kernel's TLS sleeps"), "{reason}");
+            assert!(reason.ends_with("(leave busy-poll at 0, or tls out)"), "{reason}");
+        }
+        assert_eq!(refused(Tls::Kernel, "epoll"), None);
+        assert_eq!(refused(Tls::User, "block"), None, "the program's recv is TCP's own");
     }
 
     #[test]
