@@ -188,10 +188,12 @@ pub(super) fn restore(arguments: &RestoreArgs) -> Result<ExitCode, Fault> {
         show(&place, &arguments.output)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let mut groups = Vec::new();
     let rows = match arguments.testbed.resolve()? {
         Some(choice) => Deployment::new(choice)?.stewards()?.restore()?,
         None => {
-            for group in bytepath_meter::remove_memory_groups(&Roots::real().sys) {
+            groups = bytepath_meter::remove_memory_groups(&Roots::real().sys);
+            for group in &groups {
                 warn(format!("removed {}, which a killed process had left", group.display()));
             }
             engine::restore(&place, ThisMachine::new(Roots::real()))?
@@ -200,7 +202,7 @@ pub(super) fn restore(arguments: &RestoreArgs) -> Result<ExitCode, Fault> {
     print(
         &arguments.output,
         &Document::of("bytepath-restoration", "settings", &rows),
-        || match rows.is_empty() {
+        || match rows.is_empty() && groups.is_empty() {
             true => nothing_to_restore(&place),
             false => rows.iter().map(|row| format!("{row}\n")).collect(),
         },
