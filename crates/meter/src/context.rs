@@ -1,6 +1,6 @@
 //! What a meter is given to measure with.
 
-use super::memory_roles::SessionTraffic;
+use super::role_traffic::SessionTraffic;
 use bytepath_record::{Fault, Role, Work};
 use bytepath_sys::Roots;
 use bytepath_sys::cgroup::Throttling;

@@ -5,13 +5,13 @@
 //!
 //! Meters run in the agent, around the measured window: `prepare` loads what takes long before the
 //! bytes flow, `start` reads the first counters, and [`Running::stop`] returns an [`Output`]:
-//! readings, series, run times of threads, warnings; `finish` gives what is of all windows together. The agent sends it to the controller. Where a
-//! host lacks what a meter reads, its output is empty; `bytepath meters` and the doctor explain that,
-//! by `attempt` on the host and `probe` from its facts.
+//! readings, series, run times of threads, warnings; `finish` gives what is of all windows together.
+//! The agent sends it to the controller. Where a host lacks what a meter reads, its output is empty;
+//! `bytepath meters` and the doctor explain that, by `attempt` on the host and `probe` from its facts.
 //!
 //! Files that are not meters: [`bpf`] (loading programs into the kernel), `tallies` (counting
 //! there by function), `workers` (which threads work for a role), `proc_file` and
-//! `shared_source` (what meters read).
+//! `shared_source` (what meters read), `role_traffic` (what `memory-roles` keeps of a session).
 
 #![forbid(unsafe_code)]
 
@@ -36,6 +36,7 @@ mod output;
 mod power;
 mod proc_file;
 mod profile;
+mod role_traffic;
 mod shared_source;
 mod softirqs;
 mod softnet;
@@ -49,7 +50,7 @@ mod workers;
 
 pub use catalog::{CATALOG, Chosen, SIZES, SYSCALLS, chosen, regular, selectable};
 pub use context::{Context, PreviousSnapshot, ThreadTag};
-pub use memory_roles::{SessionTraffic, remove_left as remove_memory_groups};
+pub use memory_roles::remove_left as remove_memory_groups;
 use meter::attempted;
 pub use meter::{Meter, Prepared, Reach, Running, TICK, at_stop};
 pub use output::{Capture, Output};
@@ -58,4 +59,5 @@ pub use power::{
 };
 use proc_file::ProcFile;
 pub use profile::{NAME as PROFILE_NAME, TURN as SAMPLE_TURN, price as sample_price};
+pub use role_traffic::SessionTraffic;
 pub use tcp_stack::Stack as TcpCounters;

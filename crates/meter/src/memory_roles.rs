@@ -6,13 +6,14 @@
 //! It is what its threads' last-level cache takes from memory and writes to it, softirqs that run on top of
 //! them included. What a device moves by itself is of no thread.
 
+use super::role_traffic::{Counter, Traffic, cache_name};
 use super::{Context, Meter, Output, Prepared, Reach, Running, at_stop, attempted, workers};
 use bytepath_record::{Facts, Fault, Role, Scope, Unit};
 use bytepath_sys::attribute;
 use bytepath_sys::resctrl::{self, MonitoringGroup};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 
 pub(crate) static METER: Meter = Meter {
     name: "memory-roles",
@@ -26,29 +27,6 @@ pub(crate) static METER: Meter = Meter {
     finish,
     ..Meter::BASE
 };
-
-/// The traffic of a session's threads, or why it is not counted; `None` if there is no session.
-pub type SessionTraffic = Arc<Mutex<Option<Result<Traffic, String>>>>;
-
-/// The monitoring group of a session, and what it has counted in the windows so far.
-#[derive(Debug)]
-pub struct Traffic {
-    group: MonitoringGroup,
-    files: Vec<Counter>,
-    /// What a window lacked: then there is no figure.
-    lack: Option<String>,
-}
-
-/// A file of a group that counts bytes.
-#[derive(Debug)]
-struct Counter {
-    metric: &'static str,
-    path: PathBuf,
-    /// Whether no thread of the role runs at this cache: it may not know the group.
-    is_idle: bool,
-    /// Bytes of the windows so far.
-    moved: u64,
-}
 
 /// Name of the attempt, as in [`Facts`].
 const ATTEMPT: &str = "memory-roles.resctrl";
@@ -177,11 +155,6 @@ fn own_caches(context: &Context) -> Option<Vec<String>> {
     context.threads.iter().map(|thread| cache(thread.cpu?)).collect()
 }
 
-/// The name of the cache that a file of monitoring is of.
-fn cache_name(file: &Path) -> String {
-    file.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
-}
-
 /// Removes the groups of processes that were killed; their folders.
 pub fn remove_left(sys: &Path) -> Vec<PathBuf> {
     let of = |role: Role| resctrl::remove_left(&sys.join(resctrl::MOUNT), &group_name(role));
@@ -197,32 +170,4 @@ fn group_name(role: Role) -> String {
 fn refusal(mount: &Path, fault: &Fault) -> String {
     let reason = resctrl::last_refusal(mount).map_or(String::new(), |text| format!(" ({text})"));
     format!("{}{reason}", fault.message)
-}
-
-impl Traffic {
-    /// Adds a window, of which this was read at its edges.
-    fn add(&mut self, before: Vec<Result<u64, String>>, now: Vec<Result<u64, String>>) {
-        for (file, (before, now)) in self.files.iter_mut().zip(before.into_iter().zip(now)) {
-            match before.and_then(|before| file.since(before, now?)) {
-                Ok(moved) => file.moved += moved,
-                Err(lack) => self.lack = Some(lack),
-            }
-        }
-    }
-}
-
-impl Counter {
-    /// Bytes so far. A cache that no thread of the role was at shows none.
-    fn read(&self) -> Result<u64, String> {
-        match resctrl::bytes(&self.path) {
-            Err(shown) if self.is_idle && shown == "'Unavailable'" => Ok(0),
-            Err(shown) => Err(format!("{} shows {shown}", cache_name(&self.path))),
-            Ok(bytes) => Ok(bytes),
-        }
-    }
-
-    fn since(&self, before: u64, now: u64) -> Result<u64, String> {
-        let moved = now.checked_sub(before);
-        moved.ok_or_else(|| format!("{} went back from {before} to {now}", self.path.display()))
-    }
 }

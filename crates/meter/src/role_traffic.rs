@@ -1,0 +1,61 @@
+//! What the monitoring group of a session counts, window by window.
+
+use bytepath_sys::resctrl::{self, MonitoringGroup};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// The traffic of a session's threads, or why it is not counted; `None` if there is no session.
+pub type SessionTraffic = Arc<Mutex<Option<Result<Traffic, String>>>>;
+
+/// The monitoring group of a session, and what it has counted in the windows so far.
+#[derive(Debug)]
+pub struct Traffic {
+    pub(super) group: MonitoringGroup,
+    pub(super) files: Vec<Counter>,
+    /// What a window lacked: then there is no figure.
+    pub(super) lack: Option<String>,
+}
+
+/// A file of a group that counts bytes.
+#[derive(Debug)]
+pub(super) struct Counter {
+    pub(super) metric: &'static str,
+    pub(super) path: PathBuf,
+    /// Whether no thread of the role runs at this cache: it may not know the group.
+    pub(super) is_idle: bool,
+    /// Bytes of the windows so far.
+    pub(super) moved: u64,
+}
+
+impl Traffic {
+    /// Adds a window, of which this was read at its edges.
+    pub(super) fn add(&mut self, before: Vec<Result<u64, String>>, now: Vec<Result<u64, String>>) {
+        for (file, (before, now)) in self.files.iter_mut().zip(before.into_iter().zip(now)) {
+            match before.and_then(|before| file.since(before, now?)) {
+                Ok(moved) => file.moved += moved,
+                Err(lack) => self.lack = Some(lack),
+            }
+        }
+    }
+}
+
+impl Counter {
+    /// Bytes so far. A cache that no thread of the role was at shows none.
+    pub(super) fn read(&self) -> Result<u64, String> {
+        match resctrl::bytes(&self.path) {
+            Err(shown) if self.is_idle && shown == "'Unavailable'" => Ok(0),
+            Err(shown) => Err(format!("{} shows {shown}", cache_name(&self.path))),
+            Ok(bytes) => Ok(bytes),
+        }
+    }
+
+    fn since(&self, before: u64, now: u64) -> Result<u64, String> {
+        let moved = now.checked_sub(before);
+        moved.ok_or_else(|| format!("{} went back from {before} to {now}", self.path.display()))
+    }
+}
+
+/// The name of the cache that a file of monitoring is of.
+pub(super) fn cache_name(file: &Path) -> String {
+    file.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
+}
