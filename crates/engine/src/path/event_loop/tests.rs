@@ -118,7 +118,9 @@ fn job(cell: &Cell, direction: Direction) -> HalfConfig {
 
 /// What this host refuses of a loop; empty if nothing.
 fn refusal(cell: &Cell) -> String {
-    let loops = |path: &&&DataPath| path.uses_io_uring || path.event_loop.is_some();
+    let loops = |path: &&&DataPath| {
+        path.uses_io_uring || path.event_loop.is_some() || path.name == "socket"
+    };
     let attempts = path::CATALOG.iter().filter(loops);
     let attempts = attempts.flat_map(|path| (path.attempt)(None)).collect();
     let facts = Facts { attempts, ..Facts::default() };

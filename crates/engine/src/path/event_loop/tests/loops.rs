@@ -34,7 +34,6 @@ pub(crate) const LOOPS: &[Loop] = &[
     ("uring-loop", &[("sqpoll", "on"), ("buffers", "1"), ("buffer-size", "64")]),
     ("uring-loop", &[("busy-poll", "50"), ("prefer-busy-poll", "on")]),
     ("uring-loop", &[("busy-poll", "50"), ("task-run", "coop"), ("bundle", "on")]),
-    ("uring-loop", &[("busy-poll", "50"), ("napi-tracking", "static")]),
 ];
 
 /// Over the TCP stack in this process, whose connections last.
@@ -52,11 +51,13 @@ pub(crate) const CREWS: &[Loop] = &[
     ("socket", &[]),
 ];
 
-/// A thread for each connection that waits in another way, which suits connections that last.
+/// For connections that last: a thread for each that waits in another way, and a list of queues to poll
+/// that is made once.
 pub(crate) const WAITING: &[Loop] = &[
     ("socket", &[("wait", "epoll")]),
     ("socket", &[("wait", "epoll"), ("busy-poll", "50"), ("prefer-busy-poll", "on")]),
     ("socket", &[("busy-poll", "50"), ("prefer-busy-poll", "on"), ("busy-poll-budget", "16")]),
+    ("uring-loop", &[("busy-poll", "50"), ("napi-tracking", "static")]),
 ];
 
 /// Those of several lists, one after the other.
