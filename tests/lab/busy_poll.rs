@@ -1,10 +1,11 @@
 //! Busy polling over a link that has a queue to poll, and over one that has none: the kernel counts
 //! what was received by it.
 
+use crate::placement::laboratory;
 use bytepath::record::{Cell, Role, Schedule, Scope, Trial};
 use bytepath::spec::{self, CellRequest};
-use bytepath::study::{Laboratory, OpenTestbed, path_spec};
-use bytepath::{meter, path, sys, testbed};
+use bytepath::study::{OpenTestbed, path_spec};
+use bytepath::{meter, path, sys};
 use bytepath_testing::{shared, skip};
 use std::sync::atomic::AtomicBool;
 
@@ -83,13 +84,7 @@ fn run(path: &str, link: &str) -> Option<Trial> {
     let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
     let cell: Cell = cells.into_iter().find(|cell| !cell.null).unwrap();
     let stop = AtomicBool::new(false);
-    let laboratory = Laboratory {
-        paths: path::CATALOG,
-        meters: meter::CATALOG,
-        testbed: testbed::CATALOG[0],
-        program: env!("CARGO_BIN_EXE_bytepath").into(),
-        stop: &stop,
-    };
+    let laboratory = laboratory(&stop);
     let mut stand = match OpenTestbed::raise(&laboratory, &cell) {
         Ok(stand) => stand,
         Err(fault) => {

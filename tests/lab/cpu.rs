@@ -1,11 +1,12 @@
 //! The kernel's account of each CPU's time, over real streams.
 
+use crate::placement::laboratory;
 use bytepath::meter::{self, Meter};
 use bytepath::record::{Cell, Fault, Role, Schedule, Scope, Trial};
 use bytepath::spec::{self, CellRequest};
 use bytepath::stats::{judge_events, role_cpu};
-use bytepath::study::{Laboratory, OpenTestbed, path_spec};
-use bytepath::{path, sys, testbed};
+use bytepath::study::{OpenTestbed, path_spec};
+use bytepath::{path, sys};
 use bytepath_testing::{alone, skip};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,13 +93,7 @@ fn run(cell: &Cell) -> Option<Trial> {
 /// then it does not count, but one of five does.
 pub fn trial(cell: &Cell, meters: &[&str], schedule: &Schedule) -> Trial {
     let stop = AtomicBool::new(false);
-    let laboratory = Laboratory {
-        paths: path::CATALOG,
-        meters: meter::CATALOG,
-        testbed: testbed::CATALOG[0],
-        program: env!("CARGO_BIN_EXE_bytepath").into(),
-        stop: &stop,
-    };
+    let laboratory = laboratory(&stop);
     let wanted = |meter: &&'static Meter| meters.contains(&meter.name);
     let meters: Vec<_> = meter::selectable().filter(wanted).collect();
     let once = |_| OpenTestbed::raise(&laboratory, cell)?.run(cell, &meters, schedule, None);

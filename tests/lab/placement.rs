@@ -297,7 +297,8 @@ fn cpus() -> [u32; 2] {
     [cpus[0], cpus[1]]
 }
 
-fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
+/// All paths and meters, in network namespaces.
+pub fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
     Laboratory {
         paths: path::CATALOG,
         meters: meter::CATALOG,
