@@ -2,8 +2,8 @@
 //! (`doctor`, `paths`, `meters`) and the request of a run begin here; a study itself gets the
 //! testbed alone.
 
-use super::preflight::{OtherDevice, survey_devices};
-use crate::{Laboratory, Stewards, path_spec, survey, survey_this_host, testbed_spec};
+use super::preflight::{OtherDevice, survey, survey_devices};
+use crate::{Laboratory, Stewards, path_spec, survey_this_host, testbed_spec};
 use bytepath_engine::path::{self, DataPath};
 use bytepath_host::testbed::{self, Emulation, Site, Testbed};
 use bytepath_host::{self as host};
@@ -105,7 +105,8 @@ impl Deployment {
             ..CellRequest::of(&paths, &cores)
         };
         let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
-        Ok(Known::of(survey(&laboratory, &cells[0], meters)?))
+        let (first, others) = survey(&laboratory, &cells[0], meters)?;
+        Ok(Known { first, others })
     }
 
     /// What would distort measurements on hosts that the user named; `None` if the hosts are
@@ -159,11 +160,9 @@ impl HostFacts {
     pub fn supports_half(&self, path: &DataPath, role: Role) -> Option<Support> {
         path.half(role)?;
         let check = |facts: &Facts| path.check(role, facts).unwrap_or(Support::Yes);
-        let over = |OtherDevice { device, facts, .. }: &OtherDevice| match check(facts) {
-            Support::No { reason, remedy } => {
-                Support::no(format!("over {device}: {reason}"), remedy)
-            }
-            yes => yes,
+        let over = |OtherDevice { device, facts, .. }: &OtherDevice| {
+            let refusal = check(facts).refusal();
+            refusal.map_or(Support::Yes, |fault| fault.context(format!("over {device}")).into())
         };
         let others = self.0.iter().flat_map(|known| &known.others);
         let others = others.filter(|other| other.role == role).map(over);

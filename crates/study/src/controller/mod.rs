@@ -51,7 +51,7 @@ pub use open_testbed::OpenTestbed;
 pub use outline::{Outline, Prepared, Preview, Unable};
 pub use pairs::PairedStudy;
 pub use plan::{Blocks, Laboratory, Observer, Plan, path_spec, testbed_spec};
-pub use preflight::{check, survey};
+pub use preflight::check;
 pub use preparation::{NicSettings, nic_settings, previewed};
 pub use progress::{Progress, time_of_profiles};
 pub(crate) use request::random_seed;

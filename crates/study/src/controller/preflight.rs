@@ -27,10 +27,15 @@ use std::net::SocketAddr;
 /// and the sockets, not the memory.
 const PROBE_SIZE: u64 = 64 << 10;
 
-/// Surveys both hosts of a testbed, with a link of these settings; with `meters` also
-/// what meters need.
-pub fn survey(laboratory: &Laboratory, cell: &Cell, meters: bool) -> Result<Vec<Facts>, Fault> {
-    Ok(survey_host_pair(laboratory, cell, meters, false)?.facts)
+/// Surveys both hosts of a testbed over the devices of each end, with a link of these settings; with
+/// `meters` also what meters need.
+pub(super) fn survey(
+    laboratory: &Laboratory,
+    cell: &Cell,
+    meters: bool,
+) -> Result<(Vec<Facts>, Vec<OtherDevice>), Fault> {
+    let HostSurvey { facts, others, .. } = survey_host_pair(laboratory, cell, meters, false)?;
+    Ok((facts, others))
 }
 
 /// Both hosts.
