@@ -97,7 +97,7 @@ fn a_cell_is_its_profiles_that_count_and_what_the_meter_says() {
     assert_eq!(json["without"]["profiles"], serde_json::json!(titles), "the fourth was spoiled");
     assert_eq!(json["unit"], "CPU-s/GiB");
     assert_eq!(json["with"]["packets"].as_f64().unwrap(), 3.0 * 65536.0);
-    // What ran on one CPU is compared with the work of the whole, and says so.
+    // What ran on one CPU is compared with the work of the whole, and a note names the CPU.
     for format in ["text", "json"] {
         let said = printed(&["diff", &a, &b, "--cpu", "1", "--format", format]);
         assert!(said.contains("only what ran on CPUs 1"), "{said}");

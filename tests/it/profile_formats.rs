@@ -417,7 +417,7 @@ fn a_profile_of_some_cpus_has_what_ran_there() {
     let (code, page, _) = show("0");
     assert!(code == 0 && page.contains("samples   3 in 1 thread"), "{page}");
     assert!(page.contains(" 66.67%   66.67%  write") && !page.contains("poll"), "{page}");
-    // A part says that it is one, whatever it is written as.
+    // A part is marked as one in every format.
     let note = "only what ran on CPUs 0";
     assert!(page.contains(&format!("note      {note}\n")), "{page}");
     let part = folder.path().join("part.pb.gz");

@@ -85,7 +85,7 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     })
 }
 
-/// What all windows had. A part of a sum is no figure.
+/// Sums over all windows; a warning in place of them if a part is missing.
 fn finish(context: &Context) -> Output {
     let mut output = Output::default();
     let mut warn = |text: String| output.warnings.push(format!("memory-roles: {text}"));

@@ -12,7 +12,7 @@ pub type SessionTraffic = Arc<Mutex<Option<Result<Traffic, String>>>>;
 pub struct Traffic {
     pub(super) group: MonitoringGroup,
     pub(super) files: Vec<Counter>,
-    /// What a window lacked: then there is no figure.
+    /// What could not be read in some window, if anything: then there is no sum.
     pub(super) lack: Option<String>,
 }
 

@@ -62,7 +62,7 @@ pub(super) fn build(
     }
     tree.archive.link(INIT, PROGRAM);
     for (path, bytes) in &all {
-        // Why one has no names is told by `bytepath doctor`.
+        // `bytepath doctor` names the reason where one has none.
         let named = named(bytes, Path::new("/"));
         tree.file(path, 0o755, named.as_deref().unwrap_or(bytes));
     }

@@ -188,9 +188,9 @@ fn places(role: Role, options: &Options) -> Result<Vec<Place>, Fault> {
         words => words.split('+').collect(),
     };
     let (devices, addresses) = (words("device"), words("address"));
-    for (what, named) in [("device", &devices), ("address", &addresses)] {
+    for (what, named) in [("a device", &devices), ("an address", &addresses)] {
         if distinct(named).len() < named.len() {
-            return Err(usage(&format!("a {what} of the {role} is named twice"))
+            return Err(usage(&format!("{what} of the {role} is named twice"))
                 .remedy("each is joined with one of the other host"));
         }
     }

@@ -107,7 +107,7 @@ impl Builder {
 impl Profile {
     /// The samples of several hosts that did one piece of work together: what was done is
     /// that of the first, everything else adds up. Nothing is left of none. Each host counts its
-    /// CPUs from zero, so samples of several do not say on which they were taken.
+    /// CPUs from zero, so samples of several have no CPU.
     pub fn joined(parts: Vec<Profile>) -> Profile {
         let mut builder = Builder::default();
         let is_one = parts.len() == 1;

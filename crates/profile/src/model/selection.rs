@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 pub const ONLY: &str = "only what ran on CPUs ";
 
 /// What of repeated runs ran on these CPUs, which can be nothing in one of them. An error where no
-/// sample is of these CPUs, or a run with samples does not say where they were taken.
+/// sample is of these CPUs, or samples of a run have no CPU.
 pub fn on_cpus(profiles: &[Profile], cpus: &[u32]) -> Result<Vec<Profile>, Fault> {
     let mut all = BTreeSet::new();
     for profile in profiles {
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(one.frames()[0].function, "on Some(1)");
         let two = on_cpus(&all, &[4, 3, 7]).unwrap().remove(0);
         assert_eq!((two.total(), two.stacks()), (2.0, 2));
-        // It says that it is a part, and that of CPUs named, not of those with samples.
+        // The note names the CPUs requested, not those with samples.
         assert_eq!(two.header.notes, ["only what ran on CPUs 4,3,7"]);
         assert_eq!((one.header.cpus, two.header.cpus), (None, None));
         let other = on_cpus(&all, &[7]).unwrap_err();

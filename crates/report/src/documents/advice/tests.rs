@@ -123,7 +123,7 @@ fn noise_is_the_studys_where_it_was_measured_with_another_task() {
     let first = study.header.cells[0].clone();
     assert_eq!(first.id.0, "epoll rr:outstanding=16");
     study.header.baseline = first.id.clone();
-    // A second copy which is 30 % off: within that nothing is told apart.
+    // A second copy which is 30 % off: no smaller difference is resolved.
     let again = CellId(format!("{} (again)", first.id));
     let copies = study.trials.iter().filter(|trial| trial.cell == first.id).cloned();
     let off = |trial: Trial| Trial {
