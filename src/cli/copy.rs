@@ -3,12 +3,12 @@
 use super::help::list;
 use super::output_args::{Document, OutputArgs};
 use bytepath_engine::copy::trial::{Load, Outcome, memories, on_cpu, run};
-use bytepath_engine::copy::{CATALOG, EngineKind, Memories, Shape, dsa, engine};
-use bytepath_record::{Fault, Options, unit};
+use bytepath_engine::copy::{CATALOG, EngineKind, Memories, Shape, engine};
+use bytepath_record::{Fault, FaultKind, Options, unit};
 use bytepath_report as report;
 use bytepath_spec::usage;
 use bytepath_stats::{BreakEven, CopyAt, CopyCell, CopyRow, CopyTrial, offload};
-use bytepath_sys::{self as sys, Roots};
+use bytepath_sys as sys;
 use clap::Args;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -22,7 +22,8 @@ use std::time::Duration;
 pub(super) struct CopyArgs {
     /// Engine, compared with the first; repeatable [default: all that work]
     ///
-    /// With options: NAME[:key=value,...]. The default is cpu, thread, and dsa if it is set up.
+    /// With options: NAME[:key=value,...]. The default is cpu, thread, and dsa if it is set up. One
+    /// that is typed and not there has a row with the reason, and the exit code is 3.
     #[arg(long = "engine", value_name = "ENGINE")]
     engines: Vec<String>,
     /// Bytes per copy, as in 64,4K
@@ -64,6 +65,9 @@ struct Engine {
     options: Options,
 }
 
+/// The engines that are measured if none is typed.
+const DEFAULT: [&str; 3] = ["cpu", "thread", "dsa"];
+
 /// An engine that cannot run here, and why.
 type Absent = (String, String);
 
@@ -72,7 +76,7 @@ type Absent = (String, String);
 pub(super) struct Measured<'a> {
     break_even: &'a [BreakEven],
     cells: &'a [CopyRow],
-    /// Engines of the catalogue that cannot run here, and why.
+    /// Engines that cannot run here, and why.
     absent: &'a [Absent],
     notes: &'a [String],
 }
@@ -80,22 +84,22 @@ pub(super) struct Measured<'a> {
 /// Measures copy engines.
 pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
     arguments.output.format()?;
-    let (engines, absent) = engines(&arguments.engines)?;
+    let loads = loads(arguments);
+    let first = loads.first().ok_or_else(|| {
+        usage("every --batch is larger than every --depth").remedy("raise --depth")
+    })?;
+    let memories = memories(&loads)?;
+    let (engines, lacking) = able(typed(&arguments.engines)?, &memories, first.shape)?;
     let mut cells: Vec<(CopyCell, Vec<CopyTrial>)> = Vec::new();
     let mut plan: Vec<(usize, Load)> = Vec::new();
     for (number, engine) in engines.iter().enumerate() {
-        for load in loads(arguments) {
-            let Load { size, shape: Shape { depth, batch }, rotate, .. } = load;
+        for load in &loads {
+            let Load { size, shape: Shape { depth, batch }, rotate, .. } = *load;
             let at = CopyAt { depth, batch, rotate };
             cells.push((CopyCell::new(&engine.text, size.into(), at), Vec::new()));
-            plan.push((number, load));
+            plan.push((number, *load));
         }
     }
-    if plan.is_empty() {
-        return Err(usage("every --batch is larger than every --depth").remedy("raise --depth"));
-    }
-    let every: Vec<Load> = plan.iter().map(|(_, load)| *load).collect();
-    let memories = memories(&every)?;
     let mut order: Vec<usize> = (0..plan.len()).collect();
     let mut random = StdRng::seed_from_u64(arguments.seed);
     on_cpu(arguments.cpu, || {
@@ -110,11 +114,16 @@ pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
     })?;
     let (rows, break_even) = offload(&cells);
     let notes = notes();
+    let absent: Vec<Absent> =
+        lacking.iter().map(|(engine, fault)| (engine.clone(), fault.to_string())).collect();
     let content =
         Measured { break_even: &break_even, cells: &rows, absent: &absent, notes: &notes };
     arguments.output.print(&Document::new("bytepath-copy", content), |style, out| {
         report::offload(&rows, &break_even, &absent, &notes).write(style, out)
-    })
+    })?;
+    // What was requested and is not there is an error, if all else was measured.
+    let requested = lacking.into_iter().find(|(engine, _)| arguments.engines.contains(engine));
+    requested.map_or(Ok(()), |(engine, fault)| Err(fault.context(format!("engine {engine}"))))
 }
 
 /// Every combination of sizes, depths, batches and memories.
@@ -148,16 +157,9 @@ fn trial(engine: &Engine, memories: &Memories, load: &Load) -> Result<CopyTrial,
     })
 }
 
-/// The engines to measure, and those of the default that cannot be: a typed one has to run.
-fn engines(typed: &[String]) -> Result<(Vec<Engine>, Vec<Absent>), Fault> {
-    let (mut names, mut absent) = (typed.to_vec(), Vec::new());
-    if names.is_empty() {
-        names = vec!["cpu".into(), "thread".into()];
-        match dsa::chosen(&Roots::real(), "auto") {
-            Ok(_) => names.push("dsa".into()),
-            Err(fault) => absent.push(("dsa".to_owned(), fault.to_string())),
-        }
-    }
+/// The engines as typed, or those of the default.
+fn typed(texts: &[String]) -> Result<Vec<Engine>, Fault> {
+    let names = if texts.is_empty() { DEFAULT.map(str::to_owned).to_vec() } else { texts.to_vec() };
     let one = |text: &String| {
         let (kind, options) = engine(text)?;
         Ok(Engine { text: text.clone(), kind, options })
@@ -167,7 +169,29 @@ fn engines(typed: &[String]) -> Result<(Vec<Engine>, Vec<Absent>), Fault> {
         typed.iter().enumerate().find(|(n, it)| typed[..*n].iter().any(|e| e.text == it.text));
     match twice {
         Some((_, it)) => Err(usage(format!("engine {} is given twice", it.text))),
-        None => Ok((typed, absent)),
+        None => Ok(typed),
+    }
+}
+
+/// Those that this machine has, and why it lacks the others; the error of the first if it has none.
+fn able(
+    engines: Vec<Engine>,
+    memories: &Memories,
+    shape: Shape,
+) -> Result<(Vec<Engine>, Vec<(String, Fault)>), Fault> {
+    let (mut able, mut lacking) = (Vec::new(), Vec::new());
+    for engine in engines {
+        match (engine.kind.open)(memories, shape, &engine.options) {
+            Ok(_) => able.push(engine),
+            Err(fault) if fault.kind == FaultKind::Unsupported => {
+                lacking.push((engine.text, fault));
+            }
+            Err(fault) => return Err(fault.context(engine.text)),
+        }
+    }
+    match lacking.first() {
+        Some((_, fault)) if able.is_empty() => Err(fault.clone()),
+        _ => Ok((able, lacking)),
     }
 }
 

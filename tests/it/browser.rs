@@ -77,7 +77,9 @@ fn browse(browser: &str, page: &str, probe: &str) -> (String, Vec<String>) {
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
         .args(["--allow-file-access-from-files", "--enable-logging=stderr", "--dump-dom"])
-        .args(["--enable-blink-features=ComputedAccessibilityInfo", "--virtual-time-budget=30000"])
+        // Without the second each name that is asked for builds the page's tree of names again.
+        .args(["--enable-blink-features=ComputedAccessibilityInfo"])
+        .args(["--force-renderer-accessibility", "--virtual-time-budget=30000"])
         .arg(format!("--user-data-dir={}", path("profile").display()))
         .arg(format!("file://{}", path("probe.html").display()))
         .output()

@@ -42,7 +42,8 @@ fn every_column_is_printed_at_every_width_and_what_is_not_there_has_a_row() {
         command.arg("copy").args(["--size", "4K", "--depth", "4"]).args(SMALL);
         let output = command.env("COLUMNS", columns).output().unwrap();
         let out = String::from_utf8(output.stdout).unwrap();
-        for head in ["batch", "GB/s", "latency us", "polls", "caller ns", "submit ns"] {
+        for head in ["batch", "GB/s", "peak GB/s", "latency us", "polls", "caller ns", "submit ns"]
+        {
             assert!(out.contains(head), "{columns} columns lack '{head}': {out}");
         }
         assert_eq!(out.matches("ratio").count(), 2, "{out}");
@@ -51,6 +52,22 @@ fn every_column_is_printed_at_every_width_and_what_is_not_there_has_a_row() {
         let absent = words(&out).contains("no work queue of a DSA device is enabled");
         assert_eq!(absent, out.contains("Not measured"), "{out}");
     }
+}
+
+#[test]
+fn an_engine_that_is_requested_and_not_there_takes_no_row_from_the_others() {
+    let engines = ["--engine", "cpu", "--engine", "dsa:queues=wq99.99"];
+    let (code, out, err) =
+        copy(&[&engines[..], &["--size", "4K", "--depth", "1,4"], &SMALL].concat());
+    assert_eq!(code, 3, "{out}{err}");
+    let why = "there is no work queue wq99.99";
+    let said = words(&out);
+    assert!(said.contains("Not measured") && said.contains(why) && err.contains(why), "{out}{err}");
+    // A peak is that of a copy that is alone.
+    let rates = out.split("what the caller pays").next().unwrap();
+    let rows = rates.lines().filter(|line| line.trim_start().starts_with("cpu "));
+    let figures: Vec<usize> = rows.map(|row| row.split_whitespace().count()).collect();
+    assert!(figures.len() == 2 && figures[0] == figures[1] + 1, "{out}");
 }
 
 #[test]

@@ -256,3 +256,51 @@ fn works_are_listed_shown_and_compared_by_the_command() {
         assert!(code != 0 && errors.contains(said), "{errors}");
     }
 }
+
+/// What a shipped file has of the published design, as its cells and requests.
+#[test]
+fn the_shipped_experiments_are_the_published_designs() {
+    let of = |file: &str, list: &str, name: &str| -> Vec<String> {
+        let path = format!("{}/experiments/{file}.toml", env!("CARGO_MANIFEST_DIR"));
+        let table: toml::Table = std::fs::read_to_string(path).unwrap().parse().unwrap();
+        let value = match list {
+            "" => &table[name],
+            list => &table[list][name],
+        };
+        let words = |value: &toml::Value| value.as_str().map_or(value.to_string(), str::to_owned);
+        value.as_array().map_or_else(|| vec![words(value)], |all| all.iter().map(words).collect())
+    };
+    for (file, list, name, published) in [
+        ("copy-offload", "factors", "tx", "userspace:copy=cpu,rotate=128M,writer=thread"),
+        ("copy-offload", "factors", "tx", "userspace:copy=dsa,rotate=128M,writer=thread"),
+        ("copy-offload", "factors", "message-size", "4K"),
+        ("copy-offload", "factors", "message-size", "1M"),
+        ("copy-offload", "factors", "mtu", "9000"),
+        ("copy-offload", "", "workload", "stream:load=trickle"),
+        ("copy-offload", "", "meters", "idxd"),
+        ("copy-offload", "", "profile", "all:trials=1,window=1s"),
+        ("tap-backpressure", "", "workload", "packets:count=100000000"),
+        ("tap-backpressure", "", "meters", "counters"),
+        ("tap-backpressure", "", "profile", "all:trials=1"),
+        ("tap-backpressure", "factors", "tx", "pktgen"),
+        ("tap-backpressure", "factors", "rx", "vhost"),
+        ("tap-backpressure", "factors", "flows", "1"),
+        ("tap-backpressure", "factors", "flows", "4"),
+        ("tap-backpressure", "factors", "cores", "unpinned,vhost=0"),
+        ("tap-backpressure", "factors", "qdisc", "fq_codel"),
+        ("tap-backpressure", "factors", "backpressure", "true"),
+        ("battle-read-size", "factors", "cores", "apart"),
+        ("battle-read-size", "factors", "path", "devmem:recycle-batch=1024"),
+        ("battle-read-size", "factors", "read-size", "512K"),
+        ("battle-read-size", "factors", "read-size", "64M"),
+        ("battle-iowait", "factors", "path", "zcrx:iowait=on"),
+        ("battle-iowait", "factors", "path", "zcrx:iowait=off"),
+        ("battle-iowait", "", "meters", "cstates"),
+        ("battle-big-tcp", "factors", "cores", "apart"),
+        ("affinity", "factors", "cores", "unpinned,softirq=1"),
+        ("affinity", "factors", "cores", "two-cores,softirq=free"),
+    ] {
+        let found = of(file, list, name);
+        assert!(found.iter().any(|level| level == published), "{file}: {name}: {found:?}");
+    }
+}

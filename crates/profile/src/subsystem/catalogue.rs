@@ -28,6 +28,8 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 pub enum Subsystem {
     /// Bytes moved or set: between user and kernel, and within the kernel.
     Copy,
+    /// Bytes moved or set by a program itself: libc's `memcpy`, `memmove` and `memset`.
+    ProgramCopy,
     /// Descriptors of copies made and stored to the queue of an engine, by a program.
     CopySubmission,
     Checksum,
@@ -76,7 +78,7 @@ impl Subsystem {
 
     /// Whether it is of programs and not of the kernel.
     pub fn is_of_programs(self) -> bool {
-        matches!(self, Subsystem::CopySubmission | Subsystem::User)
+        matches!(self, Subsystem::ProgramCopy | Subsystem::CopySubmission | Subsystem::User)
     }
 
     /// Its name in rule files and JSON.
@@ -88,6 +90,7 @@ impl Subsystem {
     pub fn title(self) -> &'static str {
         match self {
             Subsystem::Copy => "copying",
+            Subsystem::ProgramCopy => "copying by programs",
             Subsystem::CopySubmission => "submitting copies",
             Subsystem::Checksum => "checksums",
             Subsystem::Encryption => "encryption",

@@ -1,7 +1,7 @@
 //! Stacks and samples of a profile by subsystem.
 
 use super::catalogue::Subsystem;
-use super::rules::{Class, Rules, SUBMITS};
+use super::rules::{COPIES, Class, Rules, SUBMITS};
 use crate::{FrameId, FrameKind, Owner, Profile, Sample, StackId};
 use serde::{Deserialize, Serialize};
 
@@ -21,11 +21,14 @@ impl Classes {
             let known = |id: &FrameId| frames.get(id.0 as usize).copied().flatten();
             // What a program's function of a subsystem calls is part of it.
             let submits = stack.iter().position(|id| known(id) == Some(SUBMITS));
-            let program = || submits.map_or(Subsystem::User, |_| Subsystem::CopySubmission);
+            let copies = stack.first().and_then(known) == Some(COPIES);
+            let own = if copies { Subsystem::ProgramCopy } else { Subsystem::User };
+            let program = || submits.map_or(own, |_| Subsystem::CopySubmission);
             // Where nothing but names is known, those that copy are libc's, too; any other that the
             // kernel has shows that it was reached.
             let is_of_program = |id: &FrameId| {
-                let is_shared = known(id).is_none_or(|c| c == Class::Is(Subsystem::Copy));
+                let is_shared =
+                    known(id).is_none_or(|c| c == Class::Is(Subsystem::Copy) || c == COPIES);
                 profile.frame(*id).kind == FrameKind::Unknown && is_shared
             };
             if submits.is_some_and(|at| stack[..at].iter().all(is_of_program)) {

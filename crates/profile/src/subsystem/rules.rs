@@ -16,8 +16,12 @@ const VERSION: i64 = 1;
 /// The table whose functions are not a subsystem of their own.
 const CALLER: &str = "caller";
 
-/// The only functions of programs that have a subsystem of their own.
+/// The functions of programs that have a subsystem of their own.
+pub(super) const COPIES: Class = Class::Is(Subsystem::ProgramCopy);
 pub(super) const SUBMITS: Class = Class::Is(Subsystem::CopySubmission);
+
+/// Names that the kernel's functions that copy share with libc's.
+const SHARED: [&str; 3] = ["memcpy", "memmove", "memset"];
 
 /// What the table states about a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +68,10 @@ impl Rules {
         let name = normalise::function(&frame.function);
         let found = self.layers.iter().find_map(|layer| layer.class(name, frame));
         match (frame.kind, found) {
-            (FrameKind::User, Some(SUBMITS)) | (FrameKind::Unknown, _) => found,
+            (FrameKind::User, Some(COPIES | SUBMITS)) | (FrameKind::Unknown, _) => found,
+            (FrameKind::User, _) if SHARED.contains(&name) => Some(COPIES),
             (FrameKind::User, _) => Some(Class::Is(Subsystem::User)),
-            (FrameKind::Kernel, _) => found.filter(|class| *class != SUBMITS),
+            (FrameKind::Kernel, _) => found.filter(|class| ![COPIES, SUBMITS].contains(class)),
         }
     }
 

@@ -132,7 +132,13 @@ fn only_helpers_are_counted_for_their_caller() {
 fn user_space_is_apart() {
     use FrameKind::*;
     let class = |stack: &[(&str, FrameKind)]| of(stack, "x", Owner::Unknown).0;
-    assert_eq!(class(&[("memcpy", User), ("main", User)]), Subsystem::User);
+    assert_eq!(class(&[("work", User), ("main", User)]), Subsystem::User);
+    for copies in ["memcpy", "__memmove_avx512_unaligned_erms", "__memset_evex_unaligned"] {
+        assert_eq!(class(&[(copies, User), ("main", User)]), Subsystem::ProgramCopy);
+    }
+    assert_eq!(class(&[("__memmove_avx_unaligned", Unknown)]), Subsystem::ProgramCopy);
+    assert_eq!(class(&[("main", User), ("memcpy", User)]), Subsystem::User, "what it calls");
+    assert_eq!(class(&[("copy_page", User), ("main", User)]), Subsystem::User, "its own");
     assert_eq!(class(&[("memcpy", Kernel), ("main", User)]), Subsystem::Copy);
     assert_eq!(class(&[("rb_erase", Kernel), ("main", User)]), Subsystem::Other);
     // Without other information, names have to do.
@@ -153,7 +159,7 @@ fn submitting_a_copy_is_apart_from_the_program_that_does() {
         // With what it calls, but not with who calls it, nor with the kernel's work meanwhile.
         (&[("__memset_erms", User), (post, User), ("main", User)], Subsystem::CopySubmission),
         (&[("main", User)], Subsystem::User),
-        (&[("memcpy", User), ("main", User)], Subsystem::User),
+        (&[("memcpy", User), ("main", User)], Subsystem::ProgramCopy),
         (&[("clear_page_erms", Kernel), (post, User)], Subsystem::PageAllocation),
         // Where nothing but names is known, as in folded stacks.
         (&[("enqcmd", Unknown), ("main", Unknown)], Subsystem::CopySubmission),

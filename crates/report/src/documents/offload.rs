@@ -40,7 +40,8 @@ pub fn offload(
     let rule = format!(
         "caller: its time for a copy, in submissions and successful polls; \
          empty polls count as time for other work. latency: from just before a \
-         submission to the poll that found the copy done. Ratios are to {first}, block by block, \
+         submission to the poll that found the copy done. peak: bytes by latency, of a copy that is \
+         alone in flight. Ratios are to {first}, block by block, \
          with individual intervals."
     );
     page.text("", rule);
@@ -60,10 +61,20 @@ fn rates(rows: &[&CopyRow]) -> Table {
             batch,
             (Column::number("", "GB/s", 0), rate),
             (Column::number("", "ratio", 0), |row| effect_text(row.beside.faster.as_ref())),
+            (Column::number("", "peak GB/s", 0), peak),
             (Column::number("", "latency us", 0), |row| three(row.mean.latency * 1e6)),
             (Column::number("", "polls", 0), |row| three(row.mean.polls)),
         ],
     )
+}
+
+/// The bandwidth of a copy that is alone: its bytes by its latency. Beside others in flight a copy's
+/// latency is theirs, too.
+fn peak(row: &&&CopyRow) -> String {
+    match row.beside.cell.at.depth {
+        1 => three(row.beside.cell.size as f64 / row.mean.latency / 1e9),
+        _ => String::new(),
+    }
 }
 
 fn costs(rows: &[&CopyRow]) -> Table {

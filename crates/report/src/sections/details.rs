@@ -224,6 +224,9 @@ pub(crate) fn fragments(view: &View) -> Section {
             (Column::number("calls", "> 1024", 0), |(.., c)| c.above_1024.to_string()),
             (Column::number("calls", "512-1024", 0), |(.., c)| c.from_512_to_1024.to_string()),
             (Column::number("calls", "< 512", 0), |(.., c)| c.below_512.to_string()),
+            (Column::number("calls", "> 1024 gathered", 0), |(.., c)| {
+                c.gathered_above_1024.to_string()
+            }),
             (Column::number("frees", "avoided", 0), |(.., c)| c.frees_avoided.to_string()),
             (Column::number("share of calls", "> 1024", 0), |(.., c)| percent(c.above_share())),
             (Column::number("share of calls", "of gathered", 1), |(.., c)| {
