@@ -127,7 +127,7 @@ fn within(arguments: &CompareArgs, folder: &Path) -> Result<ExitCode, Fault> {
     }
     let analysis = stats::analyse(&study, &Rules::of(&study.header));
     let subjects = stats::subjects(&analysis);
-    let results = stats::judge_thresholds(&arguments.fail_if, &subjects, &analysis.rules)?;
+    let results = stats::judge_thresholds(&limits(arguments, &study), &subjects, &analysis.rules)?;
     let code = exit_code(arguments, &results);
     let explanation = explained(folder, &study, &analysis, arguments.per)?;
     let explanation = explanation.as_ref();
@@ -161,7 +161,7 @@ fn across(arguments: &CompareArgs, folders: [&Path; 2]) -> Result<ExitCode, Faul
         return Err(usage(what).remedy(remedy));
     }
     let subjects = between.subjects();
-    let results = stats::judge_thresholds(&arguments.fail_if, &subjects, &between.rules)?;
+    let results = stats::judge_thresholds(&limits(arguments, &first), &subjects, &between.rules)?;
     let code = exit_code(arguments, &results);
     let (thresholds, failed) = (&results[..], code == THRESHOLD_FAILED);
     let content =
@@ -207,6 +207,12 @@ fn refuse_other_machines(arguments: &CompareArgs, between: &StudyComparison) -> 
     }
     let what = format!("the studies are of different machines: {named}");
     Err(usage(what).remedy("compare them anyway with --different-hosts"))
+}
+
+/// The limits, of cells that may be named as reports shorten them.
+fn limits(arguments: &CompareArgs, study: &Study) -> Vec<Threshold> {
+    let whole = |name: &str| study.header.cell_named(name).map(|cell| cell.id.0.clone());
+    arguments.fail_if.iter().map(|limit| limit.named(whole)).collect()
 }
 
 fn exit_code(arguments: &CompareArgs, results: &[ThresholdResult]) -> u8 {

@@ -3,12 +3,12 @@
 use super::help::list;
 use super::output_args::{Document, OutputArgs};
 use bytepath_engine::copy::trial::{Load, Outcome, memories, on_cpu, run};
-use bytepath_engine::copy::{CATALOG, EngineKind, Memories, Shape, engine};
+use bytepath_engine::copy::{CATALOG, EngineKind, Memories, Shape, dsa, engine};
 use bytepath_record::{Fault, FaultKind, Options, unit};
 use bytepath_report as report;
 use bytepath_spec::usage;
 use bytepath_stats::{BreakEven, CopyAt, CopyCell, CopyRow, CopyTrial, offload};
-use bytepath_sys as sys;
+use bytepath_sys::{self as sys, Roots};
 use clap::Args;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -113,7 +113,7 @@ pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
         Ok(())
     })?;
     let (rows, break_even) = offload(&cells);
-    let notes = notes();
+    let notes = notes(&engines);
     let absent: Vec<Absent> =
         lacking.iter().map(|(engine, fault)| (engine.clone(), fault.to_string())).collect();
     let content =
@@ -195,12 +195,16 @@ fn able(
     }
 }
 
-fn notes() -> Vec<String> {
+/// What the figures depend on: the clock, and the queues of a DSA.
+fn notes(engines: &[Engine]) -> Vec<String> {
     let counter = 1e-9 / sys::clock::tick_seconds();
     let cycles = format!("a nanosecond is {counter:.2} cycles of the time-stamp counter");
     // Elsewhere the clock counts nanoseconds.
     let counted = (counter - 1.0).abs() > 1e-6;
-    counted.then_some(cycles).into_iter().collect()
+    let dsa = engines.iter().find(|engine| engine.kind.name == "dsa");
+    let queues = dsa.map(|engine| dsa::chosen(&Roots::real(), engine.options.word("queues")));
+    let queues = queues.and_then(Result::ok).unwrap_or_default();
+    counted.then_some(cycles).into_iter().chain(queues.iter().map(ToString::to_string)).collect()
 }
 
 fn size(text: &str) -> Result<u32, String> {

@@ -9,7 +9,7 @@ use super::output_args::Document;
 use bytepath_profile::export::{self, Exporter};
 use bytepath_profile::import::{self, Content, ReadOptions, Times, UNNAMED};
 use bytepath_profile::subsystem::Rules;
-use bytepath_profile::{Profile, Weight, on_cpus, summarise};
+use bytepath_profile::{Profile, Weight, of_threads, on_cpus, summarise};
 use bytepath_record::Fault;
 use bytepath_spec::{find, usage};
 use bytepath_study::{load, profiled_cell};
@@ -40,6 +40,9 @@ pub(super) struct ProfileArgs {
     /// Show only what ran on these CPUs, as in 2 or 0,4-7
     #[arg(long, value_name = "CPUS", value_parser = cpus)]
     cpu: Option<Cpus>,
+    /// Show only threads whose names begin like this, as in vhost
+    #[arg(long, value_name = "NAME")]
+    thread: Option<String>,
     /// Print the summary as JSON: samples, threads, functions
     #[arg(long, conflicts_with = "to")]
     json: bool,
@@ -107,7 +110,11 @@ fn summarised(arguments: &ProfileArgs) -> Result<(), Fault> {
 /// The profile that the arguments name: of several trials of a cell the first.
 fn read(arguments: &ProfileArgs) -> Result<Profile, Fault> {
     let parts = on(arguments.cpu.as_ref(), vec![whole(arguments)?])?;
-    parts.into_iter().next().ok_or_else(|| usage("there is no profile"))
+    let part = parts.into_iter().next().ok_or_else(|| usage("there is no profile"))?;
+    match &arguments.thread {
+        Some(name) => of_threads(&part, name),
+        None => Ok(part),
+    }
 }
 
 fn whole(arguments: &ProfileArgs) -> Result<Profile, Fault> {
@@ -205,6 +212,7 @@ fn formats_help() -> String {
   bytepath profile cpu.pb.gz --to folded | grep tcp_  what Go recorded, one stack a line
   perf report --stdio | bytepath profile - --top 50   a table from a mail
   bytepath profile STUDY#CELL --cpu 2                 what ran on one CPU
+  bytepath profile STUDY#CELL --thread vhost          what vhost's workers did
 
 docs/guide/profiles.md lists what each format keeps and loses.",
     );

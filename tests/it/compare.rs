@@ -4,7 +4,7 @@
 use crate::shared::{bytepath, words};
 use crate::{made_up, rr};
 
-use bytepath::record::{Study, Trial};
+use bytepath::record::{CellId, Study, Trial};
 use bytepath::study::StudyWriter;
 use serde_json::Value;
 use std::fs;
@@ -104,6 +104,17 @@ fn limits_within_one_study_are_against_its_baseline() {
     assert_eq!(run("*.throughput slower 2%"), 7);
     assert_eq!(run("socket.throughput slower 2%"), 2, "the baseline is compared with nothing");
     assert_eq!(run("socket.throughput slwer 2%"), 2);
+    // Reports leave out what all cells share, and so may a limit.
+    let mut long = made_up::study();
+    let lengthen = |id: &mut CellId| id.0.push_str(" mtu=9000");
+    long.header.cells.iter_mut().for_each(|cell| lengthen(&mut cell.id));
+    long.trials.iter_mut().for_each(|trial| lengthen(&mut trial.cell));
+    lengthen(&mut long.header.baseline);
+    let long = write(&long, &folder.path().join("long"));
+    let run = |limit: &str| bytepath(&["compare", &long, "--fail-if", limit]).0;
+    assert_eq!(run("splice mtu=9000.throughput slower 2%"), 0);
+    assert_eq!(run("splice.throughput slower 2%"), 0);
+    assert_eq!(run("uring-zc.throughput slower 2%"), 7);
 }
 
 /// A limit does not fail on what the report itself takes for noise.

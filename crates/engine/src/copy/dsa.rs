@@ -5,10 +5,11 @@
 pub mod status;
 
 use super::{Copy, Engine, EngineKind, Events, Shape};
-use bytepath_record::{Fault, OptionKind, OptionSpec, Options};
+use bytepath_record::{Fault, OptionKind, OptionSpec, Options, unit};
 use bytepath_sys::copying::{Method, Piece};
 use bytepath_sys::idxd::{BLOCK_ON_FAULT, Memories, TO_CACHE, WorkQueue};
 use bytepath_sys::{Roots, attribute};
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -310,6 +311,18 @@ pub struct QueueFacts {
     pub batch: usize,
     /// Bytes of a copy at most.
     pub longest: u32,
+}
+
+impl fmt::Display for QueueFacts {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let QueueFacts { name, shared, size, batch, longest, .. } = self;
+        let mode = if *shared { "shared" } else { "dedicated" };
+        let longest = unit::bytes((*longest).into());
+        write!(
+            f,
+            "{name} is {mode}, of {size} places; batches of up to {batch}, copies of {longest}"
+        )
+    }
 }
 
 /// The work queues of the machine, in the order of their names.

@@ -347,3 +347,25 @@ fn helper_avoids_callers_cpu() {
     });
     assert_eq!(seen.unwrap(), (vec![*first], others.to_vec()));
 }
+
+#[test]
+fn queues_are_described_as_their_device_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let queue = folder.path().join("bus/dsa/devices/wq0.0");
+    std::fs::create_dir_all(&queue).unwrap();
+    for (file, text) in [
+        ("state", "enabled"),
+        ("type", "user"),
+        ("mode", "dedicated"),
+        ("size", "128"),
+        ("max_batch_size", "1024"),
+        ("max_transfer_size", "2147483648"),
+    ] {
+        std::fs::write(queue.join(file), text).unwrap();
+    }
+    let roots = bytepath_sys::Roots { sys: folder.path().into(), ..bytepath_sys::Roots::real() };
+    let facts = super::dsa::chosen(&roots, "auto").unwrap();
+    let said: Vec<String> = facts.iter().map(ToString::to_string).collect();
+    let expected = "wq0.0 is dedicated, of 128 places; batches of up to 1024, copies of up to 2G";
+    assert_eq!(said, [expected]);
+}

@@ -24,7 +24,9 @@ pub fn on_cpus(profiles: &[Profile], cpus: &[u32]) -> Result<Vec<Profile>, Fault
         all.extend(known);
     }
     if cpus.iter().any(|cpu| all.contains(cpu)) {
-        return Ok(profiles.iter().map(|profile| part(profile, cpus)).collect());
+        let note = format!("{ONLY}{}", joined(cpus, ","));
+        let meant = |sample: &Sample| sample.cpu.is_some_and(|cpu| cpus.contains(&cpu));
+        return Ok(profiles.iter().map(|profile| part(profile, &note, meant)).collect());
     }
     let title = profiles.first().map_or("", |profile| &profile.header.title);
     let known = joined(all, ",");
@@ -36,13 +38,29 @@ pub fn on_cpus(profiles: &[Profile], cpus: &[u32]) -> Result<Vec<Profile>, Fault
     })
 }
 
-fn part(profile: &Profile, cpus: &[u32]) -> Profile {
+/// What threads did whose names begin like this. An error that lists them where there is none.
+pub fn of_threads(profile: &Profile, name: &str) -> Result<Profile, Fault> {
+    let is_meant = |sample: &Sample| profile.thread(sample.thread).name.starts_with(name);
+    if profile.samples().iter().any(is_meant) {
+        return Ok(part(profile, &format!("only threads named {name}..."), is_meant));
+    }
+    let names: BTreeSet<&str> =
+        profile.samples().iter().map(|s| profile.thread(s.thread).name.as_str()).collect();
+    let title = &profile.header.title;
+    let fault = Fault::usage(format!("{title}: no thread has a name that begins with '{name}'"));
+    let names = joined(names.into_iter().filter(|name| !name.is_empty()), ", ");
+    Err(match names.as_str() {
+        "" => fault.remedy("leave out --thread: its samples have no threads"),
+        names => fault.remedy(format!("there are {names}")),
+    })
+}
+
+fn part(profile: &Profile, note: &str, meant: impl Fn(&Sample) -> bool) -> Profile {
     let mut builder = Builder::new(profile.header.clone());
     // On how many CPUs the time was taken is known of the whole alone.
     builder.header().cpus = None;
-    builder.header().notes.push(format!("{ONLY}{}", joined(cpus, ",")));
-    let meant = |sample: &&Sample| sample.cpu.is_some_and(|cpu| cpus.contains(&cpu));
-    for sample in profile.samples().iter().filter(meant) {
+    builder.header().notes.push(note.to_owned());
+    for sample in profile.samples().iter().filter(|sample| meant(sample)) {
         let frames = profile.stack(sample.stack).iter();
         let frames = frames.map(|id| builder.frame_of(profile.frame(*id).borrowed()));
         let frames: Vec<FrameId> = frames.collect();
@@ -71,6 +89,24 @@ mod tests {
             builder.add(Sample { stack, thread, cpu, weight, ..Sample::default() });
         }
         builder.build()
+    }
+
+    #[test]
+    fn a_profile_of_some_threads_is_theirs() {
+        let mut builder = Builder::new(Header { title: "p".into(), ..Header::default() });
+        for name in ["vhost-7", "vhost-9", "kpktgend_0"] {
+            let frame = builder.frame(Frame { function: name.into(), ..Frame::default() });
+            let stack = builder.stack(&[frame]);
+            let thread = builder.thread(Thread { name: name.into(), ..Thread::default() });
+            builder.add(Sample { stack, thread, weight: 1.0, ..Sample::default() });
+        }
+        let all = builder.build();
+        let part = of_threads(&all, "vhost").unwrap();
+        let functions: Vec<&str> = part.frames().iter().map(|f| f.function.as_str()).collect();
+        assert_eq!((part.total(), functions), (2.0, vec!["vhost-7", "vhost-9"]));
+        assert_eq!(part.header.notes, ["only threads named vhost..."]);
+        let none = of_threads(&all, "qemu").unwrap_err();
+        assert_eq!(none.remedy.as_deref(), Some("there are kpktgend_0, vhost-7, vhost-9"));
     }
 
     #[test]

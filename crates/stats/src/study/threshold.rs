@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! threshold = subject " " word " " amount
-//! subject   = cell "." metric          cell: its id, or * for all
+//! subject   = cell "." metric          cell: its name, whole or as reports shorten it, or * for all
 //! metric    = "rate" | "throughput"    two names of work per second
 //!           | "cpu"                    CPU time per unit of work, both ends
 //!           | "instructions"           the same where they are counted, and not time
@@ -122,6 +122,12 @@ impl Threshold {
             limit: if above { 1.0 + part } else { 1.0 - part },
             above,
         })
+    }
+
+    /// The same, of the cell that `whole` finds by the name, which may be a short one.
+    pub fn named(&self, whole: impl Fn(&str) -> Option<String>) -> Threshold {
+        let cell = self.cell.as_ref().map(|name| whole(name).unwrap_or_else(|| name.clone()));
+        Threshold { cell, ..self.clone() }
     }
 
     fn is_about(&self, subject: &Subject) -> bool {
