@@ -57,7 +57,8 @@ pub use catalog::{
 pub(crate) use event_loop::tests::loops;
 pub use half::{DataPath, HalfPath, OpenLoop, OpenRx, OpenTx, Opened, Wire};
 pub use nic::{
-    OwnQueues, STEERED_PORTS, header_split, spread_ports, steering, wanted, warn_of_first_queue,
+    OwnQueues, STEERED_PORTS, channels, header_split, spread_ports, steering, wanted,
+    warn_of_first_queue,
 };
 pub use tls::{encrypts, support as tls_support};
 pub use userspace::offloaded;

@@ -72,7 +72,6 @@ pub(super) fn own_queues(
     options: &Options,
     wire: &Wire,
 ) -> Result<Vec<Setting>, Fault> {
-    let device = DeviceName::new(wire.device)?;
     let count = number_of(options);
     // One queue is left for everything else.
     let has = if count > 1 { wire.queues.max(count + 1) } else { wire.queues };
@@ -90,11 +89,15 @@ pub(super) fn own_queues(
             wire.device
         )));
     }
-    let channels = Channels { combined: Some(has), ..Channels::default() };
-    let more = (has > wire.queues).then(|| Setting::Channels { device, channels }.checked());
-    let more = more.transpose()?;
+    let more = (has > wire.queues).then(|| channels(wire.device, has)).transpose()?;
     let rest = header_split(wire)?.into_iter().chain(steering(OwnQueues { first, count }, wire)?);
     Ok(more.into_iter().chain(rest).collect())
+/// What gives a device so many queues.
+pub fn channels(device: &str, count: u32) -> Result<Setting, Fault> {
+    let channels = Channels { combined: Some(count), ..Channels::default() };
+    Setting::Channels { device: DeviceName::new(device)?, channels }.checked()
+}
+
 }
 
 /// What has a device put headers into buffers of their own, of packets of any size.

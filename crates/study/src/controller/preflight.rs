@@ -2,7 +2,7 @@
 //! by actually trying links and preparations.
 
 use super::guard::Guard;
-use super::nics::{Common, Nics, Shared, halves};
+use super::nics::{Common, Nics, common_setup, halves};
 use super::plan::{Laboratory, Plan};
 use super::preparation::{of_workload, sysctls};
 use super::stream::connect;
@@ -352,29 +352,23 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         Feasibility { laboratory, surveyed, baseline, probed, prepared, means, force }
     }
 
-    /// What the first of these cells that can run requires of the NICs its flows come by: all
-    /// others get the same. Asked of cells with software GRO, then of those with the NIC's, as some
-    /// NICs split headers with the latter only.
+    /// What those of these cells that can run require of the NICs their flows come by: all others get
+    /// the same.
     pub(super) fn common_nic_setup(
         &mut self,
         guard: &mut Guard,
         cells: &[Cell],
     ) -> Result<Common, Fault> {
-        let mut common = Common::default();
-        for hw_gro in [false, true] {
-            for cell in cells.iter().filter(|cell| cell.link.hw_gro == hw_gro) {
-                let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { continue };
-                let requested = nics.requested(self.laboratory.paths, cell);
-                if requested != Common::default() && self.obstacle(guard, cell)?.is_none() {
-                    for (at, asked) in requested {
-                        let shared = common.entry(at).or_default();
-                        *shared = shared.and(asked);
-                    }
-                    break;
-                }
+        common_setup(cells, |cell, known, part| {
+            let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else {
+                return Ok(Common::default());
+            };
+            let requested = nics.requested(self.laboratory.paths, cell, known, part);
+            match requested.is_empty() || self.obstacle(guard, cell)?.is_none() {
+                true => Ok(requested),
+                false => Ok(Common::default()),
             }
-        }
-        Ok(common)
+        })
     }
 
     /// The hosts under the kernel of a cell.
@@ -478,7 +472,9 @@ impl<'r, 'a> Feasibility<'r, 'a> {
     fn takes_queue(&self, cell: &Cell) -> bool {
         let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { return false };
         let is_new = self.laboratory.testbed.properties().nics_are_new;
-        !is_new && nics.requested(self.laboratory.paths, cell).values().any(Shared::has_queues)
+        let (paths, none) = (self.laboratory.paths, Common::default());
+        let mut requested = nics.requested(paths, cell, &none, |whole| whole).into_values();
+        !is_new && requested.any(|shared| shared.has_queues())
     }
 
     /// Why the link of a cell cannot be set up or connected over, by a small stream of the
