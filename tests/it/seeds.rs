@@ -230,6 +230,7 @@ fn requests() -> Vec<Request> {
         ReadFingerprint {}.into(),
         Examine {}.into(),
         HoldGpu {}.into(),
+        CheckDevice { device: "eth0".into() }.into(),
     ]
 }
 

@@ -219,12 +219,12 @@ fn inside_two_devices_of_each_host() {
     let mut sent = 0;
     for trial in &study.trials {
         assert!(ran(trial), "{:?}: {}", trial.status, text(&output));
-        let said: Vec<String> = trial.prepared.iter().map(ToString::to_string).collect();
+        let prepared: Vec<String> = trial.prepared.iter().map(ToString::to_string).collect();
         for (role, device) in
             [("sender", "a0"), ("sender", "b0"), ("receiver", "a1"), ("receiver", "b1")]
         {
             let line = format!("{role}: mtu {device}: 1500 -> 1400");
-            assert!(said.contains(&line), "{line}: {said:?}");
+            assert!(prepared.contains(&line), "{line}: {prepared:?}");
         }
         sent += trial.roles[1].total_bytes;
     }
@@ -261,9 +261,29 @@ fn inside_two_devices_of_each_host() {
         assert!(!output.status.success(), "{}", text(&output));
         text(&output)
     };
-    let said = refused(&["--testbed", &testbed]);
-    assert!(said.contains("has 2 devices at each end, and no flow crosses b0"), "{said}");
-    assert!(said.contains("--link given:adapters=2"), "{said}");
+    let why = refused(&["--testbed", &testbed]);
+    assert!(why.contains("has 2 devices at each end, and no flow crosses b0"), "{why}");
+    assert!(why.contains("--link given:adapters=2"), "{why}");
+
+    // Devices that are not there, in another order than their networks, or beside the addresses.
+    let of_both = "sender-address=10.9.0.1+10.9.1.1,receiver-address=10.9.0.2+10.9.1.2";
+    let of_one = "sender-address=10.9.0.1,receiver-address=10.9.0.2";
+    for (senders, receivers, addresses, words) in [
+        ("a0+typo", "a1+b1", "", "sender: cannot find the network device typo"),
+        ("a0+typo", "a1+b1", of_both, "sender: cannot find the network device typo"),
+        ("typo", "a1", of_one, "sender: cannot find the network device typo"),
+        ("a0", "typo", of_one, "receiver: cannot find the network device typo"),
+        ("b0+a0", "a1+b1", "", "b0 of the sender is in that of b1 of the receiver"),
+        ("b0+a0", "a1+b1", of_both, "the sender's packets to 10.9.0.2 leave by a0, not by b0"),
+    ] {
+        let devices = format!("sender-device={senders},receiver-device={receivers}");
+        let other = testbed.replace("sender-device=a0+b0,receiver-device=a1+b1", &devices);
+        let other = [other.as_str(), addresses].join(if addresses.is_empty() { "" } else { "," });
+        let link = if senders.contains('+') { "given:adapters=2" } else { "given" };
+        let words_of_link = ["--link", link, "--stream", "flows=2"];
+        let why = refused(&[&["--dry-run", "--testbed", &other][..], &words_of_link].concat());
+        assert!(why.contains(words), "{senders} {receivers} {addresses}: {why}");
+    }
 
     // Two networks by one device are one way.
     for (host, address) in [(0, "10.9.0.11"), (1, "10.9.0.12")] {
@@ -275,7 +295,7 @@ fn inside_two_devices_of_each_host() {
     let addresses = "sender-address=10.9.0.1+10.9.0.11,receiver-address=10.9.0.2+10.9.0.12";
     let one_way = format!("{testbed},{addresses}");
     let study = dir.path().join("one-way").display().to_string();
-    let said = refused(&[
+    let why = refused(&[
         "--testbed",
         &one_way,
         "--link",
@@ -285,5 +305,5 @@ fn inside_two_devices_of_each_host() {
         "--study",
         &study,
     ]);
-    assert!(said.contains("packets to 10.9.0.2 and 10.9.0.12 all leave by a0"), "{said}");
+    assert!(why.contains("packets to 10.9.0.2 and 10.9.0.12 all leave by a0"), "{why}");
 }

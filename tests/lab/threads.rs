@@ -80,6 +80,7 @@ macro_rules! made_up {
             transports: <$half as $crate::threads::MadeUp>::TRANSPORTS,
             check: |job, facts| $half($name).check(job, facts),
             nic_settings: |options, wire| $half($name).nic_settings(options, wire),
+            huge_pages: |_, _, _| bytepath::path::HugePages::default(),
             sizes_reads: true,
             open: |job, connection, group| $half($name).$open(job, connection, group),
         }

@@ -182,6 +182,9 @@ calls! {
     /// The name of the device that has an address.
     FindDevice { address: IpAddr } -> String;
 
+    /// Fails if the host has no device of this name.
+    CheckDevice { device: String } -> ();
+
     /// All addresses of the host, those of the loopback device too.
     ListAddresses {} -> Vec<HostAddress>;
 

@@ -1,5 +1,6 @@
 //! What a path is: up to two halves, each a description with the functions that check and open it.
 
+use super::HugePages;
 use crate::connection::{Connection, FRAMES, KERNEL_TCP, KERNEL_UDP, Transport};
 use crate::workload::{EventLoop, FramePlan, Group, HalfConfig, Rx, Tx, Workload};
 use bytepath_record::{
@@ -88,6 +89,9 @@ pub struct HalfPath<Open = ()> {
     /// What has to be set on a NIC before this half with these options can be opened over it, in
     /// this order. Pure; nothing is set here, and nothing is requested on a virtual device.
     pub nic_settings: fn(&Options, &Wire) -> Result<Vec<Setting>, Fault>,
+    /// The reserved huge pages that its flows over the adapter of this number take, on a host with
+    /// these facts over that adapter's device: not its own matter alone, so `check` leaves them out.
+    pub huge_pages: fn(&HalfConfig, &Facts, u32) -> HugePages,
     /// Whether reads have a size: what has arrived is delivered whole by a half whose memory the
     /// kernel fills by itself.
     pub sizes_reads: bool,
@@ -121,8 +125,9 @@ impl HalfPath<OpenRx> {
 impl<Open: Copy> HalfPath<Open> {
     const fn new(check: fn(&HalfConfig, &Facts) -> Support, open: Open) -> Self {
         let nic_settings = |_: &Options, _: &Wire| Ok(Vec::new());
+        let huge_pages = |_: &HalfConfig, _: &Facts, _: u32| HugePages::default();
         let (options, transports, sizes_reads) = (&[], &[KERNEL_TCP], true);
-        HalfPath { options, transports, check, nic_settings, sizes_reads, open }
+        HalfPath { options, transports, check, nic_settings, huge_pages, sizes_reads, open }
     }
 
     /// The same half, which delivers what has arrived whole.
@@ -145,8 +150,9 @@ impl<Open: Copy> HalfPath<Open> {
     }
 
     fn description(self) -> HalfPath {
-        let HalfPath { options, transports, check, nic_settings, sizes_reads, .. } = self;
-        HalfPath { options, transports, check, nic_settings, sizes_reads, open: () }
+        let HalfPath { options, transports, check, nic_settings, huge_pages, sizes_reads, .. } =
+            self;
+        HalfPath { options, transports, check, nic_settings, huge_pages, sizes_reads, open: () }
     }
 }
 

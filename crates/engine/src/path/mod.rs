@@ -9,7 +9,7 @@
 //! On its way out a byte is in the half's message, and the mover hands it to the kernel, a ring, a
 //! device or the user-space TCP; on its way in the mover takes it from there and shows it to the
 //! workload's `Toucher`. `attempt` runs on an agent's control thread and movers each on the thread of
-//! their flow; `check` and `nic_settings` are pure and run in the controller.
+//! their flow; `check`, `nic_settings` and `huge_pages` are pure and run in the controller.
 
 mod af_xdp;
 mod busy_poll;
@@ -21,6 +21,7 @@ mod epoll;
 mod event_loop;
 mod frames;
 mod half;
+mod huge_pages;
 mod msg_zerocopy;
 mod nic;
 mod packet;
@@ -56,8 +57,10 @@ pub use catalog::{
 #[cfg(test)]
 pub(crate) use event_loop::tests::loops;
 pub use half::{DataPath, HalfPath, OpenLoop, OpenRx, OpenTx, Opened, Wire};
+pub use huge_pages::{HugePages, PagesTaken, check_huge_pages};
 pub use nic::{
-    OwnQueues, STEERED_PORTS, header_split, spread_ports, steering, wanted, warn_of_first_queue,
+    OwnQueues, STEERED_PORTS, channels, header_split, spread_ports, steering, wanted,
+    warn_of_first_queue,
 };
 pub use tls::{encrypts, support as tls_support};
 pub use userspace::offloaded;

@@ -6,11 +6,9 @@
 use super::Wire;
 use crate::workload::HalfConfig;
 use bytepath_record::{
-    Channels, DeviceName, Facts, Fault, FlowRule, OptionKind, OptionSpec, Options, Ports, Rings,
-    Setting, Split, Support, WantedSetting, Word, free_huge_pages, huge_pages,
+    Channels, DeviceName, Fault, FlowRule, OptionKind, OptionSpec, Options, Ports, Rings, Setting,
+    Split, Support, WantedSetting, Word,
 };
-use bytepath_sys::memory::HUGE_PAGE;
-use std::fmt::Display;
 
 /// How many receive queues of a NIC flows are spread over: those that cross it take them in turn.
 pub(super) const QUEUES: OptionSpec = OptionSpec::new("queues", OptionKind::Count(1, 64), "1")
@@ -72,7 +70,6 @@ pub(super) fn own_queues(
     options: &Options,
     wire: &Wire,
 ) -> Result<Vec<Setting>, Fault> {
-    let device = DeviceName::new(wire.device)?;
     let count = number_of(options);
     // One queue is left for everything else.
     let has = if count > 1 { wire.queues.max(count + 1) } else { wire.queues };
@@ -90,11 +87,15 @@ pub(super) fn own_queues(
             wire.device
         )));
     }
-    let channels = Channels { combined: Some(has), ..Channels::default() };
-    let more = (has > wire.queues).then(|| Setting::Channels { device, channels }.checked());
-    let more = more.transpose()?;
+    let more = (has > wire.queues).then(|| channels(wire.device, has)).transpose()?;
     let rest = header_split(wire)?.into_iter().chain(steering(OwnQueues { first, count }, wire)?);
     Ok(more.into_iter().chain(rest).collect())
+}
+
+/// What gives a device so many queues.
+pub fn channels(device: &str, count: u32) -> Result<Setting, Fault> {
+    let channels = Channels { combined: Some(count), ..Channels::default() };
+    Setting::Channels { device: DeviceName::new(device)?, channels }.checked()
 }
 
 /// What has a device put headers into buffers of their own, of packets of any size.
@@ -169,54 +170,6 @@ pub fn warn_of_first_queue<'s>(settings: impl IntoIterator<Item = &'s Setting>) 
     })
 }
 
-/// Whether as many huge pages are free as so many areas of so many bytes take. If the link's device
-/// has a NUMA node, its part of them has to be there: another adapter may be of another node.
-pub(super) fn has_huge_pages(job: &HalfConfig, facts: &Facts, areas: u32, bytes: usize) -> Support {
-    let node = facts.node_of_pages();
-    let areas = node.map_or(areas, |_| areas.div_ceil(job.adapters));
-    let Some(free) = facts.number::<usize>(&free_huge_pages(node)) else { return Support::Yes };
-    let needed = bytes.div_ceil(HUGE_PAGE).saturating_mul(areas as usize);
-    // Those that others have taken stay theirs.
-    let all = facts.number::<usize>(&huge_pages(node)).unwrap_or(free);
-    let pages = all.saturating_sub(free).saturating_add(needed);
-    let remedy = match is_guest(facts) {
-        true => reserve_at_boot(pages),
-        false => reserve(pages.saturating_mul(HUGE_PAGE), node),
-    };
-    super::refuse_if(
-        free < needed,
-        format!("its memory takes {needed} huge pages of 2 MiB, and {free} are free"),
-        remedy,
-    )
-}
-
-/// Whether a study boots this host, so that settings and commands on the machine do not reach it.
-pub(super) fn is_guest(facts: &Facts) -> bool {
-    facts.booted.is_some()
-}
-
-/// What to type so that a guest has so many huge pages.
-pub(super) fn reserve_at_boot(pages: impl Display) -> String {
-    format!("boot the guest with {pages} huge pages: --kernel 'NAME=SOURCE hugepages={pages}'")
-}
-
-/// What to type so that there are huge pages for so many bytes, on the NUMA node of a NIC if it has
-/// one.
-pub(super) fn reserve(bytes: usize, node: Option<u32>) -> String {
-    let pages = bytes.div_ceil(HUGE_PAGE);
-    match node {
-        Some(node) => format!(
-            "reserve {pages} huge pages on node {node}, that of the NIC: --set 'hugepages 2M \
-             node={node} {pages}'"
-        ),
-        None => format!("reserve {pages} huge pages: sysctl vm.nr_hugepages={pages}"),
-    }
-}
-
-/// What to do where huge pages of a NIC's node may not be chosen.
-pub(super) const MAY_CHOOSE_NODE: &str = "give the container CAP_SYS_NICE (docker run --cap-add \
-     SYS_NICE), without which its seccomp profile refuses set_mempolicy, or allow that there";
-
 /// The ports that flows connect from, in their order, where they are spread over several
 /// queues.
 pub fn spread_ports(flows: u32) -> Ports {
@@ -233,7 +186,7 @@ const SPREAD: u16 = 21_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::{Cell, Half, LINK_NODE, OptionValue, Role};
+    use bytepath_record::{Cell, Half, OptionValue, Role};
     use std::collections::BTreeMap;
 
     /// A receiver's job of so many flows, over so many adapters to so many queues of each.
@@ -305,28 +258,5 @@ mod tests {
             let Support::No { reason, .. } = each_has_a_flow(&job) else { panic!("{words}") };
             assert!(reason.contains(words), "{reason}");
         }
-    }
-
-    #[test]
-    fn huge_pages_are_those_of_all_adapters_unless_each_has_a_node() {
-        let job = job(2, 2, 1);
-        let mut facts = Facts::default();
-        facts.settings.insert(free_huge_pages(None), "1".into());
-        assert!(!has_huge_pages(&job, &facts, 2, HUGE_PAGE).is_yes());
-        facts.settings.insert(LINK_NODE.into(), "0".into());
-        assert!(!has_huge_pages(&job, &facts, 2, HUGE_PAGE).is_yes(), "it is the only node");
-        facts.settings.insert(LINK_NODE.into(), "1".into());
-        facts.settings.insert(free_huge_pages(Some(1)), "1".into());
-        assert_eq!(has_huge_pages(&job, &facts, 2, HUGE_PAGE), Support::Yes);
-    }
-
-    #[test]
-    fn the_remedy_leaves_others_the_huge_pages_that_they_have_taken() {
-        let mut facts = Facts::default();
-        facts.settings.insert(huge_pages(None), "20".into());
-        facts.settings.insert(free_huge_pages(None), "5".into());
-        let support = has_huge_pages(&job(1, 1, 1), &facts, 32, HUGE_PAGE);
-        let Support::No { remedy, .. } = support else { panic!("5 are too few") };
-        assert!(remedy.ends_with("sysctl vm.nr_hugepages=47"), "{remedy}");
     }
 }

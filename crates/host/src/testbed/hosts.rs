@@ -188,15 +188,11 @@ fn places(role: Role, options: &Options) -> Result<Vec<Place>, Fault> {
         words => words.split('+').collect(),
     };
     let (devices, addresses) = (words("device"), words("address"));
-    for (what, named) in [("a device", &devices), ("an address", &addresses)] {
-        if distinct(named).len() < named.len() {
-            return Err(usage(&format!("{what} of the {role} is named twice"))
-                .remedy("each is joined with one of the other host"));
-        }
-    }
     let [some, other] = [devices.len(), addresses.len()];
     if some != other && some > 0 && other > 0 {
-        return Err(usage(&format!("{some} devices and {other} addresses of the {role}"))
+        let devices = number_of(some, "device", "devices");
+        let addresses = number_of(other, "address", "addresses");
+        return Err(usage(&format!("{devices} and {addresses} of the {role}"))
             .remedy("name the address of each device, in their order, or leave it to be found"));
     }
     let place = |at: usize| {
@@ -209,7 +205,19 @@ fn places(role: Role, options: &Options) -> Result<Vec<Place>, Fault> {
         let device = device.map(|name| name.to_string());
         Ok(Place { address: address.transpose()?, device })
     };
-    (0..some.max(other).max(1)).map(place).collect()
+    let places = (0..some.max(other).max(1)).map(place).collect::<Result<Vec<Place>, Fault>>()?;
+    for (what, named) in [("a device", &devices), ("an address", &addresses)] {
+        if distinct(named).len() < named.len() {
+            return Err(usage(&format!("{what} of the {role} is named twice"))
+                .remedy("each is joined with one of the other host"));
+        }
+    }
+    Ok(places)
+}
+
+/// "1 device", "2 devices".
+fn number_of(count: usize, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
 }
 
 /// Both hosts with as many ends each: those of a host of which nothing is named are found.
@@ -222,7 +230,8 @@ fn in_pairs(mut named: [Named; 2]) -> Result<[Named; 2], Fault> {
         }
     }
     if named.iter().any(|one| one.places.len() != count) {
-        let text = format!("{sender} ends of the sender and {receiver} of the receiver");
+        let ends = number_of(sender, "end", "ends");
+        let text = format!("{ends} of the sender and {receiver} of the receiver");
         return Err(usage(&text).remedy("name as many devices of each, in the order of the cables"));
     }
     if count > CpuTurns::MOST {
@@ -313,9 +322,15 @@ mod tests {
                 &[("sender-device", "a+b"), ("receiver-device", "c")][..],
                 "2 ends of the sender and 1",
             ),
-            (&[("sender-device", "a+b"), ("sender-address", "10.0.0.1")], "2 devices and 1 addr"),
+            (&[("sender-device", "a"), ("receiver-device", "b+c")], "1 end of the sender and 2"),
+            (
+                &[("sender-device", "a+b"), ("sender-address", "10.0.0.1")],
+                "2 devices and 1 address of",
+            ),
             (&[("sender-device", "a+a")], "a device of the sender is named twice"),
+            (&[("sender-address", "10.0.0.1+10.0.0.1")], "an address of the sender is named twice"),
             (&[("sender-device", "a+")], "not a name"),
+            (&[("sender-device", "+")], "not a name"),
             (&[("sender-device", &many)], "17 devices at each end are more than 16"),
         ] {
             let text = configured(&[&[peer], set].concat()).err().unwrap().to_string();

@@ -194,6 +194,11 @@ impl Agent {
                 let text = format!("cannot find the device with address {}", call.address);
                 device::of_address(call.address).map_err(|e| Fault::system(text, &e))
             }),
+            Request::CheckDevice(call) => answer(call, |call| {
+                let text = format!("cannot find the network device {}", call.device);
+                let found = device::index(&call.device).map(drop);
+                found.map_err(|e| Fault::system(text, &e).remedy("`ip link` there lists them all"))
+            }),
             Request::ListAddresses(call) => answer(call, |_| list_addresses()),
             Request::FindNic(call) => answer(call, |call| host::nic(&call.device)),
             Request::AwaitCarrier(call) => {

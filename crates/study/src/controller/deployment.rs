@@ -274,3 +274,109 @@ pub fn examine_host(name: &str, choice: TestbedChoice) -> Result<(HostFacts, Vec
         facts.ok_or_else(|| usage(format!("{name} is this machine")).remedy("leave out --host"))?;
     Ok((HostFacts(Ok(Known::of(vec![facts; 2]))), findings))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_host::{AgentPipe, Attachment, Host, Place, build_of, own_build};
+    use bytepath_record::wire::{Identity, Reply, Request, SYNC, line_of};
+    use bytepath_record::{Attempt, Outcome, SCHEMA_VERSION};
+    use std::io::{self, PipeWriter, Write};
+
+    /// Two hosts with devices `eth1` and `eth2` each, which their agents are asked about.
+    struct TwoDevices;
+
+    impl Testbed for TwoDevices {
+        fn name(&self) -> &'static str {
+            "two-devices"
+        }
+        fn summary(&self) -> &'static str {
+            "agents that are made up"
+        }
+        fn probe(&self) -> Support {
+            Support::Yes
+        }
+        fn raise(&self, _: &Site) -> Result<testbed::Deployment, Fault> {
+            Ok(testbed::Deployment::of([1, 2].map(MadeUpHost::new)))
+        }
+    }
+
+    struct MadeUpHost {
+        pipe: Option<AgentPipe>,
+        attachment: Attachment,
+    }
+
+    impl MadeUpHost {
+        fn new(number: u8) -> MadeUpHost {
+            let place = |(network, device): (u8, &str)| Place {
+                address: Some([10, 0, network, number].into()),
+                device: Some(device.to_owned()),
+            };
+            let places = (0..).zip(["eth1", "eth2"]).map(place).collect();
+            let (from_agent, mut replies) = io::pipe().unwrap();
+            writeln!(replies, "{SYNC}").unwrap();
+            let (to_agent, from_agent) = (Box::new(MadeUpAgent(replies)), Box::new(from_agent));
+            let pipe = Some(AgentPipe { to_agent, from_agent });
+            MadeUpHost { pipe, attachment: Attachment::Given(places) }
+        }
+    }
+
+    impl Host for MadeUpHost {
+        fn take_pipe(&mut self) -> AgentPipe {
+            self.pipe.take().unwrap()
+        }
+        fn attachment(&self) -> &Attachment {
+            &self.attachment
+        }
+        fn exit_report(&mut self) -> String {
+            "it was made up".into()
+        }
+    }
+
+    /// Replies to each request at once: what `sendfile` needs works over `eth1` alone.
+    struct MadeUpAgent(PipeWriter);
+
+    impl Write for MadeUpAgent {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            let reply = match serde_json::from_slice(line)? {
+                Request::Hello(_) => {
+                    let build = build_of(&own_program().unwrap());
+                    let build = build.unwrap_or_else(|| own_build().to_owned());
+                    Reply::Hello(Identity { schema: SCHEMA_VERSION, build, pid: 1 })
+                }
+                Request::CheckDevice(_) => Reply::CheckDevice(()),
+                Request::Survey(survey) => {
+                    let outcome = match survey.device.as_deref() {
+                        Some("eth1") => Outcome::Works(String::new()),
+                        device => Outcome::Missing(format!("{device:?} has none")),
+                    };
+                    let attempts = vec![Attempt { name: "memfd".into(), outcome }];
+                    Reply::Survey(Box::new(Facts { attempts, ..Facts::default() }))
+                }
+                other => Reply::Failed(Fault::failed(format!("no reply to {other:?}"))),
+            };
+            self.0.write_all(&line_of("a reply", &reply).unwrap())?;
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn paths_of_hosts_are_asked_over_each_device_of_an_end() {
+        let configured: Option<Box<dyn Testbed>> = Some(Box::new(TwoDevices));
+        let deployment = Deployment { configured, ..Deployment::parse("netns").unwrap() };
+        let hosts = HostSelection::Testbed(Box::new(deployment), None);
+        let facts = hosts.survey(false).unwrap();
+        let sendfile = path::find(path::CATALOG, "sendfile").unwrap();
+        let Some(Support::No { reason, .. }) = facts.supports_half(sendfile, Role::Sender) else {
+            panic!("it works over eth1 alone")
+        };
+        assert!(reason.starts_with("over eth2: "), "{reason}");
+        assert!(reason.contains("Some(\"eth2\") has none"), "{reason}");
+        let socket = path::find(path::CATALOG, "socket").unwrap();
+        assert_eq!(facts.supports_half(socket, Role::Receiver), Some(Support::Yes));
+    }
+}

@@ -48,6 +48,8 @@ pub(super) type Common = BTreeMap<(Role, u32), Shared>;
 pub(super) struct Shared {
     /// Receive queues that all flows come by; none leaves it to the NIC.
     queues: Option<OwnQueues>,
+    /// How many queues it is to have, where that is more than it has.
+    channels: Option<u32>,
     /// Headers are in buffers of their own, in cells with software GRO and in cells with the NIC's:
     /// some NICs split them only where they merge, which trying shows.
     splits: [bool; 2],
@@ -63,8 +65,48 @@ impl Shared {
     pub(super) fn and(self, other: Shared) -> Shared {
         let [software, nic] = self.splits;
         let splits = [software || other.splits[0], nic || other.splits[1]];
-        Shared { queues: self.queues.or(other.queues), splits }
+        let channels = self.channels.max(other.channels);
+        Shared { queues: self.queues.or(other.queues), channels, splits }
     }
+
+    /// Its number of queues, and nothing else.
+    fn channels_alone(self) -> Shared {
+        Shared { channels: self.channels, ..Shared::default() }
+    }
+}
+
+/// What is looked at of what a NIC is asked.
+pub(super) type Part = fn(Shared) -> Shared;
+
+/// What cells of a study have in common: of each NIC as many queues as any of them needs, by whose
+/// number the own ones are counted; then what the first of them requires. Asked of cells with
+/// software GRO, then of those with the NIC's, as some NICs split headers with the latter only.
+/// `requested` is what a cell that can run requires beyond what is known so far.
+pub(super) fn common_setup(
+    cells: &[Cell],
+    mut requested: impl FnMut(&Cell, &Common, Part) -> Result<Common, Fault>,
+) -> Result<Common, Fault> {
+    let mut common = Common::default();
+    let mut add = |cell: &Cell, part: Part| -> Result<bool, Fault> {
+        let all = requested(cell, &common, part)?;
+        let is_any = !all.is_empty();
+        for (at, asked) in all {
+            let shared = common.entry(at).or_default();
+            *shared = shared.and(asked);
+        }
+        Ok(is_any)
+    };
+    for cell in cells {
+        add(cell, Shared::channels_alone)?;
+    }
+    for hw_gro in [false, true] {
+        for cell in cells.iter().filter(|cell| cell.link.hw_gro == hw_gro) {
+            if add(cell, |whole| whole)? {
+                break;
+            }
+        }
+    }
+    Ok(common)
 }
 
 impl Nics {
@@ -150,7 +192,7 @@ impl Nics {
         let common = common.get(&(role, adapter)).copied().unwrap_or_default();
         let wire = Wire {
             device: &nic.device,
-            queues: nic.queues,
+            queues: nic.queues.max(common.channels.unwrap_or(0)),
             own: own.address,
             peer: peer.address,
             port,
@@ -169,23 +211,36 @@ impl Nics {
         if let Some(queues) = common.queues.filter(|_| steered(&settings).is_none()) {
             settings.extend(path::steering(queues, &wire)?);
         }
+        if wire.queues > nic.queues {
+            settings.insert(0, path::channels(&nic.device, wire.queues)?);
+        }
         all.extend(settings);
         Ok(all)
     }
 
-    /// What the paths of a cell ask of each NIC that all of its flows come by: also of one that this
-    /// cell does not cross and others do.
-    pub(super) fn requested(&self, paths: &[&'static DataPath], cell: &Cell) -> Common {
+    /// What the paths of a cell ask of each NIC that all of its flows come by, a part of it, where that
+    /// has the queues that others ask for: also of one that this cell does not cross and others do.
+    pub(super) fn requested(
+        &self,
+        paths: &[&'static DataPath],
+        cell: &Cell,
+        common: &Common,
+        part: Part,
+    ) -> Common {
         let mut cell = cell.clone();
         // The cell requests that for itself.
         cell.link.hds = None;
         cell.link.adapters = 1;
-        let (none, port) = (Common::default(), None);
-        let asked = self.joined().map(|at| {
-            let here = self.wanted_at(paths, &cell, &none, port, at).unwrap_or_default();
+        let known = common.iter().map(|(at, shared)| (*at, shared.channels_alone()));
+        let (known, port) = (known.collect::<Common>(), None);
+        let asked = self.joined().map(|joined| {
+            let at = (joined.0, joined.1);
+            let here = self.wanted_at(paths, &cell, &known, port, joined).unwrap_or_default();
             let splits = here.iter().any(splits);
             let splits = [splits && !cell.link.hw_gro, splits];
-            ((at.0, at.1), Shared { queues: steered(&here), splits })
+            let has = known.get(&at).and_then(|shared| shared.channels);
+            let channels = channels(&here).filter(|count| Some(*count) > has);
+            (at, part(Shared { queues: steered(&here), channels, splits }))
         });
         asked.filter(|(_, shared)| *shared != Shared::default()).collect()
     }
@@ -224,6 +279,15 @@ fn steered(settings: &[Setting]) -> Option<OwnQueues> {
     });
     let queues: BTreeSet<u32> = queues.collect();
     queues.first().map(|first| OwnQueues { first: *first, count: queues.len() as u32 })
+}
+
+/// The number of queues that these settings give a device.
+fn channels(settings: &[Setting]) -> Option<u32> {
+    let counts = settings.iter().filter_map(|setting| match setting {
+        Setting::Channels { channels, .. } => channels.combined,
+        _ => None,
+    });
+    counts.max()
 }
 
 fn splits(setting: &Setting) -> bool {
@@ -459,9 +523,55 @@ pub(super) mod tests {
         format!("flow {device} {ends} dst-port=20900 queue={queue}")
     }
 
+    /// What cells have in common that can all run.
+    fn common_of(nics: &Nics, cells: &[Cell]) -> Common {
+        let requested = |cell: &Cell, known: &Common, part| {
+            Ok(nics.requested(path::CATALOG, cell, known, part))
+        };
+        common_setup(cells, requested).unwrap()
+    }
+
+    #[test]
+    fn all_cells_meet_a_nic_with_the_queues_that_the_one_with_most_needs() {
+        // One of the two that it has is left for everything else.
+        let nics = two_nics(2);
+        let cell_with = |path: &str, queues: Option<u64>| {
+            let mut cell = cell(path);
+            let option = queues.map(|count| ("queues".to_owned(), OptionValue::Number(count)));
+            cell.rx.options.0.extend(option);
+            (cell.link.adapters, cell.stream.flows) = (2, 6);
+            cell
+        };
+        let cells = [("socket", None), ("zcrx", None), ("zcrx", Some(2)), ("devmem", Some(3))];
+        let cells = cells.map(|(path, queues)| cell_with(path, queues));
+        let settings = |cell: &Cell, common: &Common| -> Vec<String> {
+            let wanted = nics.wanted(path::CATALOG, cell, common, Some(20_900)).unwrap();
+            let all = wanted.iter().map(|wanted| wanted.setting.to_string());
+            let is_shared = |text: &String| {
+                ["channels eth2", "spread eth2", "flow eth2"]
+                    .iter()
+                    .any(|words| text.starts_with(words))
+            };
+            all.filter(is_shared).collect()
+        };
+        let common = common_of(&nics, &cells);
+        for (cell, spread) in cells.iter().zip([3, 3, 2, 1]) {
+            let all = settings(cell, &common);
+            let expected =
+                ["channels eth2 combined=4".to_owned(), format!("spread eth2 queues={spread}")];
+            assert_eq!(all[..2], expected, "{}", cell.rx.path);
+        }
+        // A path without queues of its own has those of the first that has some.
+        assert_eq!(settings(&cells[0], &common), settings(&cells[1], &common));
+        let two = [&cells[0], &cells[2]].map(Clone::clone);
+        let common = common_of(&nics, &two);
+        let [gets, asks] = two.each_ref().map(|cell| settings(cell, &common));
+        assert_eq!((&gets, gets[0].as_str()), (&asks, "channels eth2 combined=3"));
+    }
+
     #[test]
     fn a_nic_that_a_path_does_not_cross_gets_queues_of_its_own_number() {
-        let common = |nics: &Nics| nics.requested(path::CATALOG, &cell("zcrx"));
+        let common = |nics: &Nics| common_of(nics, &[cell("zcrx")]);
         let differing = two_nics(4);
         let [one, two] = [1, 2].map(|number| rules_over(&differing, number, &common(&differing)));
         assert_eq!(one, [rule("eth1", 0, 7)]);
@@ -539,7 +649,8 @@ pub(super) mod tests {
         let requested = |hw_gro| {
             let mut cell = cell("zcrx");
             cell.link.hw_gro = hw_gro;
-            nics().requested(path::CATALOG, &cell)[&(Role::Receiver, 0)]
+            let none = Common::default();
+            nics().requested(path::CATALOG, &cell, &none, |whole| whole)[&(Role::Receiver, 0)]
         };
         assert_eq!(requested(false).splits, [true, true], "a NIC that can without can with it");
         let merging = requested(true);

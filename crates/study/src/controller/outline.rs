@@ -130,7 +130,7 @@ impl<'a> Outline<'a> {
             profile_seconds: profiles.trials * profiles.seconds_each,
             profile_retakes: profiles.retakes,
             settings,
-            prepared: prepared(plan, &laboratory)?,
+            prepared: prepared(plan, &laboratory, &able)?,
             unable,
         })
     }
@@ -166,8 +166,12 @@ fn unrunnable<'a>(
     (cells.iter().zip(found).filter_map(unable).collect(), lost)
 }
 
-fn prepared<'a>(plan: &'a Plan, laboratory: &Laboratory) -> Result<Vec<Prepared<'a>>, Fault> {
-    let previews = previewed(laboratory, &plan.cells)?;
+fn prepared<'a>(
+    plan: &'a Plan,
+    laboratory: &Laboratory,
+    able: &[Cell],
+) -> Result<Vec<Prepared<'a>>, Fault> {
+    let previews = previewed(laboratory, &plan.cells, able)?;
     let one = |(records, cell): (Result<Vec<SettingRecord>, Fault>, &'a Cell)| {
         let settings = match records {
             Err(fault) => Preview::Fault(fault.to_string()),

@@ -2,7 +2,7 @@
 //! by actually trying links and preparations.
 
 use super::guard::Guard;
-use super::nics::{Common, Nics, Shared, halves};
+use super::nics::{Common, Nics, common_setup, halves};
 use super::plan::{Laboratory, Plan};
 use super::preparation::{of_workload, sysctls};
 use super::stream::connect;
@@ -10,7 +10,7 @@ use super::trial::deploy;
 use super::{clocks, metering, power, preparation, reach};
 use crate::survey_this_host;
 use bytepath_engine::connection::limits;
-use bytepath_engine::path::{self, DataPath, HalfPath};
+use bytepath_engine::path::{self, DataPath, HalfPath, PagesTaken};
 use bytepath_engine::workload::{self, HalfConfig};
 use bytepath_meter::Meter;
 use bytepath_record::wire::{MeasureCeiling, Survey};
@@ -286,19 +286,34 @@ fn free_pages(facts: &mut Facts, node: Option<u32>, count: u64) {
     // A machine of one node shows only its own.
     let node = node.filter(|node| facts.setting(&free_huge_pages(Some(*node))).is_some());
     let Some(before) = facts.number::<u64>(&huge_pages(node)) else { return };
-    // Those of a node are among the machine's. How the kernel spreads the machine's is not known
-    // before: any node may get those that are new.
-    let is_of = |name: &String, place| name.starts_with(&huge_pages(place));
-    let names: Vec<String> = facts.settings.keys().cloned().collect();
-    for name in names.into_iter().filter(|name| name.contains(&huge_pages(None))) {
-        let before = match is_of(&name, None) || is_of(&name, node) {
-            true => before,
-            false if node.is_none() => before.min(count),
-            false => continue,
-        };
-        let Some(now) = facts.number::<u64>(&name) else { continue };
-        facts.settings.insert(name, now.saturating_add(count).saturating_sub(before).to_string());
+    let (new, gone) = (count.saturating_sub(before), before.saturating_sub(count));
+    // Those of a node are among the machine's, which the kernel takes and frees of each node in turn
+    // (mm/hugetlb.c, `set_max_huge_pages`); which node is the first is not known before.
+    let mut changes = vec![(None, new, gone)];
+    match node {
+        Some(_) => changes.push((node, new, gone)),
+        None => {
+            let nodes = nodes_with_pages(facts);
+            let parts = nodes.len().max(1) as u64;
+            let part = |node| (Some(node), new / parts, gone.div_ceil(parts));
+            changes.extend(nodes.into_iter().map(part));
+        }
     }
+    for name in [huge_pages, free_huge_pages] {
+        let mut most = u64::MAX;
+        for (place, new, gone) in &changes {
+            let Some(now) = facts.number::<u64>(&name(*place)) else { continue };
+            let then = now.saturating_add(*new).saturating_sub(*gone).min(most);
+            facts.settings.insert(name(*place), then.to_string());
+            most = if place.is_none() { then } else { most };
+        }
+    }
+}
+
+/// The NUMA nodes of a host that show their huge pages.
+fn nodes_with_pages(facts: &Facts) -> Vec<u32> {
+    let all = facts.settings.keys().filter_map(|name| name.strip_prefix("numa.node"));
+    all.filter_map(|name| name.strip_suffix(".hugepages.2M.free")?.parse().ok()).collect()
 }
 
 /// Surveys the hosts under every kernel that cells name, the baseline's first.
@@ -352,29 +367,23 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         Feasibility { laboratory, surveyed, baseline, probed, prepared, means, force }
     }
 
-    /// What the first of these cells that can run requires of the NICs its flows come by: all
-    /// others get the same. Asked of cells with software GRO, then of those with the NIC's, as some
-    /// NICs split headers with the latter only.
+    /// What those of these cells that can run require of the NICs their flows come by: all others get
+    /// the same.
     pub(super) fn common_nic_setup(
         &mut self,
         guard: &mut Guard,
         cells: &[Cell],
     ) -> Result<Common, Fault> {
-        let mut common = Common::default();
-        for hw_gro in [false, true] {
-            for cell in cells.iter().filter(|cell| cell.link.hw_gro == hw_gro) {
-                let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { continue };
-                let requested = nics.requested(self.laboratory.paths, cell);
-                if requested != Common::default() && self.obstacle(guard, cell)?.is_none() {
-                    for (at, asked) in requested {
-                        let shared = common.entry(at).or_default();
-                        *shared = shared.and(asked);
-                    }
-                    break;
-                }
+        common_setup(cells, |cell, known, part| {
+            let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else {
+                return Ok(Common::default());
+            };
+            let requested = nics.requested(self.laboratory.paths, cell, known, part);
+            match requested.is_empty() || self.obstacle(guard, cell)?.is_none() {
+                true => Ok(requested),
+                false => Ok(Common::default()),
             }
-        }
-        Ok(common)
+        })
     }
 
     /// The hosts under the kernel of a cell.
@@ -401,6 +410,9 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         if let Some(obstacle) = self.other_device(guard, cell, &facts) {
             return Ok(Some(obstacle));
         }
+        if let Some(obstacle) = self.missing_pages(guard, cell, &facts) {
+            return Ok(Some(obstacle));
+        }
         if let Some(obstacle) = other_link(laboratory, cell) {
             return Ok(Some(obstacle));
         }
@@ -425,18 +437,48 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         looked_at.err().map(obstacle_of).transpose()
     }
 
+    /// The further devices of both ends that a cell's flows cross, with the cell's settings.
+    fn further_devices(&self, guard: &Guard, cell: &Cell, first: &[Facts]) -> Vec<OtherDevice> {
+        let Some(Ok(HostSurvey { others, .. })) = self.hosts(cell) else { return Vec::new() };
+        let crossed = others.iter().filter(|other| other.adapter < cell.link.adapters);
+        let with_settings = |other: &OtherDevice| {
+            let (mut both, role) = (first.to_vec(), other.role as usize);
+            *both.get_mut(role)? = other.facts.clone();
+            let facts = with_settings(self.laboratory, &both, guard, cell).swap_remove(role);
+            Some(OtherDevice { facts, ..other.clone() })
+        };
+        crossed.filter_map(with_settings).collect()
+    }
+
     /// Why a cell cannot run over the further devices of an end that its flows cross.
     fn other_device(&self, guard: &Guard, cell: &Cell, first: &[Facts]) -> Option<Obstacle> {
-        let Some(Ok(HostSurvey { others, .. })) = self.hosts(cell) else { return None };
-        let laboratory = self.laboratory;
-        let mut crossed = others.iter().filter(|other| other.adapter < cell.link.adapters);
-        crossed.find_map(|OtherDevice { role, device, facts, .. }| {
+        let others = self.further_devices(guard, cell, first);
+        others.into_iter().find_map(|OtherDevice { role, device, facts, .. }| {
             let mut both = first.to_vec();
-            *both.get_mut(*role as usize)? = facts.clone();
-            let both = with_settings(laboratory, &both, guard, cell);
-            let refusal = probe(laboratory, cell, *role, &both, self.force).refusal()?;
+            *both.get_mut(role as usize)? = facts;
+            let refusal = probe(self.laboratory, cell, role, &both, self.force).refusal()?;
             Some(refusal.context(format!("over {device}")))
         })
+    }
+
+    /// The huge pages that are missing of those that a cell takes at both ends, over all devices that
+    /// its flows cross.
+    fn missing_pages(&self, guard: &Guard, cell: &Cell, first: &[Facts]) -> Option<Obstacle> {
+        if self.force {
+            return None;
+        }
+        let others = self.further_devices(guard, cell, first);
+        let mut taken = Vec::new();
+        for (role, of_host) in Role::ALL.into_iter().zip(first) {
+            let halves = halves(self.laboratory.paths, cell, role).ok()?;
+            for adapter in 0..cell.link.adapters {
+                let is_it = |other: &&OtherDevice| (other.role, other.adapter) == (role, adapter);
+                let facts = others.iter().find(is_it).map_or(of_host, |other| &other.facts);
+                let pages = halves.iter().map(|(half, job)| (half.huge_pages)(job, facts, adapter));
+                taken.extend(pages.map(|pages| PagesTaken { role, facts, pages }));
+            }
+        }
+        path::check_huge_pages(&taken).refusal()
     }
 
     /// An ssh connection to a host that a rule would take along: what arrives there goes where no
@@ -478,7 +520,9 @@ impl<'r, 'a> Feasibility<'r, 'a> {
     fn takes_queue(&self, cell: &Cell) -> bool {
         let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { return false };
         let is_new = self.laboratory.testbed.properties().nics_are_new;
-        !is_new && nics.requested(self.laboratory.paths, cell).values().any(Shared::has_queues)
+        let (paths, none) = (self.laboratory.paths, Common::default());
+        let mut requested = nics.requested(paths, cell, &none, |whole| whole).into_values();
+        !is_new && requested.any(|shared| shared.has_queues())
     }
 
     /// Why the link of a cell cannot be set up or connected over, by a small stream of the
@@ -681,7 +725,8 @@ mod tests {
     use super::super::deployment::Deployment;
     use super::super::nics;
     use super::*;
-    use bytepath_record::{Attempt, DeviceName, Outcome};
+    use bytepath_record::{Attempt, DeviceName, LINK_NODE, Outcome};
+    use bytepath_sys::Roots;
     use std::sync::atomic::AtomicBool;
 
     #[test]
@@ -758,8 +803,10 @@ mod tests {
         let mut of_one_node = facts.clone();
         free_pages(&mut of_one_node, Some(0), 28);
         assert_eq!(of_one_node.number(&free_huge_pages(None)), Some(13), "its node is the machine");
-        facts.settings.insert(huge_pages(Some(1)), "10".into());
-        facts.settings.insert(free_huge_pages(Some(1)), "8".into());
+        for (node, all, free) in [(0, "118", "105"), (1, "10", "8")] {
+            facts.settings.insert(huge_pages(Some(node)), all.into());
+            facts.settings.insert(free_huge_pages(Some(node)), free.into());
+        }
         let record = |line: &str, skipped: Option<&str>| {
             let wanted = WantedSetting::from(line.parse::<Setting>().unwrap());
             SettingRecord { skipped: skipped.map(str::to_owned), ..SettingRecord::from(&wanted) }
@@ -778,9 +825,9 @@ mod tests {
         let of_node = record("hugepages 2M node=1 256", None);
         assert_eq!(surveyed(&[of_node]), [359, 254], "two of it are taken, and the rest is new");
         let of_machine = record("hugepages 2M 192", None);
-        assert_eq!(surveyed(&[of_machine]), [177, 72], "all that are new may be of that node");
+        assert_eq!(surveyed(&[of_machine]), [177, 40], "half of those that are new");
         let fewer = record("hugepages 2M 64", None);
-        assert_eq!(surveyed(&[fewer]), [49, 8], "or the others lose theirs");
+        assert_eq!(surveyed(&[fewer]), [49, 0], "each loses some in turn");
         let without = record("hugepages 2M node=eth1 256", Some("eth1 reports no NUMA node"));
         assert_eq!(surveyed(&[without]), [113, 8]);
     }
@@ -819,6 +866,99 @@ mod tests {
             assert_eq!(free_at(Role::Receiver), free, "{line}");
             assert_eq!(free_at(Role::Sender), [0, 0], "{line}: of the other host");
         }
+    }
+
+    /// What a machine shows, by its `/sys`: so many huge pages of each of two NUMA nodes, all free,
+    /// and these NICs on these nodes.
+    fn recorded(pages: [u64; 2], nics: &[(&str, u32)]) -> Facts {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |file: String, text: String| {
+            let file = dir.path().join("sys").join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        let reserve = |folder: &str, count: u64| {
+            for name in ["nr_hugepages", "free_hugepages"] {
+                write(format!("{folder}/hugepages-2048kB/{name}"), format!("{count}\n"));
+            }
+        };
+        write("devices/system/node/online".into(), "0-1\n".into());
+        reserve("kernel/mm/hugepages", pages.iter().sum());
+        for (node, count) in pages.into_iter().enumerate() {
+            write(format!("devices/system/node/node{node}/cpulist"), format!("{node}\n"));
+            reserve(&format!("devices/system/node/node{node}/hugepages"), count);
+        }
+        for (nic, node) in nics {
+            write(format!("class/net/{nic}/device/numa_node"), format!("{node}\n"));
+        }
+        bytepath_host::survey(&Roots::recorded(dir.path()))
+    }
+
+    /// Why the huge pages are missing of a cell that receives by `zcrx` and sends by `devmem`, 64 MiB
+    /// each over each adapter, on a machine with these NICs: of these names are those of the ends.
+    fn missing(machine: &Facts, ends: [&[&str]; 2], settings: &[SettingRecord]) -> Option<String> {
+        let deployment = Deployment::parse("netns").unwrap();
+        let stop = AtomicBool::new(false);
+        let laboratory = deployment.laboratory(&stop).unwrap();
+        let over = |device: &str| {
+            let mut facts = machine.clone();
+            let node = machine.settings[&format!("nic.{device}.node")].clone();
+            facts.settings.insert(LINK_NODE.into(), node);
+            facts
+        };
+        let devices = ends.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+        let (facts, others) = survey_devices(&devices, over);
+        let nics = Nics::at(laboratory.testbed, &Default::default()).unwrap();
+        let hosts = HostSurvey { facts, others, nics, ceiling: None, remarks: Vec::new() };
+        let mut surveyed = Surveyed { kernel: None, hosts: Ok(hosts) };
+        surveyed.reserve_pages(settings);
+        let facts = surveyed.hosts.as_ref().unwrap().facts.clone();
+        let mut cell = cell_of("devmem:memory=udmabuf-huge+zcrx:memory=huge");
+        let adapters = ends[0].len() as u32;
+        (cell.link.adapters, cell.stream.flows) = (adapters, adapters);
+        cell.stream.message_size = 64 << 20;
+        let guard = Guard::idle(&laboratory, Vec::new()).unwrap();
+        let feasibility = Feasibility::of(&laboratory, vec![surveyed], &cell, false);
+        feasibility.missing_pages(&guard, &cell, &facts).map(|obstacle| obstacle.to_string())
+    }
+
+    #[test]
+    fn both_ends_and_all_devices_of_a_node_need_huge_pages_of_it() {
+        let nics = [("eth1", 1), ("eth2", 1), ("eth3", 0), ("eth4", 0)];
+        let with = |pages, ends| missing(&recorded(pages, &nics), ends, &[]);
+        // One node serves both ends.
+        assert_eq!(with([0, 64], [&["eth1"], &["eth2"]]), None);
+        let why = with([64, 63], [&["eth1"], &["eth2"]]).unwrap();
+        let words =
+            "the memory of both ends takes 32 + 32 huge pages of 2 MiB of NUMA node 1, and 63";
+        assert!(why.contains(words) && why.contains("hugepages 2M node=1 64"), "{why}");
+        assert_eq!(with([32, 32], [&["eth1"], &["eth3"]]), None, "each has a node of its own");
+        let why = with([31, 96], [&["eth1"], &["eth3"]]).unwrap();
+        assert!(
+            why.contains("the receiver's memory takes 32 huge pages of 2 MiB of NUMA node 0"),
+            "{why}"
+        );
+        // Two devices of one end are on one node.
+        assert_eq!(with([64, 64], [&["eth1", "eth2"], &["eth3", "eth4"]]), None);
+        let why = with([64, 63], [&["eth1", "eth2"], &["eth3", "eth4"]]).unwrap();
+        assert!(why.contains("the sender's memory takes 32 + 32 huge pages"), "{why}");
+    }
+
+    #[test]
+    fn a_dry_run_counts_on_each_nodes_part_of_the_pages_that_the_machine_will_reserve() {
+        let machine = recorded([0, 0], &[("eth1", 1), ("eth2", 1)]);
+        let with = |lines: &[&str]| {
+            let record = |line: &&str| {
+                SettingRecord::from(&WantedSetting::from(line.parse::<Setting>().unwrap()))
+            };
+            let records: Vec<SettingRecord> = lines.iter().map(record).collect();
+            missing(&machine, [&["eth1"], &["eth2"]], &records)
+        };
+        assert!(with(&["hugepages 2M 64"]).unwrap().contains("of NUMA node 1, and 32 are free"));
+        assert_eq!(with(&["hugepages 2M 128"]), None);
+        assert_eq!(with(&["hugepages 2M node=eth1 64"]), None);
+        assert!(with(&["hugepages 2M node=0 128"]).unwrap().contains("and 0 are free"));
+        assert_eq!(with(&["hugepages 2M 2", "hugepages 2M node=eth2 64"]), None);
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use super::agents::{Agents, PROMPT};
 use super::plan::Laboratory;
 use bytepath_host::testbed::{Deployment, Properties};
-use bytepath_host::{Adapter, Place};
+use bytepath_host::{Adapter, Attachment, Place};
 use bytepath_record::wire::{
-    AwaitCarrier, CountFrames, FindDevice, FindNic, HostAddress, LinkEnd, ListAddresses, Nic, Pass,
-    PrepareSettings, Secret, SetUpLink, Token,
+    AwaitCarrier, CheckDevice, CountFrames, FindDevice, FindNic, HostAddress, LinkEnd,
+    ListAddresses, Nic, Pass, PrepareSettings, Secret, SetUpLink, Token,
 };
 use bytepath_record::{
     Cell, Fault, Hops, Ports, Role, SettingRecord, WantedSetting, distinct, joined,
@@ -219,6 +219,7 @@ impl<'a> Remotes<'a> {
 /// The ends of both hosts, of which the testbed knows some parts.
 fn find_ends(agents: &mut Agents<Deployment>) -> Result<[Vec<DeviceEnd>; 2], Fault> {
     let places = Role::ALL.map(|role| agents.hosts.host(role).attachment().places());
+    check_devices(agents, &places)?;
     let addresses = find_addresses(agents, &places)?;
     check_addresses(&addresses)?;
     each(|role| {
@@ -229,6 +230,19 @@ fn find_ends(agents: &mut Agents<Deployment>) -> Result<[Vec<DeviceEnd>; 2], Fau
         };
         ends.map(find).collect()
     })
+}
+
+/// Refuses devices that a user names and the host lacks.
+fn check_devices(agents: &mut Agents<Deployment>, places: &[Vec<Place>; 2]) -> Result<(), Fault> {
+    for role in Role::ALL {
+        if !matches!(agents.hosts.host(role).attachment(), Attachment::Given(_)) {
+            continue;
+        }
+        for device in places[role as usize].iter().filter_map(|place| place.device.clone()) {
+            agents.call(role, CheckDevice { device })?;
+        }
+    }
+    Ok(())
 }
 
 /// The addresses of each pair of ends. Those that the testbed does not know are found among all
@@ -294,16 +308,18 @@ pub(super) fn common(
     known: [&Place; 2],
     all: &[Vec<HostAddress>; 2],
 ) -> Result<[IpAddr; 2], Fault> {
-    let of = |role: Role| {
-        let Place { address, device } = known[role as usize];
-        let usable = |a: &&HostAddress| match address {
-            Some(known) => a.address == *known,
+    let usable = |role: Role| -> Vec<&HostAddress> {
+        let usable = |a: &&HostAddress| match known[role as usize].address {
+            Some(known) => a.address == known,
             None => !is_local(a.address),
         };
+        all[role as usize].iter().filter(usable).collect()
+    };
+    let of = |role: Role| {
+        let device = &known[role as usize].device;
         let here = |a: &&HostAddress| device.as_ref().is_none_or(|name| *name == a.device);
-        let usable: Vec<&HostAddress> = all[role as usize].iter().filter(usable).collect();
-        match usable.iter().copied().filter(here).collect::<Vec<_>>() {
-            none if none.is_empty() => usable,
+        match usable(role).into_iter().filter(here).collect::<Vec<_>>() {
+            none if none.is_empty() => usable(role),
             of_device => of_device,
         }
     };
@@ -320,7 +336,16 @@ pub(super) fn common(
             format!("the {role} has {}", if all.is_empty() { "none" } else { &all })
         });
         let text = format!("the hosts share no network: {}", listed.join("; "));
-        return Err(Fault::unsupported(text).remedy(REMEDY));
+        let in_order = of(Role::Sender).into_iter().find_map(|own| {
+            let peers = usable(Role::Receiver);
+            let peer = peers.into_iter().find(|peer| are_neighbours(own, peer))?;
+            Some(format!(
+                "name the devices in the order of their networks: {} of the sender is in that of \
+                 {} of the receiver",
+                own.device, peer.device
+            ))
+        });
+        return Err(Fault::unsupported(text).remedy(in_order.unwrap_or_else(|| REMEDY.to_owned())));
     };
     if pairs.iter().any(|pair| devices(pair) != devices(first)) {
         let all = pairs.iter().map(|[one, other]| format!("{} - {}", shown(one), shown(other)));
@@ -410,8 +435,9 @@ mod tests {
         let one = host(&[("eth0", "192.168.0.1", 24), ("eth1", "10.0.0.1", 24)]);
         let other = host(&[("eth0", "192.168.0.2", 24), ("eth1", "10.0.0.2", 24)]);
         let any = &Place::default();
-        let said = |all: &[Vec<HostAddress>; 2]| common([any, any], all).unwrap_err().to_string();
-        let several = said(&[one.clone(), other.clone()]);
+        let refusal =
+            |all: &[Vec<HostAddress>; 2]| common([any, any], all).unwrap_err().to_string();
+        let several = refusal(&[one.clone(), other.clone()]);
         assert!(several.contains("eth1 10.0.0.1/24 - eth1 10.0.0.2/24"), "{several}");
         let both = [one.clone(), other];
         assert_eq!(common([any, &at("10.0.0.2")], &both).unwrap()[0], one[1].address);
@@ -421,9 +447,11 @@ mod tests {
             assert_eq!(common([any, &on(device)], &both).unwrap()[0], one[number].address);
         }
         assert!(common([any, &on("br0")], &both).is_err());
-        let none = said(&[one, host(&[LOOPBACK, ("eth0", "10.1.0.2", 16)])]);
+        let crossed = common([&on("eth0"), &on("eth1")], &both).unwrap_err().to_string();
+        assert!(crossed.contains("eth0 of the sender is in that of eth0 of"), "{crossed}");
+        let none = refusal(&[one, host(&[LOOPBACK, ("eth0", "10.1.0.2", 16)])]);
         assert!(none.contains("the receiver has eth0 10.1.0.2/16"), "{none}");
-        let empty = said(&[host(&[LOOPBACK]), host(&[DOCKER])]);
+        let empty = refusal(&[host(&[LOOPBACK]), host(&[DOCKER])]);
         assert!(empty.contains("the sender has none"), "{empty}");
     }
 

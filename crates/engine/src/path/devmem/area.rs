@@ -2,7 +2,7 @@
 
 use super::options::{device, memory};
 use crate::connection::Flow;
-use crate::path::nic;
+use crate::path::{huge_pages, nic};
 use crate::workload::HalfConfig;
 use bytepath_record::{Fault, Options};
 use bytepath_sys as sys;
@@ -121,13 +121,13 @@ pub(super) fn allocate(name: &str, bytes: u64, device: &str) -> Result<Box<dyn M
 fn no_memory(name: &str, len: usize, node: Option<u32>, error: &io::Error) -> Fault {
     let fault = Fault::system(format_args!("a dmabuf of {len} bytes of {name}"), error);
     if is_node_refused(error) {
-        return fault.remedy(nic::MAY_CHOOSE_NODE);
+        return fault.remedy(huge_pages::MAY_CHOOSE_NODE);
     }
     fault.remedy(match (name, error.raw_os_error()) {
         ("udmabuf" | "udmabuf-huge", Some(libc::EINVAL)) => {
             "raise /sys/module/udmabuf/parameters/size_limit_mb (64 by default)".to_owned()
         }
-        ("udmabuf-huge", Some(libc::ENOMEM)) => nic::reserve(len, node),
+        ("udmabuf-huge", Some(libc::ENOMEM)) => huge_pages::reserve(len, node),
         _ => "'bytepath paths' lists what each kind of memory lacks on this host".to_owned(),
     })
 }

@@ -9,8 +9,9 @@ mod send;
 mod support;
 
 use super::busy_poll::{self, BusyPoll, Waiter};
+use super::huge_pages::flows_over;
 use super::nic::{self, each_has_a_flow, own_queues};
-use super::{DataPath, Epoll, HalfPath, Opened};
+use super::{DataPath, Epoll, HalfPath, HugePages, Opened};
 use crate::connection::Connection;
 use crate::workload::{Group, HalfConfig, Rx};
 use area::{AreaSpec, Areas};
@@ -23,21 +24,30 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "devmem TCP: the NIC moves payload from and to a dmabuf, by reference",
     attempt: support::attempts,
     tx: Some(
-        HalfPath::tx(check_tx, |job, connection, _| send::open(job, connection.kernel()?))
-            .with_options(SENDER_OPTIONS),
+        HalfPath {
+            huge_pages: |job, facts, adapter| {
+                pages(job, facts, flows_over(job, adapter), job.message_size)
+            },
+            ..HalfPath::tx(check_tx, |job, connection, _| send::open(job, connection.kernel()?))
+        }
+        .with_options(SENDER_OPTIONS),
     ),
     rx: Some(HalfPath {
         nic_settings: |options, wire| own_queues("devmem", options, wire),
+        huge_pages: |job, facts, _| {
+            pages(job, facts, nic::number_of(&job.options), area::bytes(&job.options))
+        },
         ..HalfPath::rx(check_rx, open_rx).with_options(RECEIVER_OPTIONS)
     }),
     ..DataPath::EMPTY
 };
 
 fn check_tx(job: &HalfConfig, facts: &Facts) -> Support {
-    super::fits(send::sendable(job))
-        .and(options::device_of_each(job))
-        .and(support::support(Role::Sender, memory(&job.options), facts))
-        .and(has_pages(job, facts, job.flows, job.message_size))
+    super::fits(send::sendable(job)).and(options::device_of_each(job)).and(support::support(
+        Role::Sender,
+        memory(&job.options),
+        facts,
+    ))
 }
 
 fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
@@ -47,16 +57,16 @@ fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
         .and(super::reads_into_kernel_memory(job, PATH.name))
         .and(busy_poll::support(job, facts, waiter(job)))
         .and(support::support(Role::Receiver, memory(&job.options), facts))
-        .and(has_pages(job, facts, nic::number_of_all(job), area::bytes(&job.options)))
 }
 
-/// Whether there are the huge pages that areas are to be made of.
-fn has_pages(job: &HalfConfig, facts: &Facts, areas: u32, bytes: u64) -> Support {
+/// The huge pages of areas over a device, if they are made of such.
+fn pages(job: &HalfConfig, facts: &Facts, areas: u32, bytes: u64) -> HugePages {
     match memory(&job.options) {
         "udmabuf-huge" => {
-            nic::has_huge_pages(job, facts, areas, usize::try_from(bytes).unwrap_or(usize::MAX))
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            HugePages::of(areas, bytes, facts.node_of_pages())
         }
-        _ => Support::Yes,
+        _ => HugePages::default(),
     }
 }
 

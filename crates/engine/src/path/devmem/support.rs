@@ -1,6 +1,6 @@
 //! What is probed on a host, and what it lacks.
 
-use crate::path::nic;
+use crate::path::huge_pages::{is_guest, reserve_at_boot};
 use crate::path::ring::attempt;
 use bytepath_record::{Attempt, Facts, Fault, Outcome, Role, Support, free_huge_pages};
 use bytepath_sys as sys;
@@ -159,7 +159,7 @@ fn provided(memory: &str, facts: &Facts) -> Support {
         {
             Support::Yes
         }
-        "udmabuf-huge" if nic::is_guest(facts) => facts.require(&name, &nic::reserve_at_boot("N")),
+        "udmabuf-huge" if is_guest(facts) => facts.require(&name, &reserve_at_boot("N")),
         "udmabuf-huge" => facts.require(&name, "reserve huge pages of 2 MiB: vm.nr_hugepages"),
         "heap" if absent => Support::no(
             "there is no /dev/dma_heap/system to take a dmabuf from",

@@ -12,11 +12,13 @@ mod probe;
 mod setup;
 mod shared;
 
-use super::nic::{QUEUES, each_has_a_flow, has_huge_pages, own_queues};
-use super::{DataPath, HalfPath, Opened, Wire, busy_poll, ring};
+use super::huge_pages::flows_over;
+use super::nic::{self, QUEUES, each_has_a_flow, own_queues};
+use super::{DataPath, HalfPath, HugePages, Opened, Wire, busy_poll, ring};
 use crate::connection::Connection;
 use crate::workload::{Group, HalfConfig, Rx};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Options, Setting, Support};
+use plan::Plan;
 
 pub(super) static PATH: DataPath = DataPath {
     name: "zcrx",
@@ -25,6 +27,7 @@ pub(super) static PATH: DataPath = DataPath {
     uses_io_uring: true,
     rx: Some(HalfPath {
         nic_settings,
+        huge_pages,
         ..HalfPath::rx(check, open).with_options(OPTIONS).without_read_size()
     }),
     ..DataPath::EMPTY
@@ -59,18 +62,23 @@ const OPTIONS: &[OptionSpec] = &[
 ];
 
 fn check(job: &HalfConfig, facts: &Facts) -> Support {
-    let plan = plan::Plan::of(job, rustix::param::page_size() as u64);
-    let pages = match &plan {
-        Ok(plan) if plan.memory == plan::Memory::Huge => {
-            has_huge_pages(job, facts, plan.queues, plan.area)
-        }
-        _ => Support::Yes,
-    };
-    super::fits(plan)
+    super::fits(Plan::of(job, rustix::param::page_size() as u64))
         .and(super::reads_into_kernel_memory(job, PATH.name))
         .and(each_has_a_flow(job))
         .and(probe::support(job, facts))
-        .and(pages)
+}
+
+/// The huge pages of areas over a device. Without one each flow has a queue of its own, unless they share.
+fn huge_pages(job: &HalfConfig, facts: &Facts, adapter: u32) -> HugePages {
+    let is_huge = |plan: &Plan| plan.memory == plan::Memory::Huge;
+    let plan = Plan::of(job, rustix::param::page_size() as u64).ok().filter(is_huge);
+    let Some(plan) = plan else { return HugePages::default() };
+    let is_device = plan.device && !probe::lacks_queues(facts);
+    let areas = match is_device || plan.share {
+        true => nic::number_of(&job.options),
+        false => flows_over(job, adapter),
+    };
+    HugePages::of(areas, plan.area, facts.node_of_pages().filter(|_| is_device))
 }
 
 fn nic_settings(options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
@@ -189,7 +197,12 @@ mod tests {
 
     #[test]
     fn huge_pages_that_are_not_there_are_refused_before_a_trial() {
-        use bytepath_record::{Attempt, LINK_NODE, Outcome, free_huge_pages};
+        use bytepath_record::{Attempt, LINK_NODE, Outcome, Role, free_huge_pages};
+        let check = |job: &HalfConfig, facts: &Facts| {
+            let pages = huge_pages(job, facts, 0);
+            let taken = crate::path::PagesTaken { role: Role::Receiver, facts, pages };
+            check(job, facts).and(crate::path::check_huge_pages(&[taken]))
+        };
         let tried = |name: &str| Attempt { name: name.into(), outcome: Outcome::Works("".into()) };
         let names = [super::ring::SETUP, "zcrx.kernel", "zcrx.register"];
         let mut facts = Facts { attempts: names.map(tried).into(), ..Facts::default() };
@@ -201,6 +214,7 @@ mod tests {
         assert!(remedy.contains("sysctl vm.nr_hugepages=32"), "{remedy}");
         assert_eq!(check(&job(&[("memory", "normal")]), &facts), Support::Yes);
         facts.settings.insert(LINK_NODE.into(), "1".into());
+        facts.settings.insert(free_huge_pages(None), "32".into());
         facts.settings.insert(free_huge_pages(Some(1)), "32".into());
         assert_eq!(check(&huge, &facts), Support::Yes, "those of the NIC's node count");
         facts.settings.insert(free_huge_pages(Some(1)), "0".into());
@@ -210,6 +224,27 @@ mod tests {
         let Support::No { remedy, .. } = check(&huge, &guest) else { panic!("nor has it any") };
         assert!(remedy.contains("--kernel 'NAME=SOURCE hugepages=32'"), "{remedy}");
         assert!(!remedy.contains("--set"), "it would reserve the machine's: {remedy}");
+    }
+
+    #[test]
+    fn an_area_of_each_queue_takes_huge_pages_or_one_of_each_flow_where_there_is_no_device() {
+        use bytepath_record::{Attempt, Outcome};
+        let tried = |outcome| {
+            let attempts = vec![Attempt { name: "zcrx.register".into(), outcome }];
+            Facts { attempts, ..Facts::default() }
+        };
+        let device = tried(Outcome::Works(String::new()));
+        let none = tried(Outcome::Errno(libc::EOPNOTSUPP));
+        let count = |set: &[(&str, &str)], facts: &Facts| {
+            let huge = [set, &[("memory", "huge"), ("area", "64M"), ("queues", "2")]].concat();
+            let job = HalfConfig { flows: 7, adapters: 2, ..job(&huge) };
+            [0, 1].map(|adapter| huge_pages(&job, facts, adapter).count)
+        };
+        assert_eq!(count(&[], &device), [64, 64]);
+        assert_eq!(count(&[], &none), [128, 96]);
+        assert_eq!(count(&[("device", "none")], &device), [128, 96]);
+        assert_eq!(count(&[("share", "on")], &none), [64, 64]);
+        assert_eq!(count(&[("memory", "normal")], &device), [0, 0]);
     }
 
     #[test]

@@ -166,6 +166,11 @@ fn queue(facts: &Facts) -> Support {
     }
 }
 
+/// Whether the link's device has no queues for this, so that one without a device takes their place.
+pub(super) fn lacks_queues(facts: &Facts) -> bool {
+    facts.attempt(REGISTER).and_then(Outcome::errno) == Some(libc::EOPNOTSUPP)
+}
+
 /// What the link's device lacks.
 fn of_device(facts: &Facts) -> Support {
     match facts.attempt(REGISTER) {

@@ -4,7 +4,7 @@
 use super::plan::{Memory, Plan, queue_of};
 use super::probe::NIC;
 use crate::connection::Flow;
-use crate::path::nic::{MAY_CHOOSE_NODE, reserve};
+use crate::path::huge_pages::{MAY_CHOOSE_NODE, reserve};
 use crate::path::ring;
 use crate::workload::HalfConfig;
 use bytepath_record::{Fault, FaultKind};

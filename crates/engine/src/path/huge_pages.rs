@@ -1,0 +1,200 @@
+//! Reserved huge pages of 2 MiB that paths make their memory of: how many a cell takes, and whether
+//! they are there. Both ends on one machine take them from the same nodes, and so do devices on one node.
+
+use crate::workload::HalfConfig;
+use bytepath_record::{Facts, Role, Support, distinct, free_huge_pages, huge_pages, joined};
+use bytepath_sys::memory::HUGE_PAGE;
+use std::fmt::Display;
+
+/// What a half takes for the flows over one adapter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HugePages {
+    pub count: usize,
+    /// The NUMA node that they are of; `None` if any will do.
+    pub node: Option<u32>,
+}
+
+impl HugePages {
+    /// Those of areas of so many bytes each.
+    pub(super) fn of(areas: u32, bytes: usize, node: Option<u32>) -> HugePages {
+        HugePages { count: bytes.div_ceil(HUGE_PAGE).saturating_mul(areas as usize), node }
+    }
+}
+
+/// What one half of a cell takes, on a host with these facts.
+#[derive(Clone, Copy, Debug)]
+pub struct PagesTaken<'f> {
+    /// Whose end takes them.
+    pub role: Role,
+    pub facts: &'f Facts,
+    pub pages: HugePages,
+}
+
+/// Whether as many huge pages are free as all halves of a cell take together: of each NUMA node that
+/// they are to be of, and of each machine.
+pub fn check_huge_pages(all: &[PagesTaken]) -> Support {
+    let of_nodes = all.iter().filter(|one| one.pages.node.is_some());
+    let of_nodes = of_nodes.map(|one| (&one.facts.machine, one.pages.node));
+    let places = of_nodes.chain(all.iter().map(|one| (&one.facts.machine, None)));
+    let judge = |(machine, node): (&String, Option<u32>)| {
+        let is_here = |one: &&PagesTaken| {
+            one.pages.count > 0
+                && one.facts.machine == *machine
+                && (node.is_none() || one.pages.node == node)
+        };
+        check_at(node, &all.iter().filter(is_here).copied().collect::<Vec<_>>())
+    };
+    distinct(places).into_iter().map(judge).fold(Support::Yes, Support::and)
+}
+
+/// The same of one node, or of one machine; a host that shows none is not judged.
+fn check_at(node: Option<u32>, all: &[PagesTaken]) -> Support {
+    let shown = all
+        .iter()
+        .filter_map(|one| Some((one.facts.number::<usize>(&free_huge_pages(node))?, one.facts)));
+    // What is reserved for one of two ends that share a machine is there for both.
+    let Some((free, facts)) = shown.max_by_key(|(free, _)| *free) else { return Support::Yes };
+    let needed = all.iter().fold(0_usize, |sum, one| sum.saturating_add(one.pages.count));
+    // Those that others have taken stay theirs.
+    let reserved = facts.number::<usize>(&huge_pages(node)).unwrap_or(free);
+    let pages = reserved.saturating_sub(free).saturating_add(needed);
+    let remedy = match is_guest(facts) {
+        true => reserve_at_boot(pages),
+        false => reserve(pages.saturating_mul(HUGE_PAGE), node),
+    };
+    let whose = match distinct(all.iter().map(|one| one.role)).as_slice() {
+        [role] => format!("the {role}'s memory"),
+        _ => "the memory of both ends".to_owned(),
+    };
+    let counts = joined(all.iter().map(|one| one.pages.count), " + ");
+    let place = node.map_or(String::new(), |node| format!(" of NUMA node {node}"));
+    let reason = format!("{whose} takes {counts} huge pages of 2 MiB{place}, and {free} are free");
+    super::refuse_if(free < needed, reason, remedy)
+}
+
+/// How many flows of a job cross the adapter of this number.
+pub(super) fn flows_over(job: &HalfConfig, adapter: u32) -> u32 {
+    (adapter..job.flows).step_by(job.adapters.max(1) as usize).count() as u32
+}
+
+/// Whether a study boots this host, so that settings and commands on the machine do not reach it.
+pub(super) fn is_guest(facts: &Facts) -> bool {
+    facts.booted.is_some()
+}
+
+/// What to type so that a guest has so many huge pages.
+pub(super) fn reserve_at_boot(pages: impl Display) -> String {
+    format!("boot the guest with {pages} huge pages: --kernel 'NAME=SOURCE hugepages={pages}'")
+}
+
+/// What to type so that there are huge pages for so many bytes, on the NUMA node of a NIC if it has
+/// one.
+pub(super) fn reserve(bytes: usize, node: Option<u32>) -> String {
+    let pages = bytes.div_ceil(HUGE_PAGE);
+    match node {
+        Some(node) => format!(
+            "reserve {pages} huge pages on node {node}, that of the NIC: --set 'hugepages 2M \
+             node={node} {pages}'"
+        ),
+        None => format!("reserve {pages} huge pages: sysctl vm.nr_hugepages={pages}"),
+    }
+}
+
+/// What to do where huge pages of a NIC's node may not be chosen.
+pub(super) const MAY_CHOOSE_NODE: &str = "give the container CAP_SYS_NICE (docker run --cap-add \
+     SYS_NICE), without which its seccomp profile refuses set_mempolicy, or allow that there";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::LINK_NODE;
+
+    /// A machine with so many huge pages, and so many of them free.
+    fn facts(all: &str, free: &str) -> Facts {
+        let mut facts = Facts::default();
+        facts.settings.insert(huge_pages(None), all.into());
+        facts.settings.insert(free_huge_pages(None), free.into());
+        facts
+    }
+
+    /// The same over a device of a NUMA node, on which so many are free.
+    fn on_node(facts: &Facts, node: u32, free: &str) -> Facts {
+        let mut facts = facts.clone();
+        facts.settings.insert(LINK_NODE.into(), node.to_string());
+        facts.settings.insert(free_huge_pages(Some(node)), free.into());
+        facts
+    }
+
+    /// What an area of so many pages takes over the device of the facts.
+    fn area(role: Role, facts: &Facts, pages: usize) -> PagesTaken<'_> {
+        PagesTaken {
+            role,
+            facts,
+            pages: HugePages::of(1, pages * HUGE_PAGE, facts.node_of_pages()),
+        }
+    }
+
+    /// What each end takes over its device: 32 pages.
+    fn ends<'f>(facts: [&'f Facts; 2]) -> [PagesTaken<'f>; 2] {
+        Role::ALL.map(|role| area(role, facts[role as usize], 32))
+    }
+
+    fn refusal(all: &[PagesTaken]) -> (String, String) {
+        match check_huge_pages(all) {
+            Support::No { reason, remedy } => (reason, remedy),
+            Support::Yes => panic!("{all:?}"),
+        }
+    }
+
+    #[test]
+    fn huge_pages_are_those_of_all_adapters_unless_each_has_a_node() {
+        let both = |one: &Facts, other: &Facts| {
+            check_huge_pages(&[one, other].map(|facts| area(Role::Receiver, facts, 1))).is_yes()
+        };
+        let mut one = facts("1", "1");
+        assert!(!both(&one, &one));
+        one.settings.insert(LINK_NODE.into(), "0".into());
+        assert!(!both(&one, &one), "it is the only node");
+        let two = facts("2", "2");
+        let [one, other] = [0, 1].map(|node| on_node(&two, node, "1"));
+        assert!(both(&one, &other));
+        assert!(!both(&other, &other), "two devices of one node");
+    }
+
+    #[test]
+    fn both_ends_on_one_machine_take_from_the_same_pages() {
+        let one = on_node(&facts("100", "80"), 1, "40");
+        let [alone, _] = ends([&one, &one]);
+        assert_eq!(check_huge_pages(&[alone]), Support::Yes);
+        let (reason, remedy) = refusal(&ends([&one, &one]));
+        let words =
+            "the memory of both ends takes 32 + 32 huge pages of 2 MiB of NUMA node 1, and 40 are";
+        assert!(reason.starts_with(words), "{reason}");
+        assert!(remedy.contains("hugepages 2M node=1 64"), "{remedy}");
+        let apart = Facts { machine: "another".into(), ..one.clone() };
+        assert_eq!(check_huge_pages(&ends([&one, &apart])), Support::Yes);
+        let other = on_node(&one, 0, "40");
+        assert_eq!(check_huge_pages(&ends([&one, &other])), Support::Yes, "nodes of their own");
+        let promised = |facts: &Facts| {
+            let mut facts = facts.clone();
+            facts.settings.insert(free_huge_pages(None), "60".into());
+            facts
+        };
+        let (reason, _) = refusal(&ends([&promised(&one), &promised(&other)]));
+        assert!(reason.ends_with("32 + 32 huge pages of 2 MiB, and 60 are free"), "{reason}");
+    }
+
+    #[test]
+    fn what_is_reserved_for_one_end_is_there_for_both_of_a_machine() {
+        let (before, after) = (facts("0", "0"), facts("64", "64"));
+        let ends = [area(Role::Sender, &before, 32), area(Role::Receiver, &after, 32)];
+        assert_eq!(check_huge_pages(&ends), Support::Yes);
+    }
+
+    #[test]
+    fn the_remedy_leaves_others_the_huge_pages_that_they_have_taken() {
+        let (reason, remedy) = refusal(&[area(Role::Receiver, &facts("20", "5"), 32)]);
+        assert!(remedy.ends_with("sysctl vm.nr_hugepages=47"), "{remedy}");
+        assert!(reason.starts_with("the receiver's memory takes 32 huge pages"), "{reason}");
+    }
+}
