@@ -68,7 +68,10 @@ struct Engine {
 /// The engines that are measured if none is typed.
 const DEFAULT: [&str; 3] = ["cpu", "thread", "dsa"];
 
-/// An engine that cannot run here, and why.
+/// An engine that this machine lacks, as typed, and what it lacks.
+type Lacking = (String, Fault);
+
+/// The same, in words.
 type Absent = (String, String);
 
 /// What is printed as JSON.
@@ -178,7 +181,7 @@ fn able(
     engines: Vec<Engine>,
     memories: &Memories,
     shape: Shape,
-) -> Result<(Vec<Engine>, Vec<(String, Fault)>), Fault> {
+) -> Result<(Vec<Engine>, Vec<Lacking>), Fault> {
     let (mut able, mut lacking) = (Vec::new(), Vec::new());
     for engine in engines {
         match (engine.kind.open)(memories, shape, &engine.options) {
