@@ -2,17 +2,18 @@
 
 use super::output;
 use super::output_args::Document;
-use bytepath_record::{Design, Fault, Stopping, joined, unit};
+use bytepath_record::{CellId, Design, Fault, Stopping, joined, unit};
 use bytepath_report as report;
 use bytepath_stats::LEAST_BLOCKS;
-use bytepath_study::{Deployment, Outline, Plan, Preview, Unable};
+use bytepath_study::{Deployment, Outline, Plan, Preview, Unable, refuse_folder};
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// Prints the cells, their order, the time they take, and what would be set.
 pub(super) fn print(plan: &Plan, deployment: &Deployment, json: bool) -> Result<ExitCode, Fault> {
-    let outline = Outline::of(plan, deployment, None)?;
+    let mut outline = Outline::of(plan, deployment, None)?;
+    outline.obstacle = outline.obstacle.or_else(|| refuse_folder(&plan.folder).err());
     match json {
         true => output::print_json(&Document::new("bytepath-plan", &outline)),
         false => output::print_text(|out| write(&outline, out)),
@@ -35,8 +36,7 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "cells:")?;
     for cell in plan.cells {
         let mark = if cell.id == *plan.baseline { "  (baseline)" } else { "" };
-        let is_unable = plan.unable.iter().any(|unable| *unable.cell == cell.id);
-        let unable = if is_unable { "  (cannot run)" } else { "" };
+        let unable = if is_unable(plan, &cell.id) { "  (cannot run)" } else { "" };
         writeln!(out, "  {}{mark}{unable}", cell.id)?;
     }
     match plan.order.is_empty() {
@@ -55,6 +55,10 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     Ok(())
+}
+
+fn is_unable(plan: &Outline, cell: &CellId) -> bool {
+    plan.unable.iter().any(|unable| unable.cell == cell)
 }
 
 /// Prints the order of cells, and the time that they take.
@@ -120,7 +124,8 @@ fn write_settings(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "settings of the host, {when}:")?;
     }
     plan.settings.iter().try_for_each(|record| writeln!(out, "  {record}"))?;
-    let able = plan.prepared.iter().filter_map(|one| match &one.settings {
+    let able = plan.prepared.iter().filter(|one| !is_unable(plan, one.cell));
+    let able = able.filter_map(|one| match &one.settings {
         Preview::Settings(settings) => Some((one.cell.to_string(), settings.clone())),
         Preview::Fault(_) => None,
     });

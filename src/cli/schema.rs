@@ -9,16 +9,13 @@ use super::help::{Choice, choices, one_of};
 use super::output::{print_json, print_text};
 use super::output_args::Document;
 use super::published::{WorkDocument, WorkEntry};
-use super::settings::{Item, SettingNames};
+use super::settings::{Item, LeftBehind, Restored, SettingNames};
 use super::sizing::Sizes;
 use bytepath_profile::Explanation;
 use bytepath_profile::counts::Compared;
 use bytepath_profile::diff::Diff;
-use bytepath_record::{
-    Fault, Observation, PowerLog, ProfileSummary, RestorationRow, StudyHeader, Trial,
-};
+use bytepath_record::{Fault, Observation, PowerLog, ProfileSummary, StudyHeader, Trial};
 use bytepath_report::{Advice, AnalysisDocument};
-use bytepath_settings::journal::JournalState;
 use bytepath_spec::experiment_schema;
 use bytepath_stats::History;
 use bytepath_study::fleet::Shard;
@@ -82,8 +79,8 @@ const DOCUMENTS: &[Choice<fn() -> Value>] = &[
     ("meters", "Output of `bytepath meters --json`", of::<List<Entry>>),
     ("settings", "Output of `bytepath settings PROFILE --json`", of::<List<Item>>),
     ("setting-names", "Output of `bytepath settings --json`", of::<Document<SettingNames>>),
-    ("restoration", "Output of `bytepath restore --json`", of::<List<RestorationRow>>),
-    ("journal", "Output of `bytepath restore --show --json`", of::<Document<Option<JournalState>>>),
+    ("restoration", "Output of `bytepath restore --json`", of::<Document<Restored>>),
+    ("journal", "Output of `bytepath restore --show --json`", of::<Document<LeftBehind>>),
 ];
 
 /// Prints one schema (draft 2020-12), or what there are schemas of.

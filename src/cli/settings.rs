@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
@@ -130,6 +131,26 @@ struct SettingForm {
     example: &'static str,
 }
 
+/// What a restoration did.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Restored {
+    settings: Vec<RestorationRow>,
+    /// Folders of the monitoring groups that were removed: a process of the meter `memory-roles` that
+    /// was killed had left them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    memory_groups: Vec<PathBuf>,
+}
+
+/// What there is to restore.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct LeftBehind {
+    #[serde(flatten)]
+    journal: Option<JournalState>,
+    /// Folders of such groups that are still there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    memory_groups: Vec<PathBuf>,
+}
+
 /// Lists profiles and forms, or shows one profile.
 pub(super) fn settings(arguments: &SettingsArgs) -> Result<(), Fault> {
     let output = &arguments.output;
@@ -199,14 +220,14 @@ pub(super) fn restore(arguments: &RestoreArgs) -> Result<ExitCode, Fault> {
             engine::restore(&place, ThisMachine::new(Roots::real()))?
         }
     };
-    print(
-        &arguments.output,
-        &Document::of("bytepath-restoration", "settings", &rows),
-        || match rows.is_empty() && groups.is_empty() {
+    let restored = Restored { settings: rows, memory_groups: groups };
+    let Restored { settings: rows, memory_groups: groups } = &restored;
+    print(&arguments.output, &Document::new("bytepath-restoration", &restored), || {
+        match rows.is_empty() && groups.is_empty() {
             true => nothing_to_restore(&place),
             false => rows.iter().map(|row| format!("{row}\n")).collect(),
-        },
-    )?;
+        }
+    })?;
     let pending = rows.iter().any(RestorationRow::is_pending);
     Ok(if pending { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -262,10 +283,18 @@ fn list(output: &OutputArgs) -> Result<(), Fault> {
 }
 
 fn show(place: &StateFolder, output: &OutputArgs) -> Result<(), Fault> {
-    let chronicle = place.read()?;
-    print(output, &Document::new("bytepath-journal", &chronicle), || match &chronicle {
-        Some(chronicle) => journal(place, chronicle),
-        None => nothing_to_restore(place),
+    let memory_groups = bytepath_meter::left_memory_groups(&Roots::real().sys);
+    let left = LeftBehind { journal: place.read()?, memory_groups };
+    print(output, &Document::new("bytepath-journal", &left), || {
+        let mut text = match &left.journal {
+            Some(chronicle) => journal(place, chronicle),
+            None if left.memory_groups.is_empty() => nothing_to_restore(place),
+            None => String::new(),
+        };
+        for group in &left.memory_groups {
+            let _ = writeln!(text, "{}: left by a process that was killed", group.display());
+        }
+        text
     })
 }
 

@@ -36,6 +36,7 @@ fn programs_run_in_the_newest_kernel() {
     let Some(guest) = booted("debian:newest") else { return };
     lasting::nothing_is_carried_from_trial_to_trial(&guest);
     observe::copies_are_counted(&guest);
+    observe::memmove_has_its_name(&guest);
     tls::nothing_is_on_the_wire_in_the_clear(&guest);
 }
 

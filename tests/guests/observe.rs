@@ -4,7 +4,10 @@
 
 use crate::command::{CommandRunner, DOUBLE};
 use bytepath::guest;
+use bytepath::host::examine_libraries;
 use bytepath::record::{CopyCount, Counter, Ending, Observation};
+use bytepath::sys::Roots;
+use bytepath_testing::skip;
 
 /// Bytes that each part moves.
 const BYTES: u64 = 6 << 20;
@@ -53,7 +56,7 @@ fn a_wrong_ledger_is_reported(guest: &CommandRunner) {
     assert!(to_program < BYTES / 8, "{to_program}: {seen:#?}");
     let said = seen.disagreement.as_deref().unwrap_or_default();
     assert!(said.starts_with("received: the ledger has"), "{seen:#?}");
-    let text = report(guest, &[], &double("truncated"));
+    let text = report(guest, &UNSAMPLED, &double("truncated"));
     let ledger = text.find("Ledger").map(|at| &text[at..]).unwrap_or_default();
     let ledger = ledger.split("\n\n").next().unwrap_or_default();
     assert!(ledger.contains("DISAGREE") && ledger.contains("counted in the kernel"), "{text}");
@@ -83,6 +86,23 @@ fn mapped_pages_are_not_copied(guest: &CommandRunner) {
     );
 }
 
+/// The guest's C library is this machine's, with the symbols of its debug file: they name the memmove that
+/// it chooses by the processor, by which a program copies in user space.
+pub(crate) fn memmove_has_its_name(guest: &CommandRunner) {
+    if let Some(finding) = examine_libraries(&Roots::real()).first() {
+        return skip!("{}", finding.what);
+    }
+    let copy = "/bin/bytepath copy --engine cpu --size 64K --memory hot --depth 1 -n 2 -t 300ms";
+    let words: Vec<String> = copy.split_whitespace().map(str::to_owned).collect();
+    let profile = observed(guest, &[], &words).profile.expect("it was sampled");
+    let of_library = profile.functions.iter().filter(|one| one.module.contains("/libc.so"));
+    let most = of_library.max_by(|a, b| f64::total_cmp(&a.own, &b.own)).expect("it copies");
+    println!("{} of {}: {} of {}", most.function, most.module, most.own, profile.total);
+    // One function has both names.
+    let is_move = ["__memmove_", "__memcpy_"].iter().any(|lead| most.function.starts_with(lead));
+    assert!(is_move, "{:?}", profile.functions);
+}
+
 /// The copies, which have to be counted and not estimated.
 fn counted(seen: &Observation) -> (u64, u64) {
     assert_eq!(seen.counter, Some(Counter::TaskStorage), "{:#?}", seen.absent);
@@ -93,9 +113,17 @@ fn counted(seen: &Observation) -> (u64, u64) {
     }
 }
 
-/// Runs a program in the guest under observation.
+/// Runs a program in the guest under observation. Nothing is sampled: naming samples would take an
+/// emulated guest longer than all else here.
 fn watched(guest: &CommandRunner, program: &[String]) -> Observation {
-    let errors = report(guest, &["--json"], program);
+    observed(guest, &UNSAMPLED, program)
+}
+
+const UNSAMPLED: [&str; 2] = ["--sample", "none"];
+
+/// The same with these options.
+fn observed(guest: &CommandRunner, options: &[&str], program: &[String]) -> Observation {
+    let errors = report(guest, &[options, &["--json"]].concat(), program);
     // What the program itself says comes before the report.
     let json = errors.find("{\n").map(|at| &errors[at..]).unwrap_or_default();
     let seen: Observation = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {errors}"));
@@ -103,10 +131,9 @@ fn watched(guest: &CommandRunner, program: &[String]) -> Observation {
     seen
 }
 
-/// What observing a program prints to standard error. Nothing is sampled: naming samples
-/// would take an emulated guest longer than all else here.
+/// What observing a program prints to standard error.
 fn report(guest: &CommandRunner, options: &[&str], program: &[String]) -> String {
-    let observe = ["/bin/bytepath", "observe", "--count", "task-storage", "--sample", "none"];
+    let observe = ["/bin/bytepath", "observe", "--count", "task-storage"];
     let words = observe.iter().chain(options).chain(&["--"]).map(|word| (*word).to_owned());
     let command = guest::GuestCommand {
         words: words.chain(program.iter().cloned()).collect(),

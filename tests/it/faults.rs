@@ -4,14 +4,14 @@
 use crate::shared::{bytepath, said};
 use crate::{made_up, rr};
 use assert_cmd::Command;
-use bytepath::record::{FaultKind, Profiling, SettingValue, Study, Trial, steers};
+use bytepath::record::{Fault, FaultKind, Profiling, SettingValue, Study, Trial, steers};
 use bytepath::settings::journal::{Begin, Entry};
 use bytepath::spec;
-use bytepath::study::{HostsAfter, StudyWriter, load};
+use bytepath::study::{HostsAfter, StudyWriter, load, refuse_folder};
 use bytepath_testing::skip;
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Stdio;
 use tempfile::TempDir;
@@ -630,6 +630,31 @@ fn root_makes_no_folder_where_a_link_of_another_user_leads() {
     std::os::unix::fs::lchown(theirs.join("link"), Some(1), Some(1)).unwrap();
     assert!(StudyWriter::create(&theirs.join("link/study"), &made_up::study().header).is_err());
     assert!(!folder.path().join("study").exists());
+}
+
+/// A dry run makes no folder, and gives the reason why a study could not.
+#[test]
+fn a_dry_run_refuses_the_folder_that_its_study_would() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("file"), "").unwrap();
+    ["full", "empty", "closed"].iter().for_each(|name| fs::create_dir(at(name)).unwrap());
+    fs::write(at("full/notes"), "").unwrap();
+    fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o555)).unwrap();
+    let words = |result: Result<(), Fault>| result.err().map(|fault| fault.to_string());
+    for name in ["full", "file", "file/below", "closed", "closed/below", "empty", "new/below"] {
+        let before = words(refuse_folder(&at(name)));
+        let made = StudyWriter::create(&at(name), &made_up::study().header).map(drop);
+        assert_eq!(before, words(made), "{name}");
+        let is_refused = ["full", "file", "file/below"].contains(&name);
+        assert!(is_refused <= before.is_some(), "{name}: only root may write to those closed");
+    }
+    let full = at("full");
+    let dry = ["run", "--dry-run", "--path", "socket", "--study", full.to_str().unwrap()];
+    let (code, plan, errors) = bytepath(&dry);
+    assert_eq!(code, 6, "{errors}");
+    assert!(errors.contains("full is not empty") && errors.contains("--study DIR"), "{errors}");
+    assert!(plan.starts_with("design: "), "{plan}");
 }
 
 #[test]

@@ -775,6 +775,68 @@ fn a_thread_that_is_not_in_the_group_leaves_no_figure() {
     assert!(warning.starts_with(expected), "{warning}");
 }
 
+/// Two cells of a block take turns over one NIC. The kernel, which is made up, moves its polling thread to
+/// the group that asked last.
+#[test]
+fn a_polling_thread_that_cells_share_counts_for_the_one_whose_turn_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let groups = [0, 1].map(|number| format!("bytepath-receiver-{number}"));
+    let of =
+        |number: usize, file: &str| format!("sys/fs/resctrl/mon_groups/{}/{file}", groups[number]);
+    put("proc/2/comm", "kthreadd\n");
+    put("proc/2/task/2/children", "70 ");
+    put("proc/70/comm", "napi/rest0-8193\n");
+    for number in [0, 1] {
+        put(&of(number, "tasks"), "");
+        put(&of(number, TOTALS[0]), "1000\n");
+    }
+    let moves_to = |number: usize| {
+        put("proc/70/cpu_resctrl_groups", &format!("res:/\nmon:{}\n", groups[number]));
+    };
+    let asked = |number: usize| {
+        let tasks = fs::read_to_string(folder.path().join(of(number, "tasks"))).unwrap();
+        put(&of(number, "tasks"), "");
+        if tasks.lines().any(|tid| tid == "70") {
+            moves_to(number);
+        }
+        tasks
+    };
+    let meter = meter("memory-roles");
+    let cells = [41, 42].map(|tid| Context {
+        threads: vec![tag(tid, "receiver/0")],
+        devices: vec!["rest0".into()],
+        ..context(Roots::recorded(folder.path()))
+    });
+    for (number, cell) in cells.iter().enumerate() {
+        assert!((meter.prepare)(cell).unwrap().is_none());
+        assert_eq!(asked(number), format!("{}\n70\n", 41 + number), "it asks for its threads");
+    }
+    for (number, asks, bytes) in [(0, "70\n", 1300), (1, "70\n", 1020), (1, "", 1050)] {
+        let running = (meter.start)(&cells[number]).unwrap();
+        assert_eq!(asked(number), asks, "at the start of each turn");
+        put(&of(number, TOTALS[0]), &format!("{bytes}\n"));
+        running.stop().unwrap();
+        put(&of(number, TOTALS[0]), "1000\n");
+    }
+    let scope = Scope::Role(Role::Receiver);
+    let moved = cells.each_ref().map(|cell| (meter.finish)(cell));
+    assert_eq!(moved.map(|output| value(&output, "memory.role.total", &scope)), [300.0, 70.0]);
+    assert!((meter.prepare)(&cells[0]).unwrap().is_none());
+    assert_eq!(asked(0), "41\n70\n");
+    let running = (meter.start)(&cells[0]).unwrap();
+    moves_to(1);
+    running.stop().unwrap();
+    let first = (meter.finish)(&cells[0]);
+    let lost = "in a window napi/rest0-8193 went to the monitoring group bytepath-receiver-1";
+    assert!(first.warnings.iter().any(|warning| warning.contains(lost)), "{:?}", first.warnings);
+    assert_eq!(first.readings, []);
+}
+
 #[test]
 fn why_memory_is_not_counted_by_role_is_said() {
     let meter = meter("memory-roles");

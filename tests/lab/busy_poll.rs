@@ -5,9 +5,14 @@ use crate::placement::laboratory;
 use bytepath::record::{Cell, Role, Schedule, Scope, Trial};
 use bytepath::spec::{self, CellRequest};
 use bytepath::study::{OpenTestbed, path_spec};
+use bytepath::sys::lasting_namespace::within;
+use bytepath::sys::netlink::Netlink;
 use bytepath::{meter, path, sys};
 use bytepath_testing::{shared, skip};
+use std::fs::{self, File};
+use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 /// Every way to wait for requests. Halves of the plain exchange receive at both ends, so both poll; of event
 /// loops the second is the server.
@@ -40,6 +45,45 @@ fn a_queue_is_polled_by_every_way_to_wait() {
     assert_eq!(polled(&trial), 0.0, "nobody polls unless asked to");
 }
 
+/// The receiver's device gets another queue while requests come by it: GRO is turned off and on.
+#[test]
+fn a_queue_that_changes_is_named_where_the_list_is_fixed() {
+    let _shared = shared();
+    for path in WAYS.into_iter().filter(|way| way.contains("uring")) {
+        let Some(trial) = run_while(path, "wire:threaded-napi=off", renew_queue) else { return };
+        let note = note_of_server(&trial, "1 of 1 connections receive from another queue");
+        assert_eq!(note.is_some(), path.contains("static"), "{path}: {note:?}");
+        let warned = trial.warnings.iter().any(|warning| warning.contains("from another queue"));
+        assert_eq!(warned, note.is_some(), "{path}: {:?}", trial.warnings);
+        assert_eq!(unpolled(&trial), None, "{path}");
+    }
+}
+
+/// Makes the device in the network namespace of a process receive by a new queue, once packets flow.
+fn renew_queue(process: u32) {
+    let begun = Instant::now();
+    let (name, packets) = loop {
+        let table = fs::read_to_string(format!("/proc/{process}/net/dev")).unwrap();
+        let mut devices = table.lines().skip(2).map(|line| line.split_once(':').unwrap());
+        let (name, counts) = devices.find(|(name, _)| name.trim() != "lo").unwrap();
+        let packets: u64 = counts.split_whitespace().nth(1).unwrap().parse().unwrap();
+        if packets > 50 || begun.elapsed() > Duration::from_secs(10) {
+            break (name.trim().to_owned(), packets);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert!(packets > 50, "{name}: only {packets} packets came");
+    let namespace = File::open(format!("/proc/{process}/ns/net")).unwrap();
+    let renew = || {
+        let mut netlink = Netlink::new();
+        let index = netlink.link(&name).unwrap().unwrap().index;
+        for on in [false, true] {
+            netlink.set_features(index, &[("rx-gro", on)]).unwrap();
+        }
+    };
+    within(namespace.as_fd(), renew).unwrap();
+}
+
 #[test]
 fn a_link_without_a_queue_is_named() {
     let _shared = shared();
@@ -63,13 +107,23 @@ fn polled_by(trial: &Trial, role: Role) -> f64 {
 
 /// The server's note that there was nothing to poll.
 fn unpolled(trial: &Trial) -> Option<&str> {
+    note_of_server(trial, "busy-poll polled nothing")
+}
+
+/// The server's note with these words.
+fn note_of_server<'t>(trial: &'t Trial, words: &str) -> Option<&'t str> {
     let server = trial.roles.iter().find(|role| role.role == Role::Receiver).unwrap();
-    server.notes.iter().map(String::as_str).find(|note| note.contains("busy-poll polled nothing"))
+    server.notes.iter().map(String::as_str).find(|note| note.contains(words))
 }
 
 /// A trial of requests with pauses in which the server waits; `None`, with the reason printed, where this
 /// host cannot.
 fn run(path: &str, link: &str) -> Option<Trial> {
+    run_while(path, link, |_| ())
+}
+
+/// The same, while this is done with a process in the server's network namespace.
+fn run_while(path: &str, link: &str, work: impl FnOnce(u32) + Send) -> Option<Trial> {
     if !sys::namespace::privileged() {
         skip!("prefer-busy-poll and busy-poll-budget: not as root");
         return None;
@@ -93,6 +147,10 @@ fn run(path: &str, link: &str) -> Option<Trial> {
         }
     };
     let meters: Vec<_> = meter::regular().filter(|meter| meter.name == "tcp-stack").collect();
-    let trial = stand.run(&cell, &meters, &Schedule::trials(1, 0.1, 0.3), None);
+    let server = stand.pid(Role::Receiver);
+    let trial = std::thread::scope(|scope| {
+        scope.spawn(move || work(server));
+        stand.run(&cell, &meters, &Schedule::trials(1, 0.1, 0.3), None)
+    });
     Some(trial.unwrap_or_else(|fault| panic!("{path} on {link}: {fault}")))
 }

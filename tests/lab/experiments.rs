@@ -445,6 +445,12 @@ fn what_cannot_run_is_known_before_it_is_run() {
     std::fs::write(&file, experiment).unwrap();
     let (code, _, errors) = bytepath(&["run", text(&file), "--study", text(&out), "--quiet"]);
     assert_eq!(code, 0, "{errors}");
+    // Its folder is in use now.
+    let again = ["run", text(&file), "--study", text(&out), "--quiet"];
+    let [(code, _, errors), (dry, _, said)] =
+        [&[][..], &["--dry-run"]].map(|more| bytepath(&[&again[..], more].concat()));
+    assert_eq!((code, dry), (6, 6), "{errors}");
+    assert_eq!(said, errors);
     let study = load(&out).unwrap();
     let refused = study.trials.iter().filter_map(|trial| match &trial.status {
         TrialStatus::Unavailable { reason, .. } => Some((trial.cell.0.clone(), reason.clone())),

@@ -2,20 +2,24 @@
 //! namespace (unshare(1)), whose devices, mounts and settings are not the machine's.
 
 use bytepath_testing::{HAS_SHARE, beside, skip};
+use std::panic::catch_unwind;
 use std::process::{Command, Output};
+
+/// The namespaces of such a test, as unshare(1) is asked for them.
+const NAMESPACES: &[&str] = &["--net", "--mount"];
 
 /// Runs the ignored test `name` of the same module in new namespaces. The settings that it
 /// makes are journalled in a folder of its own. Skipped without root, unshare or namespaces.
 pub fn isolated(module: &str, name: &str) {
-    isolated_by(Command::new("unshare").args(["--net", "--mount"]), module, name);
+    isolated_by(Command::new("unshare").args(NAMESPACES), NAMESPACES, module, name);
 }
 
-/// The same by a command that makes its own namespaces and runs what follows it.
-pub fn isolated_by(command: &mut Command, module: &str, name: &str) {
+/// The same by a command that makes its own namespaces, which are these, and runs what follows it.
+pub fn isolated_by(command: &mut Command, namespaces: &[&str], module: &str, name: &str) {
     // Most of these wait: for a timeout, or for what they started.
     let _beside = beside();
-    if !rustix::process::geteuid().is_root() {
-        return skip!("not root");
+    if let Some(lack) = lack(namespaces) {
+        return skip!("{lack}");
     }
     // Test names do not begin with the name of the program.
     let name = format!("{}::{name}", module.split_once("::").unwrap().1);
@@ -27,16 +31,21 @@ pub fn isolated_by(command: &mut Command, module: &str, name: &str) {
         .arg(test)
         .args([&name, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
         .output();
-    match run {
-        Err(e) => skip!("no {} ({e})", command.get_program().display()),
-        Ok(run) if text(&run).contains("Operation not permitted") && !run.status.success() => {
-            skip!("no namespaces here: {}", text(&run));
-        }
-        Ok(run) => {
-            print!("{}", text(&run));
-            assert!(run.status.success(), "{}", text(&run));
-            assert!(text(&run).contains("1 passed"), "{name} was not run");
-        }
+    let run = run.unwrap_or_else(|e| panic!("{}: {e}", command.get_program().display()));
+    print!("{}", text(&run));
+    assert!(run.status.success(), "{}", text(&run));
+    assert!(text(&run).contains("1 passed"), "{name} was not run");
+}
+
+/// Why there can be no such namespaces here; `None` if a program that does nothing runs in some.
+fn lack(namespaces: &[&str]) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("not root".into());
+    }
+    match Command::new("unshare").args(namespaces).arg("true").output() {
+        Err(e) => Some(format!("no unshare ({e})")),
+        Ok(run) if !run.status.success() => Some(format!("no namespaces here: {}", text(&run))),
+        Ok(_) => None,
     }
 }
 
@@ -44,4 +53,18 @@ pub fn isolated_by(command: &mut Command, module: &str, name: &str) {
 pub fn text(output: &Output) -> String {
     let both = [&output.stdout[..], &output.stderr[..]].concat();
     String::from_utf8_lossy(&both).into_owned()
+}
+
+#[test]
+fn what_fails_in_namespaces_fails() {
+    if let Some(lack) = lack(NAMESPACES) {
+        return skip!("{lack}");
+    }
+    assert!(catch_unwind(|| isolated(module_path!(), "inside_what_fails")).is_err());
+}
+
+#[test]
+#[ignore = "started in namespaces by what_fails_in_namespaces_fails"]
+fn inside_what_fails() {
+    panic!("as where something is refused: Operation not permitted");
 }

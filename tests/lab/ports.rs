@@ -331,6 +331,11 @@ fn inside_a_dry_run_shows_every_setting() {
         ),
         "{said}"
     );
+    let (_, prepared) = said.split_once("set before each trial").unwrap();
+    for cell in shown["unable"].as_array().unwrap() {
+        let line = format!("\n  for {}:\n", cell["cell"].as_str().unwrap());
+        assert!(!prepared.contains(&line), "of a cell that cannot run{line}{said}");
+    }
     machine.is(&before, "after a dry run");
     machine.has_no_namespaces();
 }

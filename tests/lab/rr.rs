@@ -5,7 +5,7 @@ use crate::threads::{InProcess, MadeUp, Silent, made_up, socket};
 use bytepath::connection::{Connection, KERNEL_TCP, KERNEL_UDP, Transport};
 use bytepath::path::{self, DataPath};
 use bytepath::record::{
-    Cell, Fault, Role, RoleRecord, Schedule, Scope, Trial, TrialStatus, Unit, Work,
+    CallRow, Cell, Fault, Role, RoleRecord, Schedule, Scope, Trial, TrialStatus, Unit, Work,
 };
 use bytepath::spec::{self, CellRequest};
 use bytepath::study::{Laboratory, Plan, path_spec, run_study};
@@ -34,6 +34,11 @@ fn both_ends_count_the_same_exchanges_and_each_has_its_latency() {
         assert_eq!(latency.count(), trial.count, "{workload}");
         assert!(latency.max().unwrap() < trial.window + 0.1);
         for role in [client, server] {
+            let calls = |of: &[CallRow]| of.iter().map(|call| call.calls).sum::<u64>();
+            let by_thread: Vec<u64> =
+                role.calls_by_thread.iter().map(|of| calls(&of.calls)).collect();
+            assert_eq!(by_thread.len(), 2, "{workload}: {by_thread:?}");
+            assert_eq!(by_thread.iter().sum::<u64>(), calls(&role.calls), "{workload}");
             assert_eq!(role.ledger.delivered, role.total_bytes);
             assert!(role.ledger.evidence.iter().any(|e| e.came_in));
         }
@@ -453,7 +458,7 @@ fn run_paths(
     let cells: Vec<Cell> = cells.into_iter().filter(|cell| !cell.null).collect();
     let schedule = Schedule { seed: 7, ..Schedule::trials(1, 0.05, window) };
     let plan = Plan {
-        meters: vec!["throughput".into()],
+        meters: vec!["throughput".into(), "syscalls".into()],
         testbed: "in-process".into(),
         ..Plan::bare(cells, baseline, schedule, folder.path())
     };

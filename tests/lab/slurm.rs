@@ -34,7 +34,8 @@ fn a_fleet_runs_on_slurm_and_a_shard_that_is_requeued_continues() {
     }
     let _shared = shared();
     let slurm = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/slurm");
-    isolated_by(&mut Command::new(slurm), module_path!(), "inside_a_fleet_runs");
+    let namespaces = ["--net", "--mount", "--pid", "--mount-proc", "--fork"];
+    isolated_by(&mut Command::new(slurm), &namespaces, module_path!(), "inside_a_fleet_runs");
 }
 
 #[test]

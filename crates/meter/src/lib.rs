@@ -50,7 +50,7 @@ mod workers;
 
 pub use catalog::{CATALOG, Chosen, SIZES, SYSCALLS, chosen, regular, selectable};
 pub use context::{Context, PreviousSnapshot, ThreadTag};
-pub use memory_roles::remove_left as remove_memory_groups;
+pub use memory_roles::{left as left_memory_groups, remove_left as remove_memory_groups};
 use meter::attempted;
 pub use meter::{Meter, Prepared, Reach, Running, TICK, at_stop};
 pub use output::{Capture, Output};

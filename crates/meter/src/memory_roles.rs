@@ -3,11 +3,15 @@
 //! (Documentation/filesystems/resctrl.rst). So nobody's window has a group come or go: what the groups of a
 //! control group counted is part of the control group's own count only as long as they exist.
 //!
+//! Kernel threads that poll a NIC for several cells of a block are in the group of the cell whose turn it is:
+//! each session takes them over as its windows begin.
+//!
 //! It is what its threads' last-level cache takes from memory and writes to it, softirqs that run on top of
 //! them included. What a device moves by itself is of no thread.
 
 use super::role_traffic::{Counter, Traffic, cache_name};
-use super::{Context, Meter, Output, Prepared, Reach, Running, at_stop, attempted, workers};
+use super::workers::{self, Worker};
+use super::{Context, Meter, Output, Prepared, Reach, Running, at_stop, attempted};
 use bytepath_record::{Facts, Fault, Role, Scope, Unit};
 use bytepath_sys::attribute;
 use bytepath_sys::resctrl::{self, MonitoringGroup};
@@ -74,12 +78,18 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
         Some(Ok(traffic)) => traffic.files.iter().map(Counter::read).collect(),
         _ => Vec::new(),
     };
+    if let Some(Ok(traffic)) = &mut *of_session(context) {
+        let mount = context.roots.sys.join(resctrl::MOUNT);
+        let claimed = claim(&traffic.group, &traffic.shared, context.role, &mount);
+        traffic.lack = traffic.lack.take().or(claimed.err());
+    }
     let before = read(context);
     let context = context.clone();
     at_stop(move || {
         let now = read(&context);
         if let Some(Ok(traffic)) = &mut *of_session(&context) {
             traffic.add(before, now);
+            traffic.lack = traffic.lack.take().or_else(|| traffic.strayed());
         }
         Ok(Output::default())
     })
@@ -121,18 +131,10 @@ fn of_session(context: &Context) -> MutexGuard<'_, Option<Result<Traffic, String
 fn monitored(context: &Context, mount: &Path) -> Result<Traffic, String> {
     let group = MonitoringGroup::make(mount, &group_name(context.role))
         .map_err(|e| refusal(mount, &Fault::system("cannot make a monitoring group", &e)))?;
-    for worker in workers::of_role(context) {
-        if let Some(other) = resctrl::group_of(&worker.dir) {
-            return Err(format!("{} is in the monitoring group {other}", worker.name));
-        }
-        match group.add(worker.tid) {
-            Err(e) if e.raw_os_error() != Some(libc::ESRCH) => {
-                let text = format!("{} cannot be monitored", worker.name);
-                return Err(refusal(mount, &Fault::system(text, &e)));
-            }
-            _ => {}
-        }
-    }
+    let mut workers = workers::of_role(context);
+    claim(&group, &workers, context.role, mount)?;
+    // The others are of this process.
+    workers.retain(|worker| worker.dir.parent() == Some(&context.roots.proc));
     let own = own_caches(context);
     let counter = |(file, metric): (&str, &'static str)| {
         let of = |path: PathBuf| {
@@ -142,7 +144,33 @@ fn monitored(context: &Context, mount: &Path) -> Result<Traffic, String> {
         group.counters(file).into_iter().map(of).collect::<Vec<_>>()
     };
     let files = COUNTED.into_iter().flat_map(counter).collect();
-    Ok(Traffic { group, files, lack: None })
+    Ok(Traffic { group, shared: workers, files, lack: None })
+}
+
+/// Adds threads to a session's group, those too that are in the group of another session of the role.
+fn claim(
+    group: &MonitoringGroup,
+    workers: &[Worker],
+    role: Role,
+    mount: &Path,
+) -> Result<(), String> {
+    for worker in workers {
+        match resctrl::group_of(&worker.dir) {
+            Some(other) if other == group.name() => continue,
+            Some(other) if !resctrl::is_named(&other, &group_name(role)) => {
+                return Err(format!("{} is in the monitoring group {other}", worker.name));
+            }
+            _ => {}
+        }
+        match group.add(worker.tid) {
+            Err(e) if e.raw_os_error() != Some(libc::ESRCH) => {
+                let text = format!("{} cannot be monitored", worker.name);
+                return Err(refusal(mount, &Fault::system(text, &e)));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The last-level caches of the CPUs that the role's threads are pinned to; `None` if one may run anywhere.
@@ -155,9 +183,18 @@ fn own_caches(context: &Context) -> Option<Vec<String>> {
     context.threads.iter().map(|thread| cache(thread.cpu?)).collect()
 }
 
-/// Removes the groups of processes that were killed; their folders.
+/// The groups of processes that were killed; their folders.
+pub fn left(sys: &Path) -> Vec<PathBuf> {
+    of_roles(sys, resctrl::left)
+}
+
+/// Removes them; their folders.
 pub fn remove_left(sys: &Path) -> Vec<PathBuf> {
-    let of = |role: Role| resctrl::remove_left(&sys.join(resctrl::MOUNT), &group_name(role));
+    of_roles(sys, resctrl::remove_left)
+}
+
+fn of_roles(sys: &Path, of_name: fn(&Path, &str) -> Vec<PathBuf>) -> Vec<PathBuf> {
+    let of = |role: Role| of_name(&sys.join(resctrl::MOUNT), &group_name(role));
     Role::ALL.into_iter().flat_map(of).collect()
 }
 

@@ -1,5 +1,6 @@
 //! What the monitoring group of a session counts, window by window.
 
+use super::workers::Worker;
 use bytepath_sys::resctrl::{self, MonitoringGroup};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -11,6 +12,8 @@ pub type SessionTraffic = Arc<Mutex<Option<Result<Traffic, String>>>>;
 #[derive(Debug)]
 pub struct Traffic {
     pub(super) group: MonitoringGroup,
+    /// Kernel threads among those of the role, which other sessions may share.
+    pub(super) shared: Vec<Worker>,
     pub(super) files: Vec<Counter>,
     /// What could not be read in some window, if anything: then there is no sum.
     pub(super) lack: Option<String>,
@@ -36,6 +39,14 @@ impl Traffic {
                 Err(lack) => self.lack = Some(lack),
             }
         }
+    }
+
+    /// Which thread another group took over in a window that ends now, if one did.
+    pub(super) fn strayed(&self) -> Option<String> {
+        self.shared.iter().find_map(|worker| {
+            let now = resctrl::group_of(&worker.dir).filter(|now| *now != self.group.name())?;
+            Some(format!("in a window {} went to the monitoring group {now}", worker.name))
+        })
     }
 }
 

@@ -118,7 +118,7 @@ impl<M: Machine> Applied<M> {
         wanted: &[WantedSetting],
     ) -> Result<(Applied<M>, Vec<RestorationRow>), Fault> {
         let mut turn = Turn::take(place, &machine)?;
-        let (machine, rows) = replay_journal(place, &mut turn, machine)?;
+        let (machine, rows) = replay_until_released(place, &mut turn, machine)?;
         let changes = kept_changes(place, &machine, &rows)?;
         let journal = match changes.is_empty() {
             true => place.create(&turn.lock)?,
@@ -220,13 +220,22 @@ pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<Restora
         return Ok(Vec::new());
     }
     let mut turn = Turn::take(place, &machine)?;
+    replay_until_released(place, &mut turn, machine).map(|(_, rows)| rows)
+}
+
+/// Replays the journal, again and again as long as the kernel may still release what it refuses.
+fn replay_until_released<M: Machine>(
+    place: &StateFolder,
+    turn: &mut Turn,
+    machine: M,
+) -> Result<(M, Vec<RestorationRow>), Fault> {
     let begun = Instant::now();
-    let (mut machine, mut rows) = replay_journal(place, &mut turn, machine)?;
+    let (mut machine, mut rows) = replay_journal(place, turn, machine)?;
     while begun.elapsed() < patience(&rows) {
         std::thread::sleep(AGAIN);
         rows.retain(|row| !row.is_pending());
         let again;
-        (machine, again) = replay_journal(place, &mut turn, machine)?;
+        (machine, again) = replay_journal(place, turn, machine)?;
         rows.extend(again);
     }
     for row in rows.iter_mut().filter(|row| waits_for_provider(row)) {
@@ -235,7 +244,7 @@ pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<Restora
             "; that was waited for {seconds} s: end what still receives by devmem or zcrx"
         ));
     }
-    Ok(rows)
+    Ok((machine, rows))
 }
 
 /// How long what could not be restored is tried again: what a run that was just killed held the

@@ -308,11 +308,18 @@ fn what_the_kernel_holds_for_a_while_is_restored_once_it_lets_go() {
     let provider = "can't disable tcp-data-split while device has memory provider enabled";
     // A provider for longer than all else is waited for.
     let longer = 1 + (RELEASE.as_millis() / AGAIN.as_millis()) as u32;
-    for refusals in [(3, "it is held"), (longer, provider)] {
+    let by_restore = |machine: Mortal, place: &StateFolder| restore(place, machine).unwrap();
+    let by_next_run =
+        |machine: Mortal, place: &StateFolder| Applied::apply(place, machine, &[]).unwrap().1;
+    let held = [(3, "it is held"), (longer, provider)];
+    for (refusals, is_run) in held.into_iter().flat_map(|held| [(held, false), (held, true)]) {
         let (tree, before) = left_behind_by_a_run();
         let fuse = Rc::new(Cell::new(u32::MAX));
         let machine = Mortal { refusals, ..Mortal::new(&tree, &fuse) };
-        let rows = restore(&tree.place(), machine).unwrap();
+        let rows = match is_run {
+            true => by_next_run(machine, &tree.place()),
+            false => by_restore(machine, &tree.place()),
+        };
         assert_eq!(rows.len(), 1, "{rows:?}");
         assert_eq!(rows[0].outcome, Restoration::Restored, "{rows:?}");
         assert_eq!(tree.snapshot(), before);

@@ -23,5 +23,5 @@ pub use agent::{ProgramSampler, copy_ceiling, of_program, survey as survey_this_
 pub use controller::*;
 pub use store::{
     Hosts, HostsAfter, Loads, ProfiledCell, Studies, StudyWriter, ends, explanation, import_power,
-    is_begun, load, merge, profiled_cell, read_studies, refuse_used, storage,
+    is_begun, load, merge, profiled_cell, read_studies, refuse_folder, refuse_used, storage,
 };

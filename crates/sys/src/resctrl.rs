@@ -76,6 +76,11 @@ impl MonitoringGroup {
         }
     }
 
+    /// Its name, with the number.
+    pub fn name(&self) -> String {
+        self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// Adds a thread, and those that it starts from here on. ESRCH: it is gone; EINVAL: it is of another
     /// control group.
     pub fn add(&self, tid: u32) -> io::Result<()> {
@@ -105,21 +110,33 @@ impl Drop for MonitoringGroup {
     }
 }
 
-/// Removes the groups that were left behind of those that [`MonitoringGroup::make`] gave this name; their
-/// folders.
+/// The folders of the groups that were left behind, of those that [`MonitoringGroup::make`] gave this name.
+pub fn left(resctrl: &Path, name: &str) -> Vec<PathBuf> {
+    left_and_locked(resctrl, name).map(|(folder, _)| folder).collect()
+}
+
+/// Removes them; their folders.
 pub fn remove_left(resctrl: &Path, name: &str) -> Vec<PathBuf> {
+    let removed =
+        left_and_locked(resctrl, name).filter(|(folder, _)| fs::remove_dir(folder).is_ok());
+    removed.map(|(folder, _)| folder).collect()
+}
+
+/// Those groups, each with its lock.
+fn left_and_locked(resctrl: &Path, name: &str) -> impl Iterator<Item = (PathBuf, File)> {
     let groups = resctrl.join(GROUPS);
-    let is_of_name = |group: &String| {
-        let number = group.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
-        number.is_some_and(|number| number.parse::<u32>().is_ok())
-    };
-    let named = attribute::names(&groups).into_iter().filter(is_of_name);
-    let folders = named.map(|group| groups.join(group));
-    let is_removed = |folder: &PathBuf| {
-        let lock = locked(folder).ok().flatten();
-        lock.is_some() && fs::remove_dir(folder).is_ok()
-    };
-    folders.filter(is_removed).collect()
+    let named = attribute::names(&groups).into_iter().filter(move |group| is_named(group, name));
+    named.filter_map(move |group| {
+        let folder = groups.join(group);
+        let lock = locked(&folder).ok()??;
+        Some((folder, lock))
+    })
+}
+
+/// Whether [`MonitoringGroup::make`] gave a group this name.
+pub fn is_named(group: &str, name: &str) -> bool {
+    let number = group.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
+    number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
 /// The lock of a group's folder, which is there; `None` if another has it.
@@ -179,7 +196,10 @@ mod tests {
         for left in ["one-7", "two-0", "one-web", "one-7-web"] {
             fs::create_dir(folder.path().join(GROUPS).join(left)).unwrap();
         }
-        assert_eq!(remove_left(folder.path(), "one"), [folder.path().join(GROUPS).join("one-7")]);
+        let was_left = [folder.path().join(GROUPS).join("one-7")];
+        assert_eq!(left(folder.path(), "one"), was_left);
+        assert_eq!(remove_left(folder.path(), "one"), was_left, "it was still there");
+        assert!(left(folder.path(), "one").is_empty());
         let others = ["one-7-web", "one-web"];
         assert_eq!(groups(folder.path()), ["one-0", others[0], others[1], "two-0"]);
         let taken_over = MonitoringGroup::make(folder.path(), "two").unwrap();

@@ -197,11 +197,43 @@ pub(super) fn ring_attempts() -> Vec<Attempt> {
     }
 }
 
+/// A ring that polls fixed queues: those, and its connections.
+pub struct FixedQueues {
+    queues: Vec<u32>,
+    connections: Vec<Arc<dyn Connection>>,
+}
+
+impl FixedQueues {
+    /// Of a ring that was just given these connections; `None` if it finds by itself where they receive.
+    pub fn of(options: &Options, connections: &[Arc<dyn Connection>]) -> Option<FixedQueues> {
+        let queues = BusyPoll::of(options)?.is_static.then(|| queues(&sockets(connections)))?;
+        Some(FixedQueues { queues, connections: connections.to_vec() })
+    }
+
+    /// What a reader has to know: that connections of such rings receive from another queue by now.
+    /// `None` if each receives from one that its ring polls.
+    pub fn left(rings: &[FixedQueues]) -> Option<String> {
+        let all: usize = rings.iter().map(|ring| ring.connections.len()).sum();
+        let left = rings.iter().flat_map(|ring| {
+            let now = sockets(&ring.connections).into_iter().flat_map(|socket| queues(&[socket]));
+            now.filter(|queue| !ring.queues.contains(queue))
+        });
+        let left = left.count();
+        (left > 0).then(|| {
+            format!(
+                "{left} of {all} connections receive from another queue than at the start, which \
+                 napi-tracking=static does not poll: leave it at dynamic, or keep the device and what \
+                 steers to its queues as they are"
+            )
+        })
+    }
+}
+
 /// What a reader has to know where polling was asked for: that there was no queue to poll. `None` if
 /// there was one for every connection.
 pub fn unpolled(options: &Options, connections: &[Arc<dyn Connection>]) -> Option<String> {
     BusyPoll::of(options)?;
-    let sockets: Vec<_> = connections.iter().filter_map(|one| one.socket()).collect();
+    let sockets = sockets(connections);
     let without = sockets.iter().filter(|socket| queues(&[**socket]).is_empty()).count();
     (without > 0).then(|| {
         format!(
@@ -211,6 +243,10 @@ pub fn unpolled(options: &Options, connections: &[Arc<dyn Connection>]) -> Optio
             sockets.len()
         )
     })
+}
+
+fn sockets(connections: &[Arc<dyn Connection>]) -> Vec<BorrowedFd<'_>> {
+    connections.iter().filter_map(|one| one.socket()).collect()
 }
 
 /// The queues that these sockets have received from, as far as they can be polled.

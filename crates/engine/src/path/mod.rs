@@ -47,7 +47,7 @@ mod xdp;
 mod zcrx;
 mod zerocopy_send;
 
-pub use busy_poll::unpolled;
+pub use busy_poll::{FixedQueues, unpolled};
 #[cfg(test)]
 pub(crate) use catalog::cell_of;
 pub use catalog::{

@@ -4,9 +4,9 @@ use super::encryption::Encryption;
 use super::engine::{Assignment, Engine, EngineResult, Event, Halves};
 use super::pauses::Pauses;
 use bytepath_engine::connection::{Connection, Listener, Terms, Transport, limits};
-use bytepath_engine::path::{self, DataPath};
+use bytepath_engine::path::{self, DataPath, FixedQueues};
 use bytepath_engine::workload::{
-    self, Account, Detail, Direction, Gate, Group, Phase, Progress, Shares,
+    self, Account, Detail, Direction, Gate, Group, HalfConfig, Phase, Progress, Shares,
 };
 use bytepath_meter::{
     self as meter, Capture, Chosen, Context, Meter, Prepared, Running, ThreadTag,
@@ -51,6 +51,8 @@ pub(super) struct Session {
     /// The kernel's sockets among them, for meters.
     sockets: Arc<Vec<OwnedFd>>,
     engines: Vec<Engine>,
+    /// Of each thread whose ring has some.
+    fixed_queues: Vec<FixedQueues>,
     ends: Vec<Option<EngineResult>>,
     meters: Vec<Chosen>,
     /// The network devices of the link at this end.
@@ -155,6 +157,7 @@ impl Session {
             connections: Vec::new(),
             sockets: Arc::default(),
             engines: Vec::new(),
+            fixed_queues: Vec::new(),
             ends: Vec::new(),
             meters: Vec::new(),
             devices,
@@ -202,13 +205,15 @@ impl Session {
                 halves: self.halves,
                 role: self.role,
                 cell: self.cell.clone(),
-                connections: dealt,
+                connections: dealt.clone(),
                 all: connections.len(),
                 groups: groups.clone(),
                 gate: self.gate.clone(),
                 progress: self.progress[index].clone(),
                 events: events.clone(),
             })?);
+            let fixed = self.jobs().find_map(|job| FixedQueues::of(&job.options, &dealt));
+            self.fixed_queues.extend(fixed);
         }
         // Those that last only until the end have a state that is of no interest.
         let of_interest = if self.halves.workload.reconnects { 0 } else { MOST_WATCHED };
@@ -391,7 +396,8 @@ impl Session {
         let Account { mut ledger, hops, mut notes, mut readings } = account;
         readings.extend(fairness(self.role, self.halves.workload.work, &shares));
         notes.extend(workload::failures(&readings));
-        notes.extend(self.unpolled());
+        notes.extend(self.jobs().find_map(|job| path::unpolled(&job.options, &self.connections)));
+        notes.extend(FixedQueues::left(&self.fixed_queues));
         let mut context = self.context();
         for Chosen { meter, options, .. } in &self.meters {
             context.options.clone_from(options);
@@ -426,12 +432,11 @@ impl Session {
         Ok(RoleEnd { record: Box::new(record), witness, readings })
     }
 
-    /// What a half of this end was to poll and could not, for the report.
-    fn unpolled(&self) -> Option<String> {
+    /// The jobs of the halves of this end.
+    fn jobs(&self) -> impl Iterator<Item = HalfConfig> {
         let Halves { workload, .. } = self.halves;
-        let job = |direction: &Direction| (workload.job)(&self.cell, self.role, *direction);
-        let halves = (workload.halves)(self.role).iter().map(job);
-        halves.into_iter().find_map(|job| path::unpolled(&job.options, &self.connections))
+        let job = move |direction: &Direction| (workload.job)(&self.cell, self.role, *direction);
+        (workload.halves)(self.role).iter().map(job)
     }
 
     /// Enters in the ledger who encrypted; the readings are the kernel's counters.

@@ -52,7 +52,7 @@ pub use outline::{Outline, Prepared, Preview, Unable};
 pub use pairs::PairedStudy;
 pub use plan::{Blocks, Laboratory, Observer, Plan, path_spec, testbed_spec};
 pub use preflight::check;
-pub use preparation::{NicSettings, nic_settings, previewed};
+pub use preparation::{NicSettings, nic_settings};
 pub use progress::{Progress, time_of_profiles};
 pub(crate) use request::random_seed;
 pub use request::{

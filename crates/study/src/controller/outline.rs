@@ -2,10 +2,12 @@
 //! what would be set.
 
 use super::deployment::Deployment;
+use super::nics::Common;
 use super::pilots::PilotTrials;
 use super::preflight::{cannot_run, obstacles};
+use super::preparation::previewed;
 use super::request::{ProfileTrials, planned_blocks};
-use crate::{Laboratory, Plan, meters_for_header, previewed, time_of_trial};
+use crate::{Laboratory, Plan, meters_for_header, time_of_trial};
 use bytepath_engine::path;
 use bytepath_record::{Cell, CellId, Fault, Judgement, Power, Profiling, Schedule, SettingRecord};
 use bytepath_spec as spec;
@@ -88,7 +90,7 @@ impl<'a> Outline<'a> {
         let stop = AtomicBool::new(false);
         let laboratory = deployment.laboratory(&stop)?;
         let (settings, infeasible) = previewed_settings(plan, deployment)?;
-        let (unable, lost) = unrunnable(plan, &laboratory, settings.clone(), over);
+        let (unable, common, lost) = unrunnable(plan, &laboratory, settings.clone(), over);
         let is_able = |cell: &CellId| !unable.iter().any(|unable| unable.cell == cell);
         let able: Vec<Cell> = plan.cells.iter().filter(|c| is_able(&c.id)).cloned().collect();
         let blocks = planned_blocks(schedule, able.len(), deployment.testbed());
@@ -130,7 +132,7 @@ impl<'a> Outline<'a> {
             profile_seconds: profiles.trials * profiles.seconds_each,
             profile_retakes: profiles.retakes,
             settings,
-            prepared: prepared(plan, &laboratory, &able)?,
+            prepared: prepared(plan, &laboratory, &common)?,
             unable,
         })
     }
@@ -149,29 +151,30 @@ fn previewed_settings(
     Ok((stewards.preview(&settings)?, stewards.feasible(&settings).err()))
 }
 
-/// The cells that cannot run, and why there is nothing to judge any of them by.
+/// The cells that cannot run, what the NICs of the others have in common, and why there is nothing to
+/// judge any of them by.
 fn unrunnable<'a>(
     plan: &'a Plan,
     laboratory: &Laboratory,
     settings: Vec<SettingRecord>,
     over: Option<&str>,
-) -> (Vec<Unable<'a>>, Option<Fault>) {
+) -> (Vec<Unable<'a>>, Common, Option<Fault>) {
     let cells = &plan.cells;
-    let (found, lost) = match obstacles(laboratory, plan, settings, over) {
-        Ok(found) => (found, None),
-        Err(fault) => (vec![Some(fault.clone()); cells.len()], Some(fault)),
+    let (found, common, lost) = match obstacles(laboratory, plan, settings, over) {
+        Ok((found, common)) => (found, common, None),
+        Err(fault) => (vec![Some(fault.clone()); cells.len()], Common::default(), Some(fault)),
     };
     let unable =
         |(cell, fault): (&'a Cell, Option<Fault>)| Some(Unable { cell: &cell.id, fault: fault? });
-    (cells.iter().zip(found).filter_map(unable).collect(), lost)
+    (cells.iter().zip(found).filter_map(unable).collect(), common, lost)
 }
 
 fn prepared<'a>(
     plan: &'a Plan,
     laboratory: &Laboratory,
-    able: &[Cell],
+    common: &Common,
 ) -> Result<Vec<Prepared<'a>>, Fault> {
-    let previews = previewed(laboratory, &plan.cells, able)?;
+    let previews = previewed(laboratory, &plan.cells, common)?;
     let one = |(records, cell): (Result<Vec<SettingRecord>, Fault>, &'a Cell)| {
         let settings = match records {
             Err(fault) => Preview::Fault(fault.to_string()),

@@ -140,13 +140,14 @@ type Outcome = Result<Option<Obstacle>, Fault>;
 /// Why each cell of a plan cannot run, as its study finds it, but that nothing of a host is changed:
 /// links that the testbed makes are made, and guests boot; settings are only looked at, and
 /// `settings` are what those of the study come to. With `over`, this device of this machine is to be
-/// the link of both ends. The error is why there would be no study at all.
+/// the link of both ends. And what the NICs of all cells have in common. The error is why there would
+/// be no study at all.
 pub(super) fn obstacles(
     laboratory: &Laboratory,
     plan: &Plan,
     settings: Vec<SettingRecord>,
     over: Option<&str>,
-) -> Result<Vec<Option<Fault>>, Fault> {
+) -> Result<(Vec<Option<Fault>>, Common), Fault> {
     let bare = |cell: &Cell| Cell { settings: Vec::new(), ..cell.clone() };
     let cells = &plan.cells;
     let baseline = cells.iter().find(|cell| cell.id == plan.baseline).map(bare);
@@ -183,7 +184,9 @@ pub(super) fn obstacles(
     let mut feasibility = Feasibility::of(laboratory, surveyed, &baseline, plan.schedule.force);
     feasibility.means = if is_made { Means::Links } else { Means::Looks };
     guard.common = feasibility.common_nic_setup(&mut guard, cells)?;
-    cells.iter().map(|cell| feasibility.obstacle(&mut guard, cell)).collect()
+    let found = cells.iter().map(|cell| feasibility.obstacle(&mut guard, cell));
+    let found = found.collect::<Result<_, Fault>>()?;
+    Ok((found, guard.common))
 }
 
 /// The meters of a study without which its trials fail.

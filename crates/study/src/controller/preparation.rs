@@ -7,7 +7,7 @@
 //! the run waits for it.
 
 use super::guard::Guard;
-use super::nics::{Nics, common_setup};
+use super::nics::{Common, Nics};
 use super::plan::Laboratory;
 use super::remote::Remotes;
 use super::stewards::Stewards;
@@ -24,12 +24,12 @@ use bytepath_spec::{resolve, split, usage};
 use bytepath_sys::device;
 use std::net::{IpAddr, SocketAddr};
 
-/// What would be set for the trials of each cell, from what to what, or why it cannot, if these others
-/// can run. Empty if the testbed creates its devices. Nothing is changed.
-pub fn previewed(
+/// What would be set for the trials of each cell, from what to what, or why it cannot, with what the
+/// NICs of all cells have in common. Empty if the testbed creates its devices. Nothing is changed.
+pub(super) fn previewed(
     laboratory: &Laboratory,
     cells: &[Cell],
-    able: &[Cell],
+    common: &Common,
 ) -> Result<Vec<Result<Vec<SettingRecord>, Fault>>, Fault> {
     let Laboratory { paths, testbed, program, .. } = laboratory;
     let nics = match testbed.devices() {
@@ -39,10 +39,8 @@ pub fn previewed(
         }
         None => return Ok(Vec::new()),
     };
-    let common =
-        common_setup(able, |cell, known, part| Ok(nics.requested(paths, cell, known, part)))?;
     let mut stewards = Stewards::at(*testbed, &Site::of(program))?;
-    let preview = |cell| stewards.preview(&nics.wanted(paths, cell, &common, None)?);
+    let preview = |cell| stewards.preview(&nics.wanted(paths, cell, common, None)?);
     Ok(cells.iter().map(preview).collect())
 }
 

@@ -21,4 +21,4 @@ pub use layout::{Hosts, HostsAfter, Loads, storage};
 pub(crate) use layout::{LARGEST_PROFILE, profile_file};
 pub use load::{Studies, load, read_studies};
 pub use merge::merge;
-pub use writer::{StudyWriter, import_power, is_begun, refuse_used};
+pub use writer::{StudyWriter, import_power, is_begun, refuse_folder, refuse_used};

@@ -12,7 +12,7 @@ use bytepath_record::{
     Fault, Load, Power, PowerLog, Role, SCHEMA_VERSION, Study, StudyHeader, Trial,
 };
 use bytepath_sys::files::{self, Folder};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock};
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -180,6 +180,18 @@ impl StudyWriter {
     fn fault(&self, name: &str, error: &io::Error) -> Fault {
         storage("write", &self.path.join(name), error)
     }
+}
+
+/// Refuses a folder in which [`StudyWriter::create`] could not begin a study, for the same reason.
+/// Makes nothing.
+pub fn refuse_folder(folder: &Path) -> Result<(), Fault> {
+    let there = folder.ancestors().find(|part| part.exists()).unwrap_or(Path::new("."));
+    Folder::open(there).map_err(|e| storage("make", folder, &e))?;
+    refuse_used(folder)?;
+    accessat(CWD, there, Access::WRITE_OK, AtFlags::EACCESS).map_err(|e| match there == folder {
+        true => storage("write", &folder.join(EXPERIMENT), &e.into()),
+        false => storage("make", folder, &e.into()),
+    })
 }
 
 /// Refuses a folder that has something in it; one that is not there will do.
