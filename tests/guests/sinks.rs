@@ -3,7 +3,8 @@
 //! qemu or such a kernel the tests are skipped and reported.
 
 use crate::guests::{able, bytepath, guests_of, leftovers, shown};
-use bytepath::record::{Hops, TapSettings, Trial, TrialStatus};
+use bytepath::record::{Hops, Role, TapSettings, Trial, TrialStatus};
+use bytepath::stats::GuestCpu;
 use bytepath::study::load;
 use bytepath::sys::tap;
 use rustix::process::{Signal, kill_process};
@@ -65,7 +66,7 @@ testbed = "vm:host=sender"
 workload = "packets:count=5000"
 baseline = { vhost = false, backpressure = false }
 blocks = 1
-meters = "none"
+meters = "threads"
 
 [factors]
 tx = "packet:bypass=on"
@@ -105,6 +106,11 @@ fn a_tap_that_a_guest_is_behind_drops_or_stops() {
         let hops = trial.hops.unwrap();
         assert_eq!((hops.unaccounted(), hops.sent()), (0, 5000), "{id}: {hops:?}");
         assert!(hops.received > 0, "{id}: {hops:?}");
+        let guest = GuestCpu::of(trial, Role::Receiver).unwrap();
+        assert!(guest.vcpu > 0.0 && guest.qemu > 0.0, "{id}: {guest:?}");
+        assert_eq!(guest.vhost > 0.0, vhost, "{id}: {guest:?}");
+        let of_sender = &trial.role(Role::Sender).unwrap().threads;
+        assert!(of_sender.iter().all(|thread| thread.name == "sender/0"), "{id}: {of_sender:?}");
         if backpressure {
             assert_eq!(hops.device_dropped, 0, "{id}: {hops:?}");
         } else if !vhost {
@@ -112,6 +118,8 @@ fn a_tap_that_a_guest_is_behind_drops_or_stops() {
         }
     }
     assert!(measured >= 2, "{text}");
+    let text = shown(&bytepath(&["show", out.to_str().unwrap(), "--details"]));
+    assert!(text.contains("What a guest takes of the host that runs it"), "{text}");
     assert_eq!(leftovers(), []);
 }
 

@@ -196,7 +196,7 @@ fn requests() -> Vec<Request> {
         listen.into(),
         connect.into(),
         Accept {}.into(),
-        Start { meters: vec!["cpu".into(), profile], alone: true }.into(),
+        Start { meters: vec!["cpu".into(), profile], alone: true, qemu: Some(77) }.into(),
         Pace { hold: false }.into(),
         Pass { seconds: 0.25 }.into(),
         OpenWindow { at: Some(1 << 40) }.into(),

@@ -253,7 +253,7 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
     let (peers, devices) = (vec![peer], Vec::new());
     sender.call(Connect { cell, peers, devices, token, ports: None, secret: None });
     receiver.call(Accept {});
-    receiver.call(Start { meters: vec![], alone: false });
+    receiver.call(Start { meters: vec![], alone: false, qemu: None });
     // The sender, which is never started, ends nothing; and someone reads the answers.
     receiver.send(Finish { timeout: 60.0 });
     sleep(Duration::from_millis(100));

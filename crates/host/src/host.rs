@@ -48,6 +48,11 @@ pub trait Host: Send {
     fn booted(&self) -> Option<Duration> {
         None
     }
+
+    /// Process id of the qemu on this machine that runs it; `None` unless it is a guest.
+    fn qemu(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// An agent answers a ping from a thread that does nothing else, so this is long.

@@ -26,6 +26,8 @@ pub struct Context {
     pub devices: Vec<String>,
     /// Whether the host has no other role, so that this one measures its machine.
     pub alone: bool,
+    /// Process id of the qemu that runs the peer, if that is a guest of this host.
+    pub qemu: Option<u32>,
     /// See [`PreviousSnapshot`].
     pub last_look: PreviousSnapshot,
     /// What the meter `memory-roles` keeps of a session.
@@ -46,6 +48,7 @@ impl Context {
             moved: Arc::new(|_| 0),
             devices: Vec::new(),
             alone: false,
+            qemu: None,
             last_look: Default::default(),
             memory_traffic: Default::default(),
             options: Value::Null,

@@ -59,17 +59,24 @@ fn event(name: &str, roots: &Roots) -> Option<Event> {
 /// Counts of a thread, in the order of [`EVENTS`]; `None` if one cannot be counted.
 type Tallies = [Option<Tally>; EVENTS.len()];
 
+/// Whose threads, and what those of their kind are called.
+type Group = (Role, &'static str);
+
 /// Threads with their counters, which do not count yet.
 struct Counters {
     role: Role,
-    threads: Vec<(Worker, [Option<ThreadCount>; EVENTS.len()])>,
+    threads: Vec<(Group, Worker, [Option<ThreadCount>; EVENTS.len()])>,
     missed: Vec<String>,
 }
 
 impl Counters {
     fn open(context: &Context) -> Result<Counters, Fault> {
         let mut counters = Counters { role: context.role, threads: Vec::new(), missed: Vec::new() };
-        for worker in workers::of_role(context) {
+        let role = context.role;
+        let own = workers::of_role(context).into_iter().map(|one| ((role, one.group()), one));
+        let guest = workers::of_guest(context).into_iter();
+        let guest = guest.map(|one| ((role.peer(), one.group_in_qemu()), one));
+        for (group, worker) in own.chain(guest) {
             let mut counts = std::array::from_fn(|_| None);
             let mut ended = false;
             for (count, name) in counts.iter_mut().zip(EVENTS) {
@@ -86,14 +93,14 @@ impl Counters {
             if ended {
                 counters.missed.push(format!("counters: {} had ended", worker.name));
             } else {
-                counters.threads.push((worker, counts));
+                counters.threads.push((group, worker, counts));
             }
         }
         Ok(counters)
     }
 
     fn each(&self, call: fn(&ThreadCount) -> io::Result<()>) -> Result<(), Fault> {
-        let mut all = self.threads.iter().flat_map(|(_, counts)| counts.iter().flatten());
+        let mut all = self.threads.iter().flat_map(|(.., counts)| counts.iter().flatten());
         all.try_for_each(call).map_err(|e| Fault::system("cannot switch a perf event", &e))
     }
 
@@ -108,25 +115,27 @@ impl Counters {
 
     fn readings(self, wall: f64) -> Result<Output, Fault> {
         let read = |count: &Option<ThreadCount>| count.as_ref().map(ThreadCount::read).transpose();
-        let mut threads: Vec<(Worker, Tallies)> = Vec::new();
-        for (worker, counts) in self.threads {
+        let mut threads: Vec<(Group, Worker, Tallies)> = Vec::new();
+        for (group, worker, counts) in self.threads {
             let mut tallies = Tallies::default();
             for (tally, count) in tallies.iter_mut().zip(&counts) {
                 *tally = read(count).map_err(|e| Fault::system("cannot read a perf event", &e))?;
             }
-            threads.push((worker, tallies));
+            threads.push((group, worker, tallies));
         }
-        let clock = |(_, tallies): &(Worker, Tallies)| tallies[0].map_or(0.0, |t| t.count as f64);
-        let threads = workers::at_work(threads, |(worker, _)| &worker.name, clock);
+        let clock = |(.., tallies): &(Group, Worker, Tallies)| {
+            tallies[0].map_or(0.0, |clock| clock.count as f64)
+        };
+        let threads = workers::at_work(threads, |(_, worker, _)| &worker.name, clock);
         let mut output = Output { warnings: self.missed, ..Output::default() };
         let wall = Reading::sum("counters.wall", Unit::Seconds, wall, Scope::Role(self.role));
         output.readings.push(wall);
         // Threads of one group need not follow each other.
-        let groups: BTreeSet<&str> = threads.iter().map(|(worker, _)| worker.group()).collect();
-        for group in groups {
-            let members = threads.iter().filter(|(worker, _)| worker.group() == group);
-            let tallies: Vec<&Tallies> = members.map(|(_, tallies)| tallies).collect();
-            let scope = Scope::Threads(self.role, group.to_owned());
+        let groups: BTreeSet<Group> = threads.iter().map(|(group, ..)| *group).collect();
+        for (role, group) in groups {
+            let members = threads.iter().filter(|(of, ..)| *of == (role, group));
+            let tallies: Vec<&Tallies> = members.map(|(.., tallies)| tallies).collect();
+            let scope = Scope::Threads(role, group.to_owned());
             output.readings.extend(readings(&tallies, &scope));
         }
         Ok(output)

@@ -13,6 +13,10 @@
 //! what it takes to start the other meters; so its length is a reading, and shares of a
 //! CPU are shares of that.
 //!
+//! Of a guest that plays the peer, the time is read that it takes of this host: `guest.run`,
+//! `guest.user` and `guest.system` of its qemu's virtual CPUs (`vCPU`), of vhost's workers (`vhost`) and
+//! of the other threads of its qemu (`qemu`). They are in no time of this role.
+//!
 //! A thread that is running is charged at each tick, so an edge of the window
 //! is sharp to one tick (1 to 10 ms).
 
@@ -20,6 +24,7 @@ use super::workers::{self, Worker};
 use super::{Context, Meter, Output, ProcFile, Reach, Running};
 use bytepath_record::{Fault, Reading, Role, Scope, ThreadTime, Unit};
 use bytepath_sys::procfs::{self, SchedStat, Switches};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -44,6 +49,7 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
         tasks: context.roots.proc.join("self/task"),
         own: context.threads.iter().map(|thread| thread.tid).collect(),
         threads: Vec::new(),
+        guest: Vec::new(),
         missed: Vec::new(),
     };
     for Worker { dir, tid, name } in workers::of_role(context) {
@@ -51,6 +57,11 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
             Ok(thread) => window.threads.push(thread),
             Err(fault) => window.missed.push((name, fault)),
         }
+    }
+    for worker in workers::of_guest(context) {
+        let group = worker.group_in_qemu();
+        let thread = Thread::open(&worker.dir, worker.tid, worker.name);
+        window.guest.extend(thread.ok().map(|thread| (group, thread)));
     }
     Ok(Box::new(window))
 }
@@ -62,6 +73,8 @@ struct Window {
     tasks: PathBuf,
     own: Vec<u32>,
     threads: Vec<Thread>,
+    /// Those that run the peer, if that is a guest of this host, each with its group.
+    guest: Vec<(&'static str, Thread)>,
     missed: Vec<(String, Fault)>,
 }
 
@@ -83,6 +96,7 @@ impl Running for Window {
                 Err(fault) => self.missed.push((thread.name.clone(), fault)),
             }
         }
+        output.readings.extend(times_of_guest(self.guest, self.role.peer()));
         output.threads = workers::at_work(output.threads, |time| &time.name, |time| time.run);
         let known: Vec<u32> =
             self.own.iter().copied().chain(self.threads.iter().map(|t| t.tid)).collect();
@@ -108,6 +122,24 @@ impl Running for Window {
         }));
         Ok(output)
     }
+}
+
+/// What each group of the threads that run a guest took. Helpers of qemu that have ended are missing.
+fn times_of_guest(threads: Vec<(&'static str, Thread)>, guest: Role) -> Vec<Reading> {
+    let mut groups: BTreeMap<&str, [f64; 3]> = BTreeMap::new();
+    for (group, mut thread) in threads {
+        let Ok(now) = thread.read() else { continue };
+        let (ThreadTime { run, user, system, .. }, _) = thread.time(&now);
+        let sums = groups.entry(group).or_default();
+        sums.iter_mut().zip([run, user, system]).for_each(|(sum, part)| *sum += part);
+    }
+    let readings = |(group, sums): (&str, [f64; 3])| {
+        let scope = Scope::Threads(guest, group.to_owned());
+        let metrics = ["guest.run", "guest.user", "guest.system"].into_iter();
+        let reading = move |(metric, sum)| Reading::sum(metric, Unit::Seconds, sum, scope.clone());
+        metrics.zip(sums).map(reading)
+    };
+    groups.into_iter().flat_map(readings).collect()
 }
 
 /// A thread with its files open: they cannot come to mean a later thread of the same id.
@@ -191,4 +223,63 @@ fn doubt(ThreadTime { name, run, user, system, .. }: &ThreadTime) -> Option<Stri
              (user + system)"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_sys::Roots;
+    use std::fs;
+
+    /// A process with threads of a guest, and kernel threads: made up.
+    const THREADS: [(&str, &str); 6] = [
+        ("77/task/77", "qemu-system-x86"),
+        ("77/task/78", "CPU 0/KVM"),
+        ("77/task/79", "CPU 1/KVM"),
+        ("77/task/80", "vhost-77"),
+        ("90", "vhost-77"),
+        ("91", "vhost-66"),
+    ];
+
+    #[test]
+    fn a_guest_is_read_by_group_and_is_not_of_this_role() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: String, text: String| {
+            let path = dir.path().join("proc").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let set = |seconds: u64| {
+            for (path, name) in THREADS {
+                write(format!("{path}/comm"), format!("{name}\n"));
+                write(format!("{path}/schedstat"), format!("{} 0 0\n", seconds * 1_000_000_000));
+                // Three quarters in the kernel, by ticks of a hundredth of a second.
+                let [user, system] = [seconds * 25, seconds * 75];
+                let zeros = "0 ".repeat(24);
+                let stat = format!("7 ({name}) S 1 7 7 0 -1 0 0 0 0 0 {user} {system} {zeros}");
+                write(format!("{path}/stat"), stat);
+                let status = "voluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n";
+                write(format!("{path}/status"), status.to_owned());
+            }
+        };
+        write("2/comm".into(), "kthreadd\n".into());
+        write("2/task/2/children".into(), "90 91 ".into());
+        set(1);
+        let alone = Context { role: Role::Sender, ..Context::idle(Roots::recorded(dir.path())) };
+        let behind = Context { qemu: Some(77), ..alone.clone() };
+        let windows = [alone, behind].map(|context| start(&context).unwrap());
+        set(3);
+        let [alone, behind] = windows.map(|window| window.stop().unwrap());
+        assert_eq!((alone.readings.len(), behind.threads.len()), (1, 0), "{alone:?}");
+        let group = |name: &str| {
+            ["guest.run", "guest.user", "guest.system"].map(|metric| {
+                let scope = Scope::Threads(Role::Receiver, name.to_owned());
+                let of = |r: &&Reading| r.metric == metric && r.scope == scope;
+                behind.readings.iter().find(of).map(|reading| reading.value)
+            })
+        };
+        let found = ["vCPU", "qemu", "vhost"].map(group);
+        let expected = [[4.0, 1.0, 3.0], [2.0, 0.5, 1.5], [4.0, 1.0, 3.0]];
+        assert_eq!(found, expected.map(|sums| sums.map(Some)));
+    }
 }

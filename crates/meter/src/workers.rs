@@ -22,6 +22,16 @@ impl Worker {
         let group = GROUPS.iter().find(|(start, _)| self.name.starts_with(start));
         group.map_or("flows", |(_, group)| group)
     }
+
+    /// The same of those that run a guest: qemu names the threads of virtual CPUs after those and
+    /// the accelerator.
+    pub(crate) fn group_in_qemu(&self) -> &'static str {
+        match self.name.as_str() {
+            name if name.starts_with("vhost-") => "vhost",
+            name if name.ends_with("/KVM") || name.ends_with("/TCG") => "vCPU",
+            _ => "qemu",
+        }
+    }
 }
 
 /// How names of the kernel's threads begin, and the group they are of.
@@ -79,6 +89,25 @@ fn of_frames(proc: &Path, own: &[u32], role: Role) -> Vec<Worker> {
     if role == Role::Sender {
         names.extend(pktgen::threads_at_work(proc));
     }
+    of_kernel(proc, &names)
+}
+
+/// The threads that run the peer, if that is a guest of this host: those of its qemu, among which
+/// are vhost's workers since Linux 6.4, and the kernel's by that name.
+pub(crate) fn of_guest(context: &Context) -> Vec<Worker> {
+    let Some(qemu) = context.qemu else { return Vec::new() };
+    let proc = &context.roots.proc;
+    let tasks = proc.join(format!("{qemu}/task"));
+    let own = procfs::numbered(&tasks).unwrap_or_default().into_iter().filter_map(|tid| {
+        let dir = tasks.join(tid.to_string());
+        let name = procfs::name(&dir)?;
+        Some(Worker { dir, tid, name })
+    });
+    own.chain(of_kernel(proc, &[format!("vhost-{qemu}")])).collect()
+}
+
+/// Kernel threads by these names.
+fn of_kernel(proc: &Path, names: &[String]) -> Vec<Worker> {
     let worker = |tid: u32| {
         let dir = proc.join(tid.to_string());
         let name = procfs::name(&dir).filter(|name| names.contains(name))?;

@@ -258,6 +258,8 @@ calls! {
         meters: Vec<MeterRequest>,
         /// True if the host has no other role, so that this agent measures its machine.
         alone: bool,
+        /// Process id of the qemu that runs the peer, if that is a guest of this host.
+        qemu: Option<u32>,
     } -> ();
 
     /// Sender: sleeps after the message in hand if `hold`, or continues.

@@ -102,6 +102,10 @@ impl Host for GuestHost {
     fn booted(&self) -> Option<Duration> {
         Some(self.session.machine.booted)
     }
+
+    fn qemu(&self) -> Option<u32> {
+        Some(self.session.machine.pid)
+    }
 }
 
 /// What the controller writes to an agent.

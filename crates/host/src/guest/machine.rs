@@ -39,7 +39,8 @@ pub struct Machine {
     console: Arc<Tail>,
     words: Arc<Tail>,
     process: OwnedFd,
-    pid: u32,
+    /// Of its qemu, on this host.
+    pub(super) pid: u32,
     keeper: Option<JoinHandle<()>>,
     /// How long it is waited for.
     pub limits: Limits,

@@ -227,7 +227,8 @@ pub struct Start<'a> {
 pub fn command(start: &Start) -> Command {
     let Shape { cpus, memory, .. } = start.shape;
     let mut command = Command::new(&start.program);
-    command.args(COMMON).args(["-name", "bytepath"]);
+    // Its threads have names, so that the virtual CPUs can be told from the rest.
+    command.args(COMMON).args(["-name", "bytepath,debug-threads=on"]);
     match start.accelerator {
         Accelerator::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
         Accelerator::Tcg { counted, .. } => {

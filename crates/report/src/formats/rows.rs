@@ -6,7 +6,7 @@ use bytepath_record::{
     Scope, Series, Work, joined,
 };
 use bytepath_record::{Study, StudyHeader, Trial, Unit};
-use bytepath_stats::{self as stats, Costs, Rules, role_cpu, why_not_measured};
+use bytepath_stats::{self as stats, Costs, GuestCpu, Rules, role_cpu, why_not_measured};
 use std::borrow::Cow;
 
 /// A column of the long table.
@@ -260,6 +260,15 @@ impl<'a> Rows<'a> {
                 ("role.cpu.iowait", cpu.iowait),
             ];
             self.push_known("s/s", here, values);
+        }
+        if let Some(guest) = GuestCpu::of(self.trial, role) {
+            let values = [
+                ("role.guest.total", guest.total()),
+                ("role.guest.vcpu", guest.vcpu),
+                ("role.guest.qemu", guest.qemu),
+                ("role.guest.vhost", guest.vhost),
+            ];
+            values.into_iter().for_each(|(metric, value)| self.push(metric, "s/s", here, value));
         }
         self.of_ledger(record, here);
         let sizes = &record.sizes;

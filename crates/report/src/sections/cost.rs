@@ -5,7 +5,7 @@ use crate::document::{Cell, Column, Figure, Mark, Media, Scale, Section, Table};
 use crate::wording::figures::{amount, cost, number, percent};
 use crate::wording::text::cpu_rule;
 use bytepath_record::{Cost, Role, Work};
-use bytepath_stats::{CpuCost, Row};
+use bytepath_stats::{CpuCost, GuestCost, Row};
 
 /// Kinds of CPU time: class, name.
 const KINDS: [(&str, &str); 4] = [
@@ -102,10 +102,48 @@ pub(crate) fn busy(view: &View) -> Section {
     )
 }
 
-/// The shares of both ends, and of both together where both are known.
+/// What a guest that plays an end takes of the other end's host.
+pub(crate) fn guests(view: &View) -> Section {
+    fn share(cores: f64) -> Cell {
+        number(cores * 100.0, 1).into()
+    }
+    let title = "What a guest takes of the host that runs it, in per cent of one CPU";
+    let guests = view.ends().filter_map(|(row, end)| Some((row, end, end.guest?)));
+    let table = Table::of(
+        guests,
+        [
+            (Column::path(), |(row, ..)| Cell::path(row)),
+            (Column::words("role", 1, None), |(row, end, _)| row.work.actor(end.role).into()),
+            (Column::number("of the host", "vCPUs", 0), |(.., guest)| share(guest.vcpu)),
+            (Column::number("of the host", "qemu", 0), |(.., guest)| share(guest.qemu)),
+            (Column::number("of the host", "vhost", 0), |(.., guest)| share(guest.vhost)),
+            (Column::number("of the host", "total", 0), |(.., g)| share(g.total.mean)),
+            (Column::number("CPU s", "a trial", 0), |(.., g)| number(g.seconds.mean, 2).into()),
+            (Column::number("in the guest", "its own", 0), |(_, end, _)| {
+                number(end.cpu.as_ref().map(|cpu| cpu.cores.mean * 100.0), 1).into()
+            }),
+        ],
+    );
+    Section::new("guests", title).in_detail().with(table).note(
+        "vCPUs: all that ran in the guest, and its exits; qemu: its other threads; vhost: the kernel's \
+         workers. Its own: the end's CPU time as the guest counts it, a part of the vCPUs'; the clock of an \
+         emulated guest goes on while the host runs others, so that may be more. Both ends together have \
+         the host's figure.",
+    )
+}
+
+/// The shares of both ends, and of both together where both are known: of a guest what it took of its
+/// host.
 fn busy_of(row: &Row) -> [Option<[f64; 5]>; 3] {
     let [tx, rx] = Role::ALL.map(|role| row.end(role).cpu.as_ref().map(shares));
-    let both = tx.zip(rx).map(|(tx, rx)| std::array::from_fn(|part| tx[part] + rx[part]));
+    let of_host = |guest: GuestCost| {
+        let [user, system] = [guest.user, guest.total.mean - guest.user];
+        [user * 100.0, system * 100.0, 0.0, 0.0, 0.0]
+    };
+    let [tx_of_both, rx_of_both] = [(Role::Sender, tx), (Role::Receiver, rx)]
+        .map(|(role, own)| row.end(role).guest.map(of_host).or(own));
+    let both = tx_of_both.zip(rx_of_both);
+    let both = both.map(|(tx, rx)| std::array::from_fn(|part| tx[part] + rx[part]));
     [tx, rx, both]
 }
 

@@ -89,6 +89,8 @@ fn title(work: Work, role: Role, group: &str) -> String {
     match group {
         "flows" => actor.to_owned(),
         "vhost" => "vhost workers".to_owned(),
+        "qemu" => "qemu".to_owned(),
+        "vCPU" => "virtual CPUs".to_owned(),
         "pktgen" => "pktgen threads".to_owned(),
         "napi" => format!("{actor}'s NAPI threads"),
         other => format!("{actor}'s {other} threads"),

@@ -45,6 +45,7 @@ pub(crate) fn study(view: &View) -> Vec<Section> {
         frames::work(view),
         cost::section(view),
         cost::busy(view),
+        cost::guests(view),
         cost::calls(view),
         counters::charts(view),
         counters::section(view),

@@ -214,7 +214,13 @@ pub(crate) fn cpu_rule(analysis: &Analysis) -> String {
              softirq on an idle CPU is not seen.",
         ),
     ];
-    let mut parts: Vec<String> = sentences.into_iter().flatten().map(str::to_owned).collect();
+    let has_guest = ends().any(|(_, end)| end.guest.is_some());
+    let guest = has_guest.then_some(
+        "Both ends: of the one in a guest what this took of its host, by the host's clock (vCPUs, qemu, \
+         vhost); the end by itself is as the guest counts it.",
+    );
+    let sentences = sentences.into_iter().chain([guest]);
+    let mut parts: Vec<String> = sentences.flatten().map(str::to_owned).collect();
     let notable = |part: fn(&End) -> Option<f64>, above: f64| -> Vec<String> {
         let name = |(row, end): (&Row, &End)| {
             let part = part(end).filter(|p| *p > above)?;

@@ -2,7 +2,7 @@
 //! and for two cells how much that differs.
 
 use crate::estimate::Summary;
-use crate::trial::{Costs, ENGINE_RUN, sum_of};
+use crate::trial::{Costs, ENGINE_RUN, in_its_place, sum_of};
 use bytepath_math::welch;
 use bytepath_record::{Cell, Hops, Reading, Role, Scope, Trial, TrialStatus, Work};
 use schemars::JsonSchema;
@@ -249,11 +249,6 @@ pub(crate) fn busy(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
     let wall = trial.reading("threads.wall", &Scope::Role(role)).filter(|wall| *wall > 0.0);
     let other = wall.map_or(0.0, |wall| run / wall);
     Some(part.max(other / threads)).filter(|part| part.is_finite())
-}
-
-/// Whether a kernel thread works in the place of an end's own: pktgen's and vhost's.
-fn in_its_place(thread: &str) -> bool {
-    thread.starts_with("kpktgend_") || thread.starts_with("vhost-")
 }
 
 /// How often threads went to sleep of their own accord: those of an end's flows, or the workers

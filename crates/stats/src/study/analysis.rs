@@ -306,6 +306,9 @@ pub struct End {
     pub role: Role,
     /// What it cost in CPU time; `None` if no meter saw it.
     pub cpu: Option<CpuCost>,
+    /// What it took of the other end's host, if it is a guest there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest: Option<GuestCost>,
     /// Watts that its host drew, less the idle power if that is subtracted; `None` if
     /// it shares a machine or a meter with the other end.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -360,6 +363,24 @@ pub struct CpuCost {
     pub iowait: Option<f64>,
     /// Part of the total outside of the role's own threads, 0 to 1.
     pub other: f64,
+}
+
+/// What a guest took of its host: CPUs kept busy, in CPU seconds per second. The end's own time, as
+/// the guest counts it, is part of what its virtual CPUs took.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct GuestCost {
+    /// Its virtual CPUs.
+    pub vcpu: f64,
+    /// The other threads of its qemu.
+    pub qemu: f64,
+    /// vhost's workers.
+    pub vhost: f64,
+    /// All of these.
+    pub total: Summary,
+    /// What of the total was in programs and in the guest, and not in the host's kernel.
+    pub user: f64,
+    /// CPU seconds of a trial.
+    pub seconds: Summary,
 }
 
 /// What the witness page showed, in trials.

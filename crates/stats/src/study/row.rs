@@ -1,13 +1,13 @@
 //! One row of an analysis: a cell over all of its measured trials.
 
 use super::analysis::{
-    CpuCost, End, Failure, LatencyRow, Pace, PercentileRow, Row, Status, Witness,
+    CpuCost, End, Failure, GuestCost, LatencyRow, Pace, PercentileRow, Row, Status, Witness,
 };
 use super::cell_trials::CellTrials;
 use crate::cell::{self, HopsRow, ReceiveWork, Shares, collisions, count, idle};
 use crate::estimate::Summary;
 use crate::rules::Rules;
-use crate::trial::{self, Costs, RoleCpu};
+use crate::trial::{self, Costs, GuestCpu, RoleCpu};
 use bytepath_record::{
     Cell, Latency, Percentile, ProvenWitness, Role, RoleRecord, Scope, Series, Study, Trial,
     TrialStatus, Work,
@@ -103,6 +103,7 @@ fn end(role: Role, work: Work, cell: &Cell, measured: &[&Trial], costs: &[Costs]
     End {
         role,
         cpu: cpu_cost(role, costs),
+        guest: guest_cost(role, costs),
         watts: None,
         joules_per_unit: None,
         calls_per_unit: Summary::of(records.iter().filter_map(|r| calls_per_unit(work, r))),
@@ -172,6 +173,20 @@ fn cpu_cost(role: Role, costs: &[Costs]) -> Option<CpuCost> {
         cores: Summary::of(all.iter().map(|(c, _)| c.total))?,
         iowait: Summary::of(all.iter().filter_map(|(c, _)| c.iowait)).map(|s| s.mean),
         other: if total.mean > 0.0 { mean(|c| c.other) / total.mean } else { 0.0 },
+    })
+}
+
+fn guest_cost(role: Role, costs: &[Costs]) -> Option<GuestCost> {
+    let all: Vec<GuestCpu> = costs.iter().filter_map(|c| c.guests[role as usize]).collect();
+    let over = |part: fn(&GuestCpu) -> f64| Summary::of(all.iter().map(part));
+    let mean = |part| over(part).map_or(0.0, |s| s.mean);
+    Some(GuestCost {
+        vcpu: mean(|guest| guest.vcpu),
+        qemu: mean(|guest| guest.qemu),
+        vhost: mean(|guest| guest.vhost),
+        total: over(GuestCpu::total)?,
+        user: mean(|guest| guest.user),
+        seconds: over(|guest| guest.total() * guest.wall)?,
     })
 }
 

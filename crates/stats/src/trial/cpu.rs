@@ -29,6 +29,10 @@
 //! [`super::device_work`]. Where a thread that polls for it may run anywhere, no CPU is
 //! anyone's own, and the second rule holds.
 //!
+//! **A guest** that plays the peer is run by threads of this host that may be on any of its CPUs
+//! ([`super::guest`]), so busy time of the role's CPU may be the guest's: without the account the second
+//! rule holds.
+//!
 //! **Helpers** are threads that work for one of the engine's and are named after it
 //! (`sender/0 copy`); they avoid its CPU if there is another, and belong to the same role.
 //! One that models a device (`sender/0 model`) is shown, but is in no sum.
@@ -37,6 +41,7 @@
 //! needs no care: its time is in its CPU's softirq ticks, once.
 
 use super::device_work::{Correction, DeviceWork};
+use super::guest::GuestCpu;
 use super::sum_of;
 use super::threads::{Threads, cores};
 use bytepath_record::{Cell, Role, Trial};
@@ -88,10 +93,12 @@ pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
     let alone = cell.placement.cpu(role).filter(|_| {
         apart && cell.placement.cpu(role.peer()).is_some() && !works.contains(&DeviceWork::Anywhere)
     });
+    let has_guest = GuestCpu::of(trial, role.peer()).is_some();
     alone
         .and_then(|cpu| {
             whole_cpu(trial, (role, cpu), &threads, Correction::of(trial, (role, cpu), &works)?)
         })
+        .filter(|cpu| cpu.exact || !has_guest)
         .or_else(|| by_threads(&threads.within(trial, role), account_of(trial, role)))
 }
 
@@ -259,6 +266,19 @@ mod tests {
         assert!(near(total(&t), 0.546 / 1.2));
         t.readings.push(Reading::sum(ENGINE_RUN.to_owned(), Unit::Seconds, 0.4, scope()));
         assert!(near(total(&t), 0.4 + 0.04 + 0.08), "{}", total(&t));
+    }
+
+    #[test]
+    fn pktgen_is_charged_whatever_the_engine_ran_that_waits_for_it() {
+        let scope = || Scope::Role(Role::Sender);
+        let mut t = trial("a", 0, 1.0, 0);
+        t.roles[0].threads =
+            vec![thread("sender/0", 0.02, 0.0, 0.02), thread("kpktgend_0", 1.0, 0.0, 1.0)];
+        t.readings.push(Reading::sum("threads.wall".to_owned(), Unit::Seconds, 1.0, scope()));
+        t.readings.push(Reading::sum(ENGINE_RUN.to_owned(), Unit::Seconds, 0.01, scope()));
+        let free = Cell { placement: Placement::default(), ..cell("a") };
+        let total = role_cpu(&free, &t, Role::Sender).unwrap().total;
+        assert!(near(total, 1.02), "{total}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! investment, service demand, and the headline of published work.
 
 use super::cpu::{CpuRule, RoleCpu, role_cpu};
+use super::guest::GuestCpu;
 use crate::estimate::Summary;
 use crate::metric::Metric;
 use crate::rules::Rules;
@@ -34,6 +35,8 @@ pub struct Costs {
     pub packets_per_second: Option<f64>,
     /// CPU time by role, in the order of `Role::ALL`.
     pub roles: [Option<RoleCpu>; 2],
+    /// What a guest took of the other role's host, by the role it plays, in the same order.
+    pub guests: [Option<GuestCpu>; 2],
     /// Watts drawn by role, then by both together, less the idle power if that is taken
     /// off.
     pub watts: [Option<f64>; 3],
@@ -84,6 +87,7 @@ impl Costs {
             instructions_per_second,
             packets_per_second: trial.packets().map(|packets| packets / trial.window),
             roles: Role::ALL.map(|role| role_cpu(cell, trial, role)),
+            guests: Role::ALL.map(|role| GuestCpu::of(trial, role)),
             watts: [tx, rx, both],
         }
     }
@@ -146,10 +150,13 @@ impl Costs {
         Some([rule(self.roles[0]?), rule(self.roles[1]?)])
     }
 
-    /// CPUs kept busy by each end, then by both.
+    /// CPUs kept busy by each end, then by both: of a guest those of its host, since the time of its
+    /// virtual CPUs has its own.
     fn cores(&self) -> [Option<f64>; 3] {
-        let [tx, rx] = self.roles.map(|role| role.map(|cpu| cpu.total));
-        [tx, rx, tx.zip(rx).map(|(tx, rx)| tx + rx)]
+        let ends = self.roles.map(|role| role.map(|cpu| cpu.total));
+        let guests = self.guests.map(|guest| guest.map(|guest| guest.total()));
+        let [tx, rx] = [0, 1].map(|end| guests[end].or(ends[end]));
+        [ends[0], ends[1], tx.zip(rx).map(|(tx, rx)| tx + rx)]
     }
 
     /// The rate as reports show it.

@@ -1,10 +1,11 @@
 //! One trial: whether it counts ([`events`], [`interference`]), what CPU time its roles took
-//! ([`threads`], [`cpu`], [`device_work`]), and what it achieved for that ([`efficiency`]).
+//! ([`threads`], [`cpu`], [`device_work`], [`guest`]), and what it achieved for that ([`efficiency`]).
 
 mod cpu;
 mod device_work;
 mod efficiency;
 mod events;
+mod guest;
 mod interference;
 mod threads;
 
@@ -14,7 +15,9 @@ pub use efficiency::{Costs, Headline, POWER, PerEnd, costs};
 pub(crate) use efficiency::{headline, roi, roi_power, service_demand};
 pub(crate) use events::by_chance;
 pub use events::{Events, FOREIGN_LIMIT, PAUSED, STEAL_LIMIT, judge_events};
+pub use guest::GuestCpu;
 pub use threads::ENGINE_RUN;
+pub(crate) use threads::in_its_place;
 
 use bytepath_record::{Reading, Trial, TrialStatus};
 

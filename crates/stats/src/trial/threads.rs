@@ -16,6 +16,8 @@ pub(crate) struct Threads {
     pub polling: f64,
     /// What of `run` is of the flows' own threads: not of io_uring's workers, nor of helpers.
     engine: f64,
+    /// What of `run` is of kernel threads that work in the place of the flows' own.
+    in_place: f64,
     /// What of `run` is of helpers: they run off the role's CPU.
     pub helpers: f64,
     /// User and system time of software devices, which model work that takes no CPU time:
@@ -42,7 +44,9 @@ impl Threads {
                 sums.models = [sums.models[0] + user, sums.models[1] + run - user];
             } else {
                 let is_helper = t.name.contains(' ');
-                let is_own = !is_helper && !t.name.starts_with("iou-");
+                let in_place = in_its_place(&t.name);
+                let is_own = !is_helper && !in_place && !t.name.starts_with("iou-");
+                sums.in_place += if in_place { cores(t.run, window) } else { 0.0 };
                 sums.engine += if is_own { cores(t.run, window) } else { 0.0 };
                 sums.helpers += if is_helper { cores(t.run, window) } else { 0.0 };
                 sums.run += cores(t.run, window);
@@ -53,12 +57,13 @@ impl Threads {
         sums
     }
 
-    /// The same within the edges of the window, where the engine reports what it ran there.
+    /// The same within the edges of the window, where the engine reports what it ran there. An
+    /// engine that waits for kernel threads in its place shows nothing of what those did there.
     pub(crate) fn within(self, trial: &Trial, role: Role) -> Threads {
         let window = trial.role(role).map_or(0.0, |record| record.window);
         let run = trial.reading(ENGINE_RUN, &Scope::Role(role)).map(|run| cores(run, window));
         let part = run.map_or(1.0, |run| run / self.engine);
-        if !part.is_finite() || part <= 0.0 {
+        if !part.is_finite() || part <= 0.0 || self.in_place > 0.0 {
             return self;
         }
         Threads {
@@ -67,10 +72,16 @@ impl Threads {
             system: self.system * part,
             polling: self.polling * part,
             engine: self.engine * part,
+            in_place: self.in_place,
             helpers: self.helpers * part,
             models: self.models,
         }
     }
+}
+
+/// Whether a kernel thread works in the place of an end's own: pktgen's and vhost's.
+pub(crate) fn in_its_place(thread: &str) -> bool {
+    thread.starts_with("kpktgend_") || thread.starts_with("vhost-")
 }
 
 /// Whether this is a kernel thread that polls for a device (threaded NAPI).

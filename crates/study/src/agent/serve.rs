@@ -237,7 +237,7 @@ impl Agent {
                 let chosen = meter::chosen(self.meters, &call.meters);
                 let session = self.session()?;
                 session.pace(true);
-                session.start(chosen, call.alone)
+                session.start(chosen, call.alone, call.qemu)
             }),
             Request::Pace(call) => {
                 answer(call, |call| self.session().map(|session| session.pace(call.hold)))

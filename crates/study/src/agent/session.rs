@@ -59,6 +59,8 @@ pub(super) struct Session {
     devices: Vec<String>,
     /// Whether the host has no other role.
     alone: bool,
+    /// What runs the peer, if that is a guest of this host.
+    qemu: Option<u32>,
     last_look: meter::PreviousSnapshot,
     memory_traffic: meter::SessionTraffic,
     prepared: Vec<(&'static str, Prepared)>,
@@ -162,6 +164,7 @@ impl Session {
             meters: Vec::new(),
             devices,
             alone: false,
+            qemu: None,
             last_look: meter::PreviousSnapshot::default(),
             memory_traffic: meter::SessionTraffic::default(),
             prepared: Vec::new(),
@@ -239,8 +242,13 @@ impl Session {
     }
 
     /// Gets the meters ready and lets the bytes flow.
-    pub(super) fn start(&mut self, meters: Vec<Chosen>, alone: bool) -> Result<(), Fault> {
-        self.alone = alone;
+    pub(super) fn start(
+        &mut self,
+        meters: Vec<Chosen>,
+        alone: bool,
+        qemu: Option<u32>,
+    ) -> Result<(), Fault> {
+        (self.alone, self.qemu) = (alone, qemu);
         let requested = |name| meters.iter().any(|chosen| chosen.meter.name == name);
         let detail =
             Detail { calls: requested(meter::SYSCALLS.name), sizes: requested(meter::SIZES.name) };
@@ -469,6 +477,7 @@ impl Session {
             moved: Arc::new(move |flow| progress.get(flow as usize).map_or(0, |p| p.total())),
             devices: self.devices.clone(),
             alone: self.alone,
+            qemu: self.qemu,
             last_look: self.last_look.clone(),
             memory_traffic: self.memory_traffic.clone(),
             options: Value::Null,

@@ -119,7 +119,7 @@ mod tests {
         let Chosen { meter, options, .. } =
             profile(meter::CATALOG, Role::Sender, &sampling).unwrap();
         let meters = vec!["cpu".into(), MeterRequest { name: meter.name.into(), options }];
-        let line = serde_json::to_string(&Start { meters, alone: false }).unwrap();
+        let line = serde_json::to_string(&Start { meters, alone: false, qemu: None }).unwrap();
         assert_eq!(line.matches("options").count(), 1, "{line}");
         let Start { meters, .. } = serde_json::from_str(&line).unwrap();
         let read = |chosen: &Chosen| {

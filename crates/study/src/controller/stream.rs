@@ -123,7 +123,17 @@ impl Stream {
         };
         let clocks = clocks::read(remotes)?;
         let apart = remotes.properties.hosts_apart;
-        let start = |role| Start { meters: meters_of(role, meters, apart), alone: apart };
+        let qemus = remotes.agents.hosts.hosts.each_ref().map(|host| host.qemu());
+        // An agent in a guest sees no process of the host.
+        let of_peer = |role: Role| match qemus[role as usize] {
+            Some(_) => None,
+            None => qemus[role.peer() as usize],
+        };
+        let start = |role| Start {
+            meters: meters_of(role, meters, apart),
+            alone: apart,
+            qemu: of_peer(role),
+        };
         remotes.agents.send_both(start)?;
         remotes.agents.receive_both::<Start>()?;
         Ok(Stream { frames, clocks })

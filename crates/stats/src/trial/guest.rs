@@ -1,0 +1,127 @@
+//! What a guest that plays one end takes of the host that the other end runs on.
+//!
+//! The guest's agent counts the role's CPU time by the guest's clock, as on any host. What the host
+//! spends on the guest is more: qemu, vhost, and all that the virtual CPUs do. The time of the
+//! virtual CPUs has the role's own in it, so of both ends together the host's figure takes the place of the
+//! guest's. Seconds of an emulated guest count by the clock of the emulating host there.
+
+use super::sum_of;
+use super::threads::cores;
+use bytepath_record::{Role, Scope, Trial};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// CPU time of the threads that run a guest, in CPU seconds per second of its host, as the scheduler
+/// counts it. `total() = vcpu + qemu + vhost = user + system`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct GuestCpu {
+    /// The virtual CPUs: all that ran in the guest, and its exits.
+    pub vcpu: f64,
+    /// The other threads of its qemu, which move the frames where vhost does not.
+    pub qemu: f64,
+    /// vhost's workers.
+    pub vhost: f64,
+    /// In programs and in the guest, in proportion of the ticks; all of it where there were none.
+    pub user: f64,
+    /// In the host's kernel.
+    pub system: f64,
+    /// Length of the interval, in seconds.
+    pub wall: f64,
+}
+
+impl GuestCpu {
+    /// `None` unless the role was played by a guest of its peer's host, and the meter `threads` ran there.
+    pub fn of(trial: &Trial, role: Role) -> Option<GuestCpu> {
+        let wall = trial.reading("threads.wall", &Scope::Role(role.peer()))?;
+        let run = |group: &str| trial.reading("guest.run", &Scope::Threads(role, group.to_owned()));
+        let part = |group| run(group).map_or(0.0, |run| cores(run, wall));
+        let is_of = |scope: &Scope| matches!(scope, Scope::Threads(of, _) if *of == role);
+        let ticks = |metric| sum_of(trial, |r| r.metric == metric && is_of(&r.scope));
+        let [user, system] = [ticks("guest.user")?, ticks("guest.system")?];
+        let mut guest = GuestCpu {
+            vcpu: part("vCPU"),
+            qemu: part("qemu"),
+            vhost: part("vhost"),
+            wall,
+            ..GuestCpu::default()
+        };
+        let share = system / (user + system);
+        guest.system = guest.total() * if share.is_finite() { share } else { 0.0 };
+        guest.user = guest.total() - guest.system;
+        Some(guest)
+    }
+
+    pub fn total(&self) -> f64 {
+        self.vcpu + self.qemu + self.vhost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{cell, near, quiet, read, thread, wall, with_cpu};
+    use crate::trial::{Costs, CpuRule, role_cpu};
+
+    /// The receiver in a guest of the sender's host, 2 s: it counts 0.8 CPUs, its host 1.6. Made up.
+    fn behind_a_tap() -> Trial {
+        let mut t = quiet();
+        t.readings.clear();
+        t.roles[0].threads = vec![thread("sender/0", 1.0, 0.2, 0.8)];
+        t.roles[1].threads = vec![thread("receiver/0", 1.6, 0.4, 1.2)];
+        let mut t = wall(t, 2.0);
+        // The sender's CPU was busy with the guest, too.
+        t = with_cpu(t, 0, &[("cpu.busy", 1.9), ("cpu.user", 0.9), ("cpu.system", 1.0)]);
+        for reading in &mut t.readings {
+            reading.scope = reading.scope.clone().at_host(Role::Sender);
+        }
+        for role in Role::ALL {
+            read(&mut t, "threads.wall", Scope::Role(role), 2.0);
+        }
+        for (group, [run, user, system]) in
+            [("vCPU", [2.0, 1.5, 0.5]), ("qemu", [0.8, 0.2, 0.6]), ("vhost", [0.4, 0.0, 0.4])]
+        {
+            let scope = || Scope::Threads(Role::Receiver, group.to_owned());
+            read(&mut t, "guest.run", scope(), run);
+            read(&mut t, "guest.user", scope(), user);
+            read(&mut t, "guest.system", scope(), system);
+        }
+        t
+    }
+
+    #[test]
+    fn a_guest_is_counted_once_and_not_as_the_senders() {
+        let t = behind_a_tap();
+        let guest = GuestCpu::of(&t, Role::Receiver).unwrap();
+        assert!(near(guest.vcpu, 1.0) && near(guest.qemu, 0.4) && near(guest.vhost, 0.2));
+        assert!(near(guest.user, 0.85) && near(guest.system, 0.75), "{guest:?}");
+        assert_eq!(GuestCpu::of(&t, Role::Sender), None);
+        let [tx, rx] = Role::ALL.map(|role| role_cpu(&cell("a"), &t, role).unwrap());
+        assert_eq!(tx.rule, CpuRule::Threads, "its CPU was not its own");
+        assert!(near(tx.total, 0.5) && near(rx.total, 0.8), "{tx:?} {rx:?}");
+        let both = |t: &Trial| {
+            let costs = Costs::of(&cell("a"), t, None);
+            costs.cpu_per_unit().unwrap() * costs.units_per_second()
+        };
+        assert!(near(both(&t), 2.1), "{}", both(&t));
+        let mut unseen = t.clone();
+        unseen.readings.retain(|reading| !reading.metric.starts_with("guest."));
+        assert!(near(both(&unseen), 0.95 + 0.8), "{}", both(&unseen));
+    }
+
+    /// The account knows the role's threads, whatever else ran on their CPU.
+    #[test]
+    fn an_exact_account_stays_by_the_cpu() {
+        let mut t = behind_a_tap();
+        for (metric, value) in [
+            ("cpu.foreign", 0.9),
+            ("cpu.sender.user", 0.2),
+            ("cpu.sender.system", 0.8),
+            ("cpu.sender.uring", 0.0),
+        ] {
+            read(&mut t, metric, Scope::CpuOf(Role::Sender, 0), value);
+        }
+        let tx = role_cpu(&cell("a"), &t, Role::Sender).unwrap();
+        assert_eq!(tx.rule, CpuRule::WholeCpu(0));
+        assert!(tx.exact && near(tx.total, 0.5), "{tx:?}");
+    }
+}
