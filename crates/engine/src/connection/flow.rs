@@ -10,7 +10,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long a wait for an acknowledgement takes to notice a cut.
+const NOTICE: Duration = Duration::from_millis(10);
 
 /// One connection, and what movers over it need.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ pub struct Flow {
     pub protocol: Protocol,
     /// Whether this end has ended what it sends.
     pub closed: Arc<AtomicBool>,
+    /// Whether it was cut.
+    pub cut: Arc<AtomicBool>,
     /// The keys, if what goes over it is encrypted by the program.
     pub keys: Option<Keys>,
 }
@@ -30,7 +35,8 @@ impl Flow {
     /// A connection by TCP.
     pub fn tcp(socket: impl Into<Socket>, index: u32) -> Flow {
         let (socket, protocol) = (Arc::new(socket.into()), Protocol::Tcp);
-        Flow { socket, index, protocol, closed: Arc::default(), keys: None }
+        let [closed, cut] = Default::default();
+        Flow { socket, index, protocol, closed, cut, keys: None }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -169,7 +175,8 @@ impl Connection for Flow {
     fn kernel(&self) -> Result<Flow, Fault> {
         let socket = self.socket.try_clone();
         let socket = socket.map_err(|e| Fault::system("cannot duplicate the connection", &e))?;
-        Ok(Flow { socket: Arc::new(socket), closed: self.closed.clone(), ..*self })
+        let (closed, cut) = (self.closed.clone(), self.cut.clone());
+        Ok(Flow { socket: Arc::new(socket), closed, cut, ..*self })
     }
 
     fn send_at_once(&self) -> Result<(), Fault> {
@@ -216,8 +223,20 @@ impl Connection for Flow {
         if self.protocol == Protocol::Udp {
             return Ok(());
         }
-        tcp::wait_acknowledged(self.fd(), timeout)
-            .map_err(|e| self.fault("waiting for an acknowledgement", &e))
+        let begun = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(begun.elapsed());
+            match tcp::wait_acknowledged(self.fd(), left.min(NOTICE)) {
+                // The end of this stream was sent, and goes on waiting for a peer that may be gone:
+                // to the kernel the cut is nothing new.
+                Err(_) if self.cut.load(Ordering::Relaxed) => return Err(self.cut_off()),
+                Err(e) if e.kind() == ErrorKind::TimedOut && left > NOTICE => {}
+                waited => {
+                    let what = "waiting for an acknowledgement";
+                    return waited.map_err(|e| self.fault(what, &e));
+                }
+            }
+        }
     }
 
     fn read_exact(&self, buffer: &mut [u8]) -> Result<(), Fault> {
@@ -233,6 +252,7 @@ impl Connection for Flow {
     }
 
     fn cut(&self) {
+        self.cut.store(true, Ordering::Relaxed);
         // One that is gone already needs no cutting.
         let _ = tcp::shutdown(self.fd(), Shutdown::Both);
     }
@@ -298,6 +318,22 @@ mod tests {
             outside.shutdown(Shutdown::Both).unwrap();
         });
         assert_eq!(tx.end_stream().unwrap_err().kind, FaultKind::PeerLost);
+        stopper.join().unwrap();
+    }
+
+    #[test]
+    fn cut_ends_wait_for_an_acknowledgement() {
+        let (tx, _rx) = flows();
+        let outside = tx.kernel().unwrap();
+        outside.socket.set_nonblocking(true).unwrap();
+        while (&*outside.socket).write(&[0; 65536]).is_ok() {}
+        tx.close();
+        let stopper = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            outside.cut();
+        });
+        let fault = tx.wait_acknowledged(Duration::from_secs(10)).unwrap_err();
+        assert_eq!(fault.message, "flow 0: the connection was cut in the middle");
         stopper.join().unwrap();
     }
 

@@ -83,7 +83,8 @@ fn connected(socket: Socket, peer: SocketAddr, index: u32) -> Result<Flow, Fault
     let connected = socket.connect(&peer.into());
     connected.map_err(|e| Fault::system(format!("cannot connect to {peer} by UDP"), &e))?;
     let (socket, protocol) = (Arc::new(socket), Protocol::Udp);
-    Ok(Flow { socket, index, protocol, closed: Arc::default(), keys: None })
+    let [closed, cut] = Default::default();
+    Ok(Flow { socket, index, protocol, closed, cut, keys: None })
 }
 
 #[cfg(test)]

@@ -112,6 +112,12 @@ pub trait Connection: Any + Send + Sync {
         self.end_stream()
     }
 
+    /// Whether this process has to answer a peer that sends its end again, as the kernel does for its
+    /// sockets: then the connection is to be there until the peer has ended.
+    fn answers_late(&self) -> bool {
+        false
+    }
+
     /// Waits until the peer has acknowledged what was sent so far.
     fn wait_acknowledged(&self, timeout: Duration) -> Result<(), Fault>;
 

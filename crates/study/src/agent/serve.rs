@@ -5,7 +5,7 @@ use super::engine::{EngineResult, Event};
 use super::samples;
 use super::session::{Session, protocol_error};
 use bytepath_engine::connection::reach::{self, Meeting};
-use bytepath_engine::connection::tls;
+use bytepath_engine::connection::{Connection, tls};
 use bytepath_engine::path::DataPath;
 use bytepath_host::{self as host, LocalSteward, StewardCall, own_build};
 use bytepath_meter::{self as meter, Capture, Meter};
@@ -59,6 +59,7 @@ pub fn serve(
         hung_up,
         due: VecDeque::new(),
         session: None,
+        parting: Vec::new(),
         queues: Vec::new(),
         capture: None,
         packed: Vec::new(),
@@ -101,6 +102,9 @@ struct Agent {
     /// Requests whose time has not come, in its order.
     due: VecDeque<(u64, Result<Request, Fault>)>,
     session: Option<Session>,
+    /// Connections of the session that was finished last that answer their peers' ends, which may be
+    /// lost on the way or still to come. They are there until the next request.
+    parting: Vec<Arc<dyn Connection>>,
     /// Queues of the tap whose device is at the other end, as long as there is such a link.
     queues: Vec<Arc<OwnedFd>>,
     /// What was sampled in the last window.
@@ -169,6 +173,8 @@ impl Agent {
     }
 
     fn reply(&mut self, request: Result<Request, Fault>) -> Reply {
+        // The controller goes on when both ends have ended.
+        self.parting.clear();
         request.and_then(|request| self.answer(request)).unwrap_or_else(Reply::Failed)
     }
 
@@ -364,8 +370,8 @@ impl Agent {
         }
         let session = self.session()?;
         let end = session.finish();
-        self.capture = session.capture.take();
-        self.session = None;
+        let (capture, parting) = (session.capture.take(), session.parting());
+        (self.capture, self.parting, self.session) = (capture, parting, None);
         match end {
             Err(fault) if cut => Err(fault.context("the stream did not drain in time")),
             other => other,

@@ -388,6 +388,11 @@ impl Session {
         self.connections.iter().for_each(|connection| connection.cut());
     }
 
+    /// Connections that are to be there until their peers have ended, too.
+    pub(super) fn parting(&self) -> Vec<Arc<dyn Connection>> {
+        self.connections.iter().filter(|connection| connection.answers_late()).cloned().collect()
+    }
+
     /// The record of this role, once all engines have returned.
     pub(super) fn finish(&mut self) -> Result<RoleEnd, Fault> {
         let (mut all, mut witness) = (workload::FlowEnd::default(), None);

@@ -70,10 +70,9 @@ const PACKET: u32 = 65_536;
 /// Longest sleep of a thread that waits for a stack: the delay until it notices a cut.
 const NAP: Duration = Duration::from_millis(10);
 
-/// How long a stack whose connections were dropped goes on at most, and how long it answers after the
-/// last end has come where frames get lost on purpose: longer than a peer takes to send its end again.
+/// How long a stack whose connections were dropped goes on at most, until both streams of each have
+/// ended. It is not there for a peer that sends its end again: see [`Connection::answers_late`].
 const FAREWELL: Duration = Duration::from_secs(5);
-const REPEATS: Duration = Duration::from_millis(600);
 
 /// How long the end of a stream may take where nothing at all comes from the peer.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -111,7 +110,7 @@ fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
     let port = terms.ports.map_or_else(|| own_ports(1), |ports| ports.low);
     let mut stack = open(&config)?;
     stack.listen(port)?;
-    let stack = OwnedStack::keep(stack, config.loss != LossConfig::default())?;
+    let stack = OwnedStack::keep(stack)?;
     Ok(Listener::new((config.place.address, port).into(), move |token, flows| {
         let mut taken = BTreeSet::new();
         let next = |deadline| stack.next_shown(token, port, &mut taken, deadline);
@@ -135,7 +134,7 @@ fn connect(peers: &[SocketAddr], terms: &Terms, token: &Token, flows: u32) -> Al
         };
         stack.connect(flow as usize, peer, port)?;
     }
-    let stack = OwnedStack::keep(stack, config.loss != LossConfig::default())?;
+    let stack = OwnedStack::keep(stack)?;
     let show = |index: u32| -> Connected {
         let connection = Userspace { stack: stack.clone(), place: index as usize, index };
         let what = || format!("cannot connect to {peer} from {}", config.place.address);
@@ -199,14 +198,13 @@ struct OwnedStack {
 }
 
 impl OwnedStack {
-    fn keep(stack: Stack, loses: bool) -> Result<Arc<OwnedStack>, Fault> {
+    fn keep(stack: Stack) -> Result<Arc<OwnedStack>, Fault> {
         let came = stack.as_fd().try_clone_to_owned();
         let came = came.map_err(|e| Fault::system("cannot duplicate a packet socket", &e))?;
         let stack = Mutex::new(stack);
         let attended = AtomicU32::new(0);
         let [reported, over] = [(); 2].map(|()| AtomicBool::new(false));
-        let farewell = if loses { REPEATS } else { Duration::ZERO };
-        let shared = Arc::new(SharedStack { stack, came, attended, reported, over, farewell });
+        let shared = Arc::new(SharedStack { stack, came, attended, reported, over });
         let kept = shared.clone();
         let keeper = std::thread::Builder::new().name("userspace-tcp".into());
         let keeper = keeper.spawn(move || kept.keep_alive());
@@ -276,8 +274,6 @@ pub struct SharedStack {
     reported: AtomicBool,
     /// Whether the last connection was dropped.
     over: AtomicBool,
-    /// How long it answers after the last end.
-    farewell: Duration,
 }
 
 impl Userspace {
@@ -378,7 +374,7 @@ impl Hold {
 
 impl SharedStack {
     /// Polls the stack while no mover attends to it, until its connections are dropped, and as the
-    /// kernel does beyond that: their last acknowledgements may be lost.
+    /// kernel does beyond that: their ends may be lost.
     fn keep_alive(&self) {
         while !self.over.load(Ordering::Relaxed) {
             let attended = self.attended.load(Ordering::Relaxed) > 0;
@@ -388,20 +384,10 @@ impl SharedStack {
                 std::thread::sleep(NAP);
             }
         }
-        let (begun, mut last) = (Instant::now(), Instant::now());
-        while begun.elapsed() < FAREWELL {
-            let mut stack = self.stack();
-            if stack.is_closing() {
-                last = Instant::now();
-            } else if last.elapsed() >= self.farewell {
+        let begun = Instant::now();
+        while begun.elapsed() < FAREWELL && self.stack().is_closing() {
+            if self.stack().poll().is_err() || self.wait(NAP).is_err() {
                 return;
-            }
-            let polled = stack.poll();
-            drop(stack);
-            match polled.map_err(|e| self.fault(&e)).and_then(|()| self.wait(NAP)) {
-                Ok(true) => last = Instant::now(),
-                Ok(false) => {}
-                Err(_) => return,
             }
         }
     }
@@ -484,6 +470,10 @@ impl Connection for Userspace {
                 _ => Ok(false),
             }
         })
+    }
+
+    fn answers_late(&self) -> bool {
+        true
     }
 
     fn wait_acknowledged(&self, timeout: Duration) -> Result<(), Fault> {
