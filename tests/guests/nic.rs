@@ -5,7 +5,7 @@
 use crate::command::{CommandRunner, DOUBLE};
 use crate::guests::{able, leftovers, shown};
 use bytepath::guest::NicPair;
-use bytepath::record::{Scope, Study, Support, Trial, TrialStatus};
+use bytepath::record::{Cell, Scope, Study, Support, Trial, TrialStatus};
 use bytepath::spec;
 use bytepath::study::{load, testbed_spec};
 use bytepath::testbed;
@@ -161,6 +161,69 @@ fn spreads_flows_over_queues_and_names_overflows() {
     assert!(says(NARROW[2], "recycle-batch is too large for the area"), "{text}");
 }
 
+/// Paths whose four flows cross two NICs: a queue of each for both of its flows, a queue for each flow,
+/// and two that take none, of which the first is the baseline, over one NIC.
+const OVER_TWO: [&str; 5] =
+    ["socket", "zcrx:area=4M", "zcrx:area=4M,queues=2", "devmem:area=4M,queues=2", "msg-zerocopy"];
+
+#[test]
+fn flows_over_two_nics_have_queues_and_proofs_of_each() {
+    let Some(_machine) = able_with_nics() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("adapters.toml"), folder.path().join("study"));
+    let experiment = format!(
+        "testbed = '{BED}'\nblocks = 1\nwarm-up = '100ms'\nwindow = '400ms'\nmeters = ['nic']\n\
+         profile = 'none'\n[[exclude]]\npath = ['{}']\nadapters = 1\n\
+         [factors]\npath = ['{}']\ntouch = 'verify'\nflows = 4\nlink = 'nic'\nadapters = [1, 2]\n",
+        OVER_TWO[1..].join("', '"),
+        OVER_TWO.join("', '")
+    );
+    fs::write(&file, experiment).unwrap();
+    let words = ["run", file.to_str().unwrap(), "--study", out.to_str().unwrap()];
+    let output = crate::guests::bytepath(&words);
+    let text = shown(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
+    let of = |path: &str| {
+        let is_it = |level: &str, value: &str, cell: &Cell| cell.levels[level] == value;
+        let mut cells = study.header.cells.iter();
+        let cell = cells.find(|cell| is_it("path", path, cell) && is_it("adapters", "2", cell));
+        study.trials.iter().find(|trial| trial.cell == cell.unwrap().id).unwrap()
+    };
+    for path in OVER_TWO {
+        let trial = of(path);
+        assert_eq!(trial.status, TrialStatus::Measured, "{path}: {text}");
+        let label = if path == "socket" { "copied" } else { "zero-copy" };
+        assert_eq!(trial.label, label, "{path}: {text}");
+        let set: Vec<String> = trial.prepared.iter().map(|r| r.setting.to_string()).collect();
+        for (adapter, nic) in ["zcnic1", "zcnic3"].into_iter().enumerate() {
+            for wanted in [format!("rings {nic} tcp-data-split=on"), format!("spread {nic} queues=2")] {
+                assert!(set.contains(&wanted), "{path}: {wanted}: {set:?}");
+            }
+            // The flows of a NIC take its queues in turn.
+            for (turn, queue) in [2, 3].into_iter().enumerate() {
+                let port = 21_000 + adapter + 2 * turn;
+                let rule = format!(
+                    "flow {nic} src=198.18.{adapter}.1 dst=198.18.{adapter}.2 src-port={port} \
+                     dst-port=20900 queue={queue}"
+                );
+                assert!(set.contains(&rule), "{path}: {rule}: {set:?}");
+                let came = of_nic(trial, nic, &format!("nic.rx-{queue}.rx-packets"));
+                assert!(came > 20.0, "{path}: {came} by queue {queue} of {nic}: {text}");
+            }
+            let placed = of_nic(trial, nic, "nic.driver.rx_to_iovs_bytes");
+            let copied = of_nic(trial, nic, "nic.driver.rx_to_pages_bytes");
+            let is_provided = path.starts_with("zcrx") || path.starts_with("devmem");
+            let (there, elsewhere) = if is_provided { (placed, copied) } else { (copied, placed) };
+            assert!(there > 1e5 && elsewhere <= 0.01 * there, "{path}: {nic}: {there}, {elsewhere}");
+        }
+        if label == "zero-copy" {
+            is_proven(trial);
+        }
+    }
+    assert_eq!(leftovers(), []);
+}
+
 /// The whole matrix of the battle, with windows and messages as small as still prove.
 #[test]
 fn the_battle_runs_whole_and_its_reports_have_the_chart() {
@@ -252,7 +315,15 @@ fn driver(trial: &Trial, counter: &str) -> f64 {
     card(trial, &format!("nic.driver.{counter}"))
 }
 
-/// A reading of both NICs of a trial, added up.
+/// A reading of one NIC of a trial.
+fn of_nic(trial: &Trial, nic: &str, metric: &str) -> f64 {
+    let of = trial.readings.iter().filter(|reading| reading.metric == metric);
+    of.filter(|reading| matches!(&reading.scope, Scope::Link(_, name) if name == nic))
+        .map(|reading| reading.value)
+        .sum()
+}
+
+/// A reading of all NICs of a trial, added up.
 fn card(trial: &Trial, metric: &str) -> f64 {
     let of = trial.readings.iter().filter(|reading| reading.metric == metric);
     of.filter(|reading| matches!(reading.scope, Scope::Link(..))).map(|reading| reading.value).sum()
@@ -296,6 +367,55 @@ fn restores_a_prepared_nic_after_its_study_was_killed() {
     assert_eq!(labels.count(), 2, "{shown}");
     assert!(shown.contains("flow zcnic1 src=2001:2::1"), "{shown}");
     by_a_context(&guest);
+    over_two_nics(&guest);
+}
+
+/// The same over two NICs of each end, which come back together.
+fn over_two_nics(guest: &CommandRunner) {
+    let study = "/bin/bytepath run --testbed ports:sender=zcnic0+zcnic2,receiver=zcnic1+zcnic3 \
+                 --link nic:adapters=2 --stream flows=2,touch=verify --profile none --blocks 1";
+    let killed = guest.output_of(&format!(
+        "{DOUBLE} killed /tmp/two \"flow\" {study} --path zcrx --meters none --warm-up 200ms --window 60s \
+         --study /tmp/two"
+    ));
+    assert!(killed.contains("signal: 9"), "{killed}");
+    let restored = guest.output_of("/bin/bytepath restore");
+    for (adapter, [sends, receives]) in [["zcnic0", "zcnic1"], ["zcnic2", "zcnic3"]].iter().enumerate() {
+        let (from, to) = (format!("198.18.{adapter}.1"), format!("198.18.{adapter}.2"));
+        for setting in [
+            format!("flow {receives} src={from} dst={to} dst-port=20900 queue=3"),
+            format!("feature {receives} rx-ntuple-filter"),
+            format!("spread {receives}"),
+            format!("rings {receives} tcp-data-split"),
+            format!("loan {receives}"),
+            format!("loan {sends}"),
+        ] {
+            let line = restored.lines().find(|line| line.contains(&setting));
+            assert!(line.is_some_and(|line| line.contains("restored")), "{setting}: {restored}");
+        }
+    }
+    // What one path had bound the next one has, on both.
+    let shown = guest.output_of(&format!(
+        "{study} --path devmem --path zcrx --meters nic --warm-up 200ms --window 400ms --study /tmp/pairs"
+    ));
+    let labels = shown.lines().filter(|line| line.ends_with("zero-copy"));
+    assert_eq!(labels.count(), 2, "{shown}");
+    assert!(!shown.contains("freed fewer fragments"), "{shown}");
+    let readings = guest.output_of("/bin/bytepath show /tmp/pairs --format csv");
+    for nic in ["zcnic1", "zcnic3"] {
+        let [placed, copied] = ["iovs", "pages"].map(|memory| {
+            of_readings(&readings, nic, &format!("nic.driver.rx_to_{memory}_bytes"))
+        });
+        assert!(placed > 1e5 && copied <= 0.01 * placed, "{nic}: {placed}, {copied}: {readings}");
+    }
+    assert!(guest.output_of("/bin/bytepath restore").starts_with("nothing to restore"));
+}
+
+/// What readings in csv add up to, of one metric of a NIC.
+fn of_readings(csv: &str, nic: &str, metric: &str) -> f64 {
+    let metric = format!(",{metric},");
+    let lines = csv.lines().filter(|line| line.contains(&metric) && line.contains(nic));
+    lines.filter_map(|line| line.trim_end_matches(',').rsplit(',').next()?.parse::<f64>().ok()).sum()
 }
 
 /// Flows that a context of RSS spreads come by its queues and no others, also after the NIC was
@@ -308,13 +428,8 @@ fn by_a_context(guest: &CommandRunner) {
          --blocks 1 --warm-up 200ms --window 400ms --study /tmp/context",
     );
     let shown = guest.output_of("/bin/bytepath show /tmp/context --format csv");
-    let packets = |queue: u32| -> f64 {
-        let metric = format!(",nic.rx-{queue}.rx-packets,");
-        let lines = shown.lines().filter(|line| line.contains(&metric) && line.contains("zcnic1"));
-        lines
-            .filter_map(|line| line.trim_end_matches(',').rsplit(',').next()?.parse::<f64>().ok())
-            .sum()
-    };
+    let packets =
+        |queue: u32| of_readings(&shown, "zcnic1", &format!("nic.rx-{queue}.rx-packets"));
     let came = [0, 1, 2, 3].map(packets);
     // Those beside it carry what is not TCP.
     assert!(came[1] > 100.0 && came[2] > 100.0 && came[0] + came[3] < 20.0, "{came:?}: {shown}");

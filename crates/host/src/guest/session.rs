@@ -43,12 +43,12 @@ struct Started {
 fn start(layout: Layout, program: &Path) -> Result<Started, Fault> {
     let agents = match layout {
         Layout::Pair => pair_of_agents(program)?.into(),
-        Layout::Nics { pair, parameters } => {
+        Layout::Nics { pair, pairs, parameters } => {
             let unknown = || Fault::unsupported(format!("there are no NICs called {pair}"));
             let nics = NicPair::named(&pair).ok_or_else(unknown)?;
-            nics.renew(&parameters)?;
+            nics.renew(pairs, &parameters)?;
             let agents = pair_of_agents(program)?;
-            nics.move_to_agents(agents.each_ref().map(|agent| agent.process.id()))?;
+            nics.move_to_agents(pairs, agents.each_ref().map(|agent| agent.process.id()))?;
             agents.into()
         }
         Layout::One => {
