@@ -338,7 +338,10 @@ mod tests {
             DEFAULT.configured(&options).unwrap().unwrap().properties().adapters
         };
         let of_nic = |name| adapters(&[("nic", name)]);
-        assert_eq!([adapters(&[]), of_nic("zcnic"), of_nic("igb"), of_nic("virtio")], [16, 16, 1, 1]);
+        assert_eq!(
+            [adapters(&[]), of_nic("zcnic"), of_nic("igb"), of_nic("virtio")],
+            [16, 16, 1, 1]
+        );
         assert_eq!([adapters(&[("guests", "2")]), adapters(&[("host", "sender")])], [1, 1]);
     }
 }

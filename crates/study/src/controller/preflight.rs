@@ -784,7 +784,11 @@ mod tests {
             with_all_nics(laboratory.testbed, &baseline, &[baseline.clone(), other]).link.adapters
         };
         assert_eq!(surveyed("vm:nic=zcnic", 4), 4);
-        assert_eq!(surveyed("vm:nic=igb", 4), 1, "more is an obstacle of the cell, not of the study");
+        assert_eq!(
+            surveyed("vm:nic=igb", 4),
+            1,
+            "more is an obstacle of the cell, not of the study"
+        );
         assert_eq!(surveyed("netns", 4), 1, "a veth pair has nothing to ask about");
     }
 
