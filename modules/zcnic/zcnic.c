@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * zcnic: two Ethernet devices connected back to back, in software only, that look to the
- * stack like NICs with memory providers. Receive buffers come from a page pool that may
+ * zcnic: Ethernet devices in pairs, connected back to back, in software only, that look to
+ * the stack like NICs with memory providers. Receive buffers come from a page pool that may
  * be bound to an io_uring area or a dmabuf, headers are split off, flows are steered to
  * queues. README.md explains what it is for.
  *
@@ -34,6 +34,7 @@
 #include <net/netdev_rx_queue.h>
 #include <net/page_pool/helpers.h>
 
+#define MAX_PAIRS	16
 #define MAX_QUEUES	16
 #define MAX_RULES	32
 #define MAX_CONTEXTS	8	/* of RSS; 0 is the device's own */
@@ -42,6 +43,9 @@
 #define COMPLETIONS	256	/* capacity of a queue; a power of two */
 #define HEADERS		256	/* space for headers, and for packets that are not split */
 
+static unsigned int pairs = 1;
+module_param(pairs, uint, 0444);
+MODULE_PARM_DESC(pairs, "pairs of devices, 1 to 16");
 static unsigned int queues = 4;
 module_param(queues, uint, 0444);
 MODULE_PARM_DESC(queues, "queue pairs of each device, 1 to 16");
@@ -52,7 +56,7 @@ static char *driver = "zcnic";
 module_param(driver, charp, 0444);
 MODULE_PARM_DESC(driver, "driver name in sysfs and ethtool");
 
-/* Fault injection in both devices; 0 is off. */
+/* Fault injection in all devices; 0 is off. */
 static unsigned int drop;
 module_param(drop, uint, 0644);
 MODULE_PARM_DESC(drop, "drop one packet in N");
@@ -153,7 +157,9 @@ struct zc_dev {
 	u64 flaps;
 };
 
-static struct net_device *ports[2];
+/* Both devices of a pair are next to each other. */
+static struct net_device *ports[2 * MAX_PAIRS];
+static unsigned int count;	/* of them */
 
 /* What a device reads and writes by DMA. Without an IOMMU, bus addresses are physical. */
 static void *zc_bus(dma_addr_t address)
@@ -1263,15 +1269,18 @@ static const struct ethtool_ops zc_ethtool_ops = {
 static void zc_flap(struct work_struct *work)
 {
 	static bool down;
-	unsigned int period = READ_ONCE(flap);
-	int i;
+	unsigned int i, period = READ_ONCE(flap);
 
 	down = period && !down;
-	if (!down)
-		zc_carrier(netdev_priv(ports[0]));
-	for (i = 0; i < 2 && down; i++) {
-		netif_carrier_off(ports[i]);
-		((struct zc_dev *)netdev_priv(ports[i]))->flaps++;
+	for (i = 0; i < count; i++) {
+		struct zc_dev *zc = netdev_priv(ports[i]);
+
+		if (!down) {
+			zc_carrier(zc);
+			continue;
+		}
+		netif_carrier_off(zc->dev);
+		zc->flaps++;
 	}
 	zc_schedule(&zc_flap_work, down ? max(period / 10, 1) : period);
 }
@@ -1280,7 +1289,7 @@ static void zc_reset(struct work_struct *work)
 {
 	u32 i, q;
 
-	for (i = 0; i < 2; i++) {
+	for (i = 0; i < count; i++) {
 		struct net_device *dev = ports[i];
 
 		netdev_lock(dev);
@@ -1291,7 +1300,7 @@ static void zc_reset(struct work_struct *work)
 	zc_schedule(&zc_reset_work, READ_ONCE(reset));
 }
 
-/* ---- two devices ---- */
+/* ---- pairs of devices ---- */
 
 /* Whether bus addresses are physical ones, on which zc_bus() relies. */
 static int zc_check_dma(struct device *dev)
@@ -1363,21 +1372,21 @@ static struct platform_driver zc_driver = {
 	.driver.suppress_bind_attrs = true,
 };
 
-static struct platform_device *boards[2];
+static struct platform_device *boards[2 * MAX_PAIRS];
 
 static void zc_undo(void)
 {
-	int i;
+	unsigned int i;
 
 	disable_delayed_work_sync(&zc_flap_work);
 	disable_delayed_work_sync(&zc_reset_work);
-	for (i = 0; i < 2; i++)
+	for (i = 0; i < count; i++)
 		if (ports[i] && ports[i]->reg_state == NETREG_REGISTERED)
 			unregister_netdev(ports[i]);
-	for (i = 0; i < 2; i++)
+	for (i = 0; i < count; i++)
 		if (ports[i])
 			free_netdev(ports[i]);
-	for (i = 0; i < 2; i++)
+	for (i = 0; i < count; i++)
 		if (!IS_ERR_OR_NULL(boards[i]))
 			platform_device_unregister(boards[i]);
 	platform_driver_unregister(&zc_driver);
@@ -1386,15 +1395,17 @@ static void zc_undo(void)
 static int __init zc_init(void)
 {
 	struct platform_device_info info = { .name = driver, .dma_mask = DMA_BIT_MASK(64) };
-	int i, err;
+	unsigned int i;
+	int err;
 
+	count = 2 * clamp(pairs, 1, MAX_PAIRS);
 	queues = clamp(queues, 1, MAX_QUEUES);
 	ring = roundup_pow_of_two(clamp(ring, 64, 8192));
 	zc_driver.driver.name = driver;
 	err = platform_driver_register(&zc_driver);
 	if (err)
 		return err;
-	for (i = 0; i < 2; i++) {
+	for (i = 0; i < count; i++) {
 		info.id = i;
 		boards[i] = platform_device_register_full(&info);
 		err = PTR_ERR_OR_ZERO(boards[i]);
@@ -1404,9 +1415,9 @@ static int __init zc_init(void)
 		if (!ports[i])
 			goto undo;
 	}
-	for (i = 0; i < 2; i++)
-		((struct zc_dev *)netdev_priv(ports[i]))->peer = ports[!i];
-	for (i = 0; i < 2; i++) {
+	for (i = 0; i < count; i++)
+		((struct zc_dev *)netdev_priv(ports[i]))->peer = ports[i ^ 1];
+	for (i = 0; i < count; i++) {
 		err = register_netdev(ports[i]);
 		if (err)
 			goto undo;
@@ -1427,6 +1438,6 @@ static void __exit zc_exit(void)
 
 module_init(zc_init);
 module_exit(zc_exit);
-MODULE_DESCRIPTION("Two software NICs back to back, for memory providers");
+MODULE_DESCRIPTION("Software NICs back to back, for memory providers");
 MODULE_IMPORT_NS("NETDEV_INTERNAL");
 MODULE_LICENSE("Dual MIT/GPL");

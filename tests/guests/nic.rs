@@ -5,7 +5,7 @@
 use crate::command::{CommandRunner, DOUBLE};
 use crate::guests::{able, leftovers, shown};
 use bytepath::guest::NicPair;
-use bytepath::record::{Scope, Study, Support, Trial, TrialStatus};
+use bytepath::record::{Cell, Scope, Study, Support, Trial, TrialStatus};
 use bytepath::spec;
 use bytepath::study::{load, testbed_spec};
 use bytepath::testbed;
@@ -161,6 +161,98 @@ fn spreads_flows_over_queues_and_names_overflows() {
     assert!(says(NARROW[2], "recycle-batch is too large for the area"), "{text}");
 }
 
+/// Paths whose four flows cross two NICs: two without queues of their own, of which the first is the
+/// baseline, also over one NIC; two with a queue for each flow; and one whose flows share that of a NIC.
+const OVER_TWO: [&str; 5] =
+    ["socket", "msg-zerocopy", "devmem:area=4M,queues=2", "zcrx:area=4M,queues=2", "zcrx:area=4M"];
+
+/// A workload in which either end receives.
+const BOTH_WAYS: &str = "rr:request=8K,response=8K";
+
+#[test]
+fn flows_over_two_nics_have_queues_and_proofs_of_each() {
+    let Some(_machine) = able_with_nics() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("adapters.toml"), folder.path().join("study"));
+    let list = |paths: &[&str]| format!("['{}']", paths.join("', '"));
+    let experiment = format!(
+        "testbed = '{BED}'\nblocks = 1\nwarm-up = '100ms'\nwindow = '400ms'\nmeters = ['nic']\n\
+         profile = 'none'\n\
+         [[exclude]]\npath = {}\nadapters = 1\n\
+         [[exclude]]\npath = {}\nworkload = '{BOTH_WAYS}'\n\
+         [factors]\npath = {}\nworkload = ['stream', '{BOTH_WAYS}']\ntouch = 'verify'\nflows = 4\n\
+         link = 'nic'\nadapters = [1, 2]\n",
+        list(&OVER_TWO[1..]),
+        list(&[&OVER_TWO[..3], &OVER_TWO[4..]].concat()),
+        list(&OVER_TWO),
+    );
+    fs::write(&file, experiment).unwrap();
+    let words = ["run", file.to_str().unwrap(), "--study", out.to_str().unwrap()];
+    let output = crate::guests::bytepath(&words);
+    let text = shown(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
+    let of = |path: &str, workload: &str| {
+        let levels = [("path", path), ("workload", workload), ("adapters", "2")];
+        let is_it =
+            |cell: &&Cell| levels.iter().all(|(factor, level)| cell.levels[*factor] == *level);
+        let cell = study.header.cells.iter().find(is_it).unwrap();
+        let trial = study.trials.iter().find(|trial| trial.cell == cell.id).unwrap();
+        assert_eq!(trial.status, TrialStatus::Measured, "{}: {text}", cell.id);
+        let label = if path == "socket" { "copied" } else { "zero-copy" };
+        assert_eq!(trial.label, label, "{}: {text}", cell.id);
+        trial
+    };
+    for path in OVER_TWO {
+        let trial = of(path, "stream");
+        for (adapter, nic) in ["zcnic1", "zcnic3"].into_iter().enumerate() {
+            has_queues_of(trial, nic, adapter, if path == OVER_TWO[4] { 1 } else { 2 });
+            let placed = of_nic(trial, nic, "nic.driver.rx_to_iovs_bytes");
+            let copied = of_nic(trial, nic, "nic.driver.rx_to_pages_bytes");
+            let is_provided = path.starts_with("zcrx") || path.starts_with("devmem");
+            let (there, elsewhere) = if is_provided { (placed, copied) } else { (copied, placed) };
+            assert!(
+                there > 1e5 && elsewhere <= 0.01 * there,
+                "{path}: {nic}: {there}, {elsewhere}"
+            );
+        }
+        if path != "socket" {
+            is_proven(trial);
+        }
+        let short = |warning: &String| warning.contains("freed fewer fragments");
+        assert!(!trial.warnings.iter().any(short), "{path}: {:?}", trial.warnings);
+    }
+    // Each end sets its own two.
+    let trial = of(OVER_TWO[3], BOTH_WAYS);
+    for nic in ["zcnic0", "zcnic1", "zcnic2", "zcnic3"] {
+        assert!(of_nic(trial, nic, "nic.driver.rx_to_iovs_bytes") > 1e4, "{nic}: {text}");
+    }
+    assert_eq!(leftovers(), []);
+}
+
+/// That the flows of a receiver's NIC, which is the one of this number, take its last so many queues in
+/// turn.
+fn has_queues_of(trial: &Trial, nic: &str, adapter: usize, queues: usize) {
+    let set: Vec<String> = trial.prepared.iter().map(|r| r.setting.to_string()).collect();
+    let (cell, first) = (&trial.cell, 4 - queues);
+    for wanted in [format!("rings {nic} tcp-data-split=on"), format!("spread {nic} queues={first}")]
+    {
+        assert!(set.contains(&wanted), "{cell}: {wanted}: {set:?}");
+    }
+    let ends = format!("flow {nic} src=198.18.{adapter}.1 dst=198.18.{adapter}.2");
+    for turn in 0..queues {
+        let port = match queues {
+            1 => String::new(),
+            _ => format!(" src-port={}", 21_000 + adapter + 2 * turn),
+        };
+        let (from, to) = (format!("{ends}{port} dst-port="), format!(" queue={}", first + turn));
+        let is_rule = |set: &String| set.starts_with(&from) && set.ends_with(&to);
+        assert!(set.iter().any(is_rule), "{cell}: {from}{to}: {set:?}");
+        let came = of_nic(trial, nic, &format!("nic.rx-{}.rx-packets", first + turn));
+        assert!(came > 20.0, "{cell}: {came} by queue {} of {nic}", first + turn);
+    }
+}
+
 /// The whole matrix of the battle, with windows and messages as small as still prove.
 #[test]
 fn the_battle_runs_whole_and_its_reports_have_the_chart() {
@@ -252,7 +344,15 @@ fn driver(trial: &Trial, counter: &str) -> f64 {
     card(trial, &format!("nic.driver.{counter}"))
 }
 
-/// A reading of both NICs of a trial, added up.
+/// A reading of one NIC of a trial.
+fn of_nic(trial: &Trial, nic: &str, metric: &str) -> f64 {
+    let of = trial.readings.iter().filter(|reading| reading.metric == metric);
+    of.filter(|reading| matches!(&reading.scope, Scope::Link(_, name) if name == nic))
+        .map(|reading| reading.value)
+        .sum()
+}
+
+/// A reading of all NICs of a trial, added up.
 fn card(trial: &Trial, metric: &str) -> f64 {
     let of = trial.readings.iter().filter(|reading| reading.metric == metric);
     of.filter(|reading| matches!(reading.scope, Scope::Link(..))).map(|reading| reading.value).sum()
@@ -295,7 +395,59 @@ fn restores_a_prepared_nic_after_its_study_was_killed() {
     let labels = shown.lines().filter(|line| line.ends_with("zero-copy"));
     assert_eq!(labels.count(), 2, "{shown}");
     assert!(shown.contains("flow zcnic1 src=2001:2::1"), "{shown}");
+    over_two_nics(&guest);
     by_a_context(&guest);
+}
+
+/// The same over two NICs of each end, which come back together.
+fn over_two_nics(guest: &CommandRunner) {
+    let study = "/bin/bytepath run --testbed ports:sender=zcnic0+zcnic2,receiver=zcnic1+zcnic3 \
+                 --link nic:adapters=2 --stream flows=2,touch=verify --profile none --blocks 1";
+    let killed = guest.output_of(&format!(
+        "{DOUBLE} killed /tmp/two \"flow\" {study} --path zcrx --meters none --warm-up 200ms --window 60s \
+         --study /tmp/two"
+    ));
+    assert!(killed.contains("signal: 9"), "{killed}");
+    let restored = guest.output_of("/bin/bytepath restore");
+    for (adapter, [sends, receives]) in
+        [["zcnic0", "zcnic1"], ["zcnic2", "zcnic3"]].iter().enumerate()
+    {
+        let (from, to) = (format!("198.18.{adapter}.1"), format!("198.18.{adapter}.2"));
+        for setting in [
+            format!("flow {receives} src={from} dst={to} dst-port=20900 queue=3"),
+            format!("feature {receives} rx-ntuple-filter"),
+            format!("spread {receives}"),
+            format!("rings {receives} tcp-data-split"),
+            format!("loan {receives}"),
+            format!("loan {sends}"),
+        ] {
+            let line = restored.lines().find(|line| line.contains(&setting));
+            assert!(line.is_some_and(|line| line.contains("restored")), "{setting}: {restored}");
+        }
+    }
+    // What one path had bound the next one has, on both.
+    let shown = guest.output_of(&format!(
+        "{study} --path devmem --path zcrx --meters nic --warm-up 200ms --window 400ms --study /tmp/pairs"
+    ));
+    let is_whole = |line: &&str| line.ends_with(" zero-copy") && line.matches(" 100%").count() == 2;
+    assert_eq!(shown.lines().filter(is_whole).count(), 2, "{shown}");
+    assert!(!shown.contains("freed fewer fragments"), "{shown}");
+    let readings = guest.output_of("/bin/bytepath show /tmp/pairs --format csv");
+    for nic in ["zcnic1", "zcnic3"] {
+        let [placed, copied] = ["iovs", "pages"]
+            .map(|memory| of_readings(&readings, nic, &format!("nic.driver.rx_to_{memory}_bytes")));
+        assert!(placed > 1e5 && copied <= 0.01 * placed, "{nic}: {placed}, {copied}: {readings}");
+    }
+    assert!(guest.output_of("/bin/bytepath restore").starts_with("nothing to restore"));
+}
+
+/// What readings in csv add up to, of one metric of a NIC.
+fn of_readings(csv: &str, nic: &str, metric: &str) -> f64 {
+    let metric = format!(",{metric},");
+    let lines = csv.lines().filter(|line| line.contains(&metric) && line.contains(nic));
+    lines
+        .filter_map(|line| line.trim_end_matches(',').rsplit(',').next()?.parse::<f64>().ok())
+        .sum()
 }
 
 /// Flows that a context of RSS spreads come by its queues and no others, also after the NIC was
@@ -308,13 +460,7 @@ fn by_a_context(guest: &CommandRunner) {
          --blocks 1 --warm-up 200ms --window 400ms --study /tmp/context",
     );
     let shown = guest.output_of("/bin/bytepath show /tmp/context --format csv");
-    let packets = |queue: u32| -> f64 {
-        let metric = format!(",nic.rx-{queue}.rx-packets,");
-        let lines = shown.lines().filter(|line| line.contains(&metric) && line.contains("zcnic1"));
-        lines
-            .filter_map(|line| line.trim_end_matches(',').rsplit(',').next()?.parse::<f64>().ok())
-            .sum()
-    };
+    let packets = |queue: u32| of_readings(&shown, "zcnic1", &format!("nic.rx-{queue}.rx-packets"));
     let came = [0, 1, 2, 3].map(packets);
     // Those beside it carry what is not TCP.
     assert!(came[1] > 100.0 && came[2] > 100.0 && came[0] + came[3] < 20.0, "{came:?}: {shown}");

@@ -5,22 +5,29 @@
 //! them, so that nothing can be left behind, no matter which process is killed.
 
 use super::child::{AgentProcess, LocalAgent};
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::{Fault, FaultKind, Role};
+use bytepath_settings::STATE_VARIABLE;
 use bytepath_sys::Roots;
 use bytepath_sys::namespace::{self, Enter, Refused, Step};
 use std::io;
 use std::path::Path;
 
-/// Starts both agents; the second may have one end of a pair that the first makes.
-pub fn pair_of_agents(program: &Path) -> Result<[LocalAgent; 2], Fault> {
+/// Starts both agents; the second may have one end of a pair that the first makes. `states` are
+/// folders for the settings that each of them makes itself, if they are not this machine's.
+pub fn pair_of_agents(
+    program: &Path,
+    states: Option<[&'static str; 2]>,
+) -> Result<[LocalAgent; 2], Fault> {
     let program = program.to_path_buf();
     LocalAgent::start(move || {
-        let start = |enter| {
-            let child = namespace::spawn(AgentProcess::command(&program), enter);
+        let start = |role: Role, enter| {
+            let mut command = AgentProcess::command(&program);
+            command.envs(states.map(|states| (STATE_VARIABLE, states[role as usize])));
+            let child = namespace::spawn(command, enter);
             AgentProcess::new(child.map_err(|refused| fault(&refused, &program))?)
         };
-        let first = start(Enter::New)?;
-        let second = start(Enter::Beside(first.id()))?;
+        let first = start(Role::Sender, Enter::New)?;
+        let second = start(Role::Receiver, Enter::Beside(first.id()))?;
         Ok([first, second])
     })
 }
@@ -145,7 +152,7 @@ mod tests {
 
     #[test]
     fn names_a_missing_program() {
-        let fault = pair_of_agents(Path::new("/no/such/bytepath")).err().unwrap();
+        let fault = pair_of_agents(Path::new("/no/such/bytepath"), None).err().unwrap();
         if fault.message.starts_with("testbed netns") {
             // The refusal itself is covered above.
             return skip!("{fault}");

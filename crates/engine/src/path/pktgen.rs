@@ -84,7 +84,7 @@ enum Waiting {
 impl Threads {
     fn new(job: &HalfConfig, plan: &FramePlan, at: &Attached) -> Result<Threads, Fault> {
         if !pktgen::is_there(Path::new(PROC)) {
-            boot::load_kept(ATTEMPT)
+            boot::load_kept(ATTEMPT, "")
                 .map_err(|e| Fault::system("loading pktgen", &e).remedy(REMEDY))?;
         }
         let device = device::name(at.device()?).map_err(|e| at.fault("asking for its name", &e))?;

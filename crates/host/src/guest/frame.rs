@@ -61,10 +61,10 @@ pub struct Ready {
 pub enum Layout {
     /// Two hosts: agents in namespaces of their own.
     Pair,
-    /// The same, each with a NIC of the pair that is called so ([`super::NicPair`]), made with
-    /// these parameters of their module.
+    /// The same, each with a NIC of so many pairs that are called so ([`super::NicPair`]), made
+    /// with these parameters of their module.
     #[serde(rename = "cards")]
-    Nics { pair: String, parameters: String },
+    Nics { pair: String, pairs: u32, parameters: String },
     /// One host, whose link is the guest's own network device.
     One,
     /// No host: a program, whose output and errors are the bytes of a first and a
@@ -159,7 +159,11 @@ mod tests {
         vec![
             Message::Ready(ready),
             Message::Raise(Layout::Pair),
-            Message::Raise(Layout::Nics { pair: "zcnic".into(), parameters: "queues=2".into() }),
+            Message::Raise(Layout::Nics {
+                pair: "zcnic".into(),
+                pairs: 2,
+                parameters: "queues=2".into(),
+            }),
             Message::Raise(Layout::One),
             #[cfg(feature = "test-support")]
             Message::Raise(Layout::Command(GuestCommand {

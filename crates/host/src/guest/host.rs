@@ -23,18 +23,19 @@ pub struct GuestHost {
     adapter: Adapter,
 }
 
-/// Both hosts in one guest, in namespaces of their own; with a NIC each, if `nics` has a pair,
+/// Both hosts in one guest, in namespaces of their own; with NICs, if `nics` has some: so many pairs,
 /// made with these parameters. `attachments` has where each is on the link, given the process
 /// ids that the agents have in the guest.
 pub fn in_one_guest(
     machine: &Arc<Machine>,
-    nics: Option<(&NicPair, String)>,
+    nics: Option<(&NicPair, u32, String)>,
     stop: &AtomicBool,
     attachments: impl FnOnce([u32; 2]) -> [Attachment; 2],
 ) -> Result<[GuestHost; 2], Fault> {
     let adapter = if nics.is_some() { Adapter::Asked } else { Adapter::Virtual };
-    let layout = nics.map_or(Layout::Pair, |(pair, parameters)| Layout::Nics {
+    let layout = nics.map_or(Layout::Pair, |(pair, pairs, parameters)| Layout::Nics {
         pair: pair.name.to_owned(),
+        pairs,
         parameters,
     });
     let (session, [first, second]) = machine.raise(layout, stop)?;

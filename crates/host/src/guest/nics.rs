@@ -1,7 +1,7 @@
 //! The network devices of a guest: the one that is the link of a guest that is one host, and
 //! pairs that join two hosts in one guest.
 
-use bytepath_record::Fault;
+use bytepath_record::{CpuTurns, Fault, Role};
 use bytepath_sys::boot;
 use bytepath_sys::ethtool::Channels;
 use bytepath_sys::netlink::Netlink;
@@ -16,13 +16,13 @@ pub const DEVICE: &str = "eth0";
 /// The driver of the device.
 const DRIVER: &str = "/sys/bus/virtio/drivers/virtio_net";
 
-/// Two NICs that are joined and in one guest.
+/// NICs that are joined in pairs and in one guest.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NicPair {
     /// What the user types.
     pub name: &'static str,
-    /// The devices, the sender's first.
-    pub devices: [&'static str; 2],
+    /// What the names of the devices begin with, before their number.
+    prefix: &'static str,
     /// The module that drives them.
     pub module: &'static str,
     /// What makes them.
@@ -41,7 +41,7 @@ pub enum Maker {
 
 /// Every pair that a guest may have.
 pub const NIC_PAIRS: [NicPair; 5] = [
-    NicPair { name: "zcnic", devices: ["zcnic0", "zcnic1"], module: MODULE, maker: Maker::Module },
+    NicPair { name: "zcnic", prefix: "zcnic", module: MODULE, maker: Maker::Module },
     NicPair::emulated("igb", "igb", "igb", "/sys/bus/pci/drivers/igb"),
     NicPair::emulated("e1000e", "e1000e", "e1000e", "/sys/bus/pci/drivers/e1000e"),
     NicPair::emulated("vmxnet3", "vmxnet3", "vmxnet3", "/sys/bus/pci/drivers/vmxnet3"),
@@ -58,7 +58,21 @@ impl NicPair {
         device: &'static str,
         driver: &'static str,
     ) -> NicPair {
-        NicPair { name, devices: ["eth0", "eth1"], module, maker: Maker::Qemu { device, driver } }
+        NicPair { name, prefix: "eth", module, maker: Maker::Qemu { device, driver } }
+    }
+
+    /// The device of a role in the pair of this number: those of a pair are counted one after the
+    /// other.
+    pub fn device(&self, role: Role, pair: u32) -> String {
+        format!("{}{}", self.prefix, 2 * pair + role as u32)
+    }
+
+    /// Most pairs that a guest may have.
+    pub fn most(&self) -> u32 {
+        match self.maker {
+            Maker::Module => CpuTurns::MOST as u32,
+            Maker::Qemu { .. } => 1,
+        }
     }
 
     /// The pair of this name.
@@ -83,24 +97,29 @@ impl NicPair {
         }
     }
 
-    /// Makes the NICs again, so that no setting of an earlier session is left. `parameters` are
+    /// Makes so many pairs again, so that no setting of an earlier session is left. `parameters` are
     /// those of a module that makes NICs: `name=value`, with blanks between them.
-    pub(super) fn renew(&self, parameters: &str) -> Result<(), Fault> {
+    pub(super) fn renew(&self, pairs: u32, parameters: &str) -> Result<(), Fault> {
         match self.maker {
-            Maker::Module => load_new(parameters),
+            Maker::Module => load_new(&format!("{parameters} pairs={pairs}")),
             Maker::Qemu { driver, .. } => rebind(Path::new(driver)),
         }
     }
 
-    /// Moves each NIC into the network namespace of a process.
-    pub(super) fn move_to_agents(&self, pids: [u32; 2]) -> Result<(), Fault> {
+    /// Moves the NICs of each role, so many, into the network namespace of a process.
+    pub(super) fn move_to_agents(&self, pairs: u32, pids: [u32; 2]) -> Result<(), Fault> {
         let mut netlink = Netlink::new();
-        for (nic, pid) in self.devices.iter().zip(pids) {
-            let fault = |e: io::Error| Fault::system(format!("handing {nic} to an agent"), &e);
-            let link = netlink.link(nic).map_err(fault)?;
-            let index = link.ok_or_else(|| fault(io::ErrorKind::NotFound.into()))?.index;
-            let namespace = File::open(format!("/proc/{pid}/ns/net")).map_err(fault)?;
-            netlink.set_namespace(index, namespace.as_fd()).map_err(fault)?;
+        for (role, pid) in Role::ALL.into_iter().zip(pids) {
+            for nic in (0..pairs).map(|pair| self.device(role, pair)) {
+                let fault = |e: io::Error| Fault::system(format!("handing {nic} to an agent"), &e);
+                let link = netlink.link(&nic).map_err(fault)?.ok_or_else(|| {
+                    fault(io::ErrorKind::NotFound.into()).remedy(
+                        "a module of an earlier bytepath makes one pair: make vm-nic builds it anew",
+                    )
+                })?;
+                let namespace = File::open(format!("/proc/{pid}/ns/net")).map_err(fault)?;
+                netlink.set_namespace(link.index, namespace.as_fd()).map_err(fault)?;
+            }
         }
         Ok(())
     }
@@ -177,10 +196,10 @@ fn load_new(parameters: &str) -> Result<(), Fault> {
     fs::read(&file).and_then(|module| boot::load_module(&module, parameters)).map_err(fault)
 }
 
-/// Makes the NICs, where the guest has the module and they are not there.
+/// Makes two pairs of NICs, where the guest has the module and they are not there.
 #[cfg(feature = "test-support")]
 pub(super) fn ensure_loaded() -> Result<(), Fault> {
-    match boot::load_kept(MODULE) {
+    match boot::load_kept(MODULE, "pairs=2") {
         Err(e) if e.kind() != io::ErrorKind::NotFound => {
             Err(Fault::system(format!("loading the module {MODULE}"), &e))
         }
@@ -214,6 +233,16 @@ mod tests {
         assert_eq!(fs::read_to_string(driver.path().join("bind")).unwrap(), "virtio3");
         let fault = rebind(&driver.path().join("gone")).unwrap_err();
         assert!(fault.message.contains("renewing the device"), "{fault}");
+    }
+
+    #[test]
+    fn devices_of_a_pair_are_counted_one_after_the_other() {
+        let named = |name: &str| {
+            let nics = NicPair::named(name).unwrap();
+            [0, 1].map(|pair| Role::ALL.map(|role| nics.device(role, pair)))
+        };
+        assert_eq!(named("zcnic"), [["zcnic0", "zcnic1"], ["zcnic2", "zcnic3"]]);
+        assert_eq!(named("igb")[0], ["eth0", "eth1"]);
     }
 
     #[test]

@@ -12,6 +12,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// Where the agents of two hosts in one guest keep what they set: each sets its own NICs, and a host's
+/// settings are one program's.
+const STATES: [&str; 2] = ["/run/bytepath-sender", "/run/bytepath-receiver"];
+
 /// How long a process may take to end after its output has.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -42,13 +46,13 @@ struct Started {
 
 fn start(layout: Layout, program: &Path) -> Result<Started, Fault> {
     let agents = match layout {
-        Layout::Pair => pair_of_agents(program)?.into(),
-        Layout::Nics { pair, parameters } => {
+        Layout::Pair => pair_of_agents(program, None)?.into(),
+        Layout::Nics { pair, pairs, parameters } => {
             let unknown = || Fault::unsupported(format!("there are no NICs called {pair}"));
             let nics = NicPair::named(&pair).ok_or_else(unknown)?;
-            nics.renew(&parameters)?;
-            let agents = pair_of_agents(program)?;
-            nics.move_to_agents(agents.each_ref().map(|agent| agent.process.id()))?;
+            nics.renew(pairs, &parameters)?;
+            let agents = pair_of_agents(program, Some(STATES))?;
+            nics.move_to_agents(pairs, agents.each_ref().map(|agent| agent.process.id()))?;
             agents.into()
         }
         Layout::One => {

@@ -44,7 +44,7 @@ impl Testbed for Netns {
 
     fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
         site.refuse_kernel(self.name())?;
-        let [sender, receiver] = pair_of_agents(site.program)?;
+        let [sender, receiver] = pair_of_agents(site.program, None)?;
         let [one, other] = ends::beside([&sender, &receiver].map(|agent| agent.process.id()));
         let host = |agent, attachment| ProcessHost { agent, attachment, adapter: Adapter::Virtual };
         Ok(Deployment::of([host(sender, one), host(receiver, other)]))

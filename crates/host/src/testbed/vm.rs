@@ -13,7 +13,7 @@ use crate::guest::{
 use crate::{Adapter, AgentProcess, Attachment, Host, HwGro, LocalAgent, ProcessHost};
 use bytepath_record::wire::LinkEnd;
 use bytepath_record::{
-    Fault, Finding, Implied, Kernel, OptionSpec, Options, Role, Support, TapSettings,
+    CpuTurns, Fault, Finding, Implied, Kernel, OptionSpec, Options, Role, Support, TapSettings,
 };
 use bytepath_sys::namespace::{self, Kept};
 use std::os::unix::net::UnixStream;
@@ -212,14 +212,15 @@ impl Testbed for Vm {
 
     fn properties(&self) -> Properties {
         let apart = !self.settings.is_whole();
-        let nics = self.settings.nics.is_some();
+        let nics = self.settings.nics;
         Properties {
             boots_kernels: true,
-            holds_several: !apart && !nics,
+            holds_several: !apart && nics.is_none(),
             hosts_apart: apart,
-            has_cable: apart || nics,
-            nics_are_new: nics,
-            holds_taps: !apart && !nics,
+            has_cable: apart || nics.is_some(),
+            nics_are_new: nics.is_some(),
+            holds_taps: !apart && nics.is_none(),
+            adapters: if apart { 1 } else { nics.map_or(CpuTurns::MOST as u32, NicPair::most) },
             has_guest_tap: self.settings.on_host == Some(Role::Sender),
             ..Properties::default()
         }
@@ -261,16 +262,21 @@ impl Testbed for Vm {
                 let hosts = in_one_guest(machine, None, site.stop, ends::beside)?;
                 return Ok(Deployment::of(hosts));
             };
-            let end = |role| {
-                let end = ends::end(role, nics.devices[role as usize]);
-                let end = LinkEnd { timeout: CARRIER.as_secs_f64(), ..end };
-                Attachment::Made(vec![end], HwGro::AsAsked)
+            // More than there can be is refused once the hosts are known.
+            let pairs = site.adapters.min(nics.most());
+            let end = |role, pair| {
+                let address = self.address(role, pair);
+                let end = LinkEnd::plain(nics.device(role, pair), address, ends::PREFIX);
+                LinkEnd { timeout: CARRIER.as_secs_f64(), ..end }
             };
-            let parameters = nic_parameters(&kernel.cmdline).0;
-            let given = Some((nics, parameters));
-            let hosts = in_one_guest(machine, given, site.stop, |_| Role::ALL.map(end))?;
+            let ends = Role::ALL.map(|role| {
+                Attachment::Made((0..pairs).map(|pair| end(role, pair)).collect(), HwGro::AsAsked)
+            });
+            let given = Some((nics, pairs, nic_parameters(&kernel.cmdline).0));
+            let hosts = in_one_guest(machine, given, site.stop, |_| ends)?;
             let mut deployment = Deployment::of(hosts);
-            let wire = format!("between two {} NICs ({})", nics.made(), nics.name);
+            let number = if pairs == 1 { "two" } else { &format!("{pairs} pairs of") };
+            let wire = format!("between {number} {} NICs ({})", nics.made(), nics.name);
             deployment.link_facts.push(("link.wire", wire));
             return Ok(deployment);
         };
@@ -314,4 +320,28 @@ fn beside(role: Role, namespace: &Arc<Kept>, program: &Path) -> Result<ProcessHo
     // A tap hands on what a guest sends as it is, so nothing on it would merge packets.
     let attachment = Attachment::Made(vec![ends::end(role, ends::device(role))], HwGro::Never);
     Ok(ProcessHost { agent, attachment, adapter: Adapter::Virtual })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_guest_has_as_many_pairs_of_devices_as_are_asked_and_of_emulated_nics_one() {
+        let adapters = |set: &[(&str, &str)]| {
+            let mut options = Options::default();
+            for spec in OPTIONS {
+                let text = set.iter().find(|(name, _)| *name == spec.name);
+                let value = spec.kind.parse(text.map_or(spec.default, |(_, text)| *text)).unwrap();
+                options.0.insert(spec.name.into(), value);
+            }
+            DEFAULT.configured(&options).unwrap().unwrap().properties().adapters
+        };
+        let of_nic = |name| adapters(&[("nic", name)]);
+        assert_eq!(
+            [adapters(&[]), of_nic("zcnic"), of_nic("igb"), of_nic("virtio")],
+            [16, 16, 1, 1]
+        );
+        assert_eq!([adapters(&[("guests", "2")]), adapters(&[("host", "sender")])], [1, 1]);
+    }
 }

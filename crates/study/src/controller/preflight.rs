@@ -12,6 +12,7 @@ use crate::survey_this_host;
 use bytepath_engine::connection::limits;
 use bytepath_engine::path::{self, DataPath, HalfPath, PagesTaken};
 use bytepath_engine::workload::{self, HalfConfig};
+use bytepath_host::testbed::Testbed;
 use bytepath_meter::Meter;
 use bytepath_record::wire::{MeasureCeiling, Survey};
 use bytepath_record::{
@@ -117,6 +118,17 @@ fn survey_host_pair(
         ceiling => ceiling?,
     };
     Ok(HostSurvey { facts: all, others, nics, ceiling, remarks })
+}
+
+/// The cell over as many NICs as any of these crosses, where a testbed makes them: they can be asked
+/// about only while they are there.
+fn with_all_nics(testbed: &dyn Testbed, cell: &Cell, cells: &[Cell]) -> Cell {
+    let (mut cell, properties) = (cell.clone(), testbed.properties());
+    if properties.nics_are_new {
+        let most = cells.iter().map(|cell| cell.link.adapters).max();
+        cell.link.adapters = most.unwrap_or(1).min(properties.adapters);
+    }
+    cell
 }
 
 /// A cell whose softirqs are wherever the kernel has them: who may not place them can still find
@@ -330,6 +342,7 @@ pub(super) fn survey_hosts(
     meters: bool,
     measure: bool,
 ) -> Result<(Vec<Surveyed>, Option<CopyCeiling>), Fault> {
+    let baseline = &with_all_nics(laboratory.testbed, baseline, cells);
     let hosts = survey_host_pair(laboratory, baseline, meters, measure)?;
     let ceiling = hosts.ceiling;
     let mut all = vec![Surveyed { kernel: baseline.kernel.clone(), hosts: Ok(hosts) }];
@@ -644,7 +657,7 @@ fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
         let (name, wanted, most) = (testbed.name(), cell.link.adapters, properties.adapters);
         let has = if most == 1 { "one adapter" } else { &format!("{most} adapters") };
         let text = format!("testbed {name} has {has} at each end, not {wanted}");
-        let remedy = "choose --testbed netns, name more devices of the testbed ports \
+        let remedy = "choose --testbed netns, vm or vm:nic=zcnic, name more devices of the testbed ports \
                       (sender=eth1+eth2,receiver=eth3+eth4) or hosts (sender-device=eth1+eth2, \
                       receiver-device=eth1+eth2), or leave out adapters";
         return Some(usage(text).remedy(remedy));
@@ -761,6 +774,25 @@ mod tests {
         assert_eq!(refused(1), None, "no flow crosses the other one");
         let why = refused(2).unwrap().message;
         assert!(why.starts_with("over eth2: ") && why.contains("it is made up"), "{why}");
+    }
+
+    #[test]
+    fn hosts_are_surveyed_over_all_nics_that_a_testbed_makes_for_any_cell() {
+        let surveyed = |testbed: &str, most: u32| {
+            let deployment = Deployment::parse(testbed).unwrap();
+            let stop = AtomicBool::new(false);
+            let laboratory = deployment.laboratory(&stop).unwrap();
+            let (baseline, mut other) = (cell_of("socket"), cell_of("socket"));
+            other.link.adapters = most;
+            with_all_nics(laboratory.testbed, &baseline, &[baseline.clone(), other]).link.adapters
+        };
+        assert_eq!(surveyed("vm:nic=zcnic", 4), 4);
+        assert_eq!(
+            surveyed("vm:nic=igb", 4),
+            1,
+            "more is an obstacle of the cell, not of the study"
+        );
+        assert_eq!(surveyed("netns", 4), 1, "a veth pair has nothing to ask about");
     }
 
     #[test]
