@@ -267,14 +267,14 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
 }
 
 /// An agent that is a thread, and its pipes.
-struct Agent {
+pub struct Agent {
     to_agent: PipeWriter,
     from_agent: BufReader<PipeReader>,
     thread: JoinHandle<std::io::Result<()>>,
 }
 
 impl Agent {
-    fn start() -> Agent {
+    pub fn start() -> Agent {
         let (requests, to_agent) = std::io::pipe().unwrap();
         let (from_agent, replies) = std::io::pipe().unwrap();
         let serve = move || agent::serve(requests, replies, path::CATALOG, meter::CATALOG);
@@ -289,7 +289,7 @@ impl Agent {
         writeln!(self.to_agent, "{}", serde_json::to_string(&request).unwrap()).unwrap();
     }
 
-    fn call<C: Call>(&mut self, call: C) -> C::Reply {
+    pub fn call<C: Call>(&mut self, call: C) -> C::Reply {
         self.send(call);
         let mut line = String::new();
         self.from_agent.read_line(&mut line).unwrap();

@@ -2,19 +2,23 @@
 //! arrive as they were sent, whatever the link does to them, and trouble has a word.
 
 use crate::isolated::isolated;
+use crate::lost::Agent;
 use crate::places::{Place, join};
-use crate::running::said;
+use crate::running::{await_that, said};
 use crate::testbed::unavailable;
 use bytepath::connection::userspace::Hold;
 use bytepath::connection::{Connection, KERNEL_TCP, Terms, USERSPACE_TCP};
-use bytepath::record::wire::Token;
+use bytepath::record::wire::{
+    Accept, CloseWindow, Connect, Finish, Listen, OpenWindow, Start, Stop, Token,
+};
 use bytepath::record::{
-    FaultKind, LinkSettings, OptionValue, Options, ProvenWitness, Role, Stream, Trial, TrialStatus,
-    Work,
+    Cell, FaultKind, Half, LinkSettings, OptionValue, Options, ProvenWitness, Role, Stream, Trial,
+    TrialStatus, Work,
 };
 use bytepath::study::load;
 use bytepath::sys::tcp;
 use bytepath_testing::shared;
+use std::fs;
 use std::io::{ErrorKind, Write};
 use std::process::Command;
 use std::sync::Arc;
@@ -281,6 +285,48 @@ fn inside_a_window() {
     let mut got = vec![0; bytes.len()];
     ours.read_exact(&mut got).unwrap();
     assert!(got == bytes, "other bytes have arrived");
+}
+
+#[test]
+fn a_stack_answers_its_peer_until_that_has_ended() {
+    isolated(module_path!(), "inside_answers");
+}
+
+#[test]
+#[ignore = "started in a namespace by a_stack_answers_its_peer_until_that_has_ended"]
+fn inside_answers() {
+    let lab = Lab::new();
+    let mut sender = lab.ours.within(|_| Agent::start());
+    let mut receiver = lab.theirs.within(|_| Agent::start());
+    let cell = Cell::new("stack", Half::plain("userspace"), Half::plain("socket"));
+    let (cell, devices, token) = (Box::new(cell), Vec::new(), Token("7".repeat(32)));
+    let at = V4[1].parse().unwrap();
+    let peer = receiver.call(Listen {
+        cell: cell.clone(),
+        address: at,
+        devices: devices.clone(),
+        token: token.clone(),
+        ports: None,
+        secret: None,
+    });
+    sender.call(Connect { cell, peers: vec![peer], devices, token, ports: None, secret: None });
+    receiver.call(Accept {});
+    receiver.call(Start { meters: vec![], alone: false, qemu: None });
+    sender.call(Start { meters: vec![], alone: false, qemu: None });
+    for agent in [&mut receiver, &mut sender] {
+        agent.call(OpenWindow { at: None });
+        agent.call(CloseWindow { at: None });
+    }
+    sender.call(Stop {});
+    // The receiver closes its socket after the sender has finished: its end comes late.
+    let begun = Instant::now();
+    sender.call(Finish { timeout: 10.0 });
+    assert!(begun.elapsed() < Duration::from_secs(4), "it has waited for the peer's end");
+    receiver.call(Finish { timeout: 10.0 });
+    const LAST_ACK: &str = " 09 ";
+    let sockets =
+        || lab.theirs.within(|_| fs::read_to_string("/proc/thread-self/net/tcp").unwrap());
+    await_that("the peer's end is acknowledged", || !sockets().contains(LAST_ACK));
 }
 
 #[test]
