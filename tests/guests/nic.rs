@@ -163,8 +163,13 @@ fn spreads_flows_over_queues_and_names_overflows() {
 
 /// Paths whose four flows cross two NICs: two without queues of their own, of which the first is the
 /// baseline, also over one NIC; two with a queue for each flow; and one whose flows share that of a NIC.
-const OVER_TWO: [&str; 5] =
-    ["socket", "msg-zerocopy", "devmem:area=4M,queues=2", "zcrx:area=4M,queues=2", "zcrx:area=4M"];
+const OVER_TWO: [&str; 5] = [
+    "socket",
+    "msg-zerocopy",
+    "devmem:area=4M,queues=2,wait=epoll",
+    "zcrx:area=4M,queues=2",
+    "zcrx:area=4M",
+];
 
 /// A workload in which either end receives.
 const BOTH_WAYS: &str = "rr:request=8K,response=8K";
@@ -176,8 +181,8 @@ fn flows_over_two_nics_have_queues_and_proofs_of_each() {
     let (file, out) = (folder.path().join("adapters.toml"), folder.path().join("study"));
     let list = |paths: &[&str]| format!("['{}']", paths.join("', '"));
     let experiment = format!(
-        "testbed = '{BED}'\nblocks = 1\nwarm-up = '100ms'\nwindow = '400ms'\nmeters = ['nic']\n\
-         profile = 'none'\n\
+        "testbed = '{BED}'\nblocks = 1\nwarm-up = '100ms'\nwindow = '400ms'\n\
+         meters = ['nic', 'syscalls']\nprofile = 'none'\n\
          [[exclude]]\npath = {}\nadapters = 1\n\
          [[exclude]]\npath = {}\nworkload = '{BOTH_WAYS}'\n\
          [factors]\npath = {}\nworkload = ['stream', '{BOTH_WAYS}']\ntouch = 'verify'\nflows = 4\n\
@@ -221,6 +226,11 @@ fn flows_over_two_nics_have_queues_and_proofs_of_each() {
         }
         let short = |warning: &String| warning.contains("freed fewer fragments");
         assert!(!trial.warnings.iter().any(short), "{path}: {:?}", trial.warnings);
+    }
+    // The published table of devmem has these rows.
+    let calls = &of(OVER_TWO[2], "stream").role(Role::Receiver).unwrap().calls;
+    for name in ["recvmsg(devmem)", "setsockopt(dontneed)", "ioctl(dma-buf sync)", "epoll_wait"] {
+        assert!(calls.iter().any(|call| call.name == name && call.calls > 0), "{name}: {calls:?}");
     }
     // Each end sets its own two.
     let trial = of(OVER_TWO[3], BOTH_WAYS);

@@ -21,6 +21,7 @@ mod devmem;
 mod diff;
 mod diff_study;
 mod doctor;
+mod documents;
 mod explain;
 mod factors;
 mod faults;

@@ -77,6 +77,24 @@ fn a_burner_is_foreign_and_spoils_a_trial_on_the_streams_cpu_alone() {
     }
 }
 
+#[test]
+fn waits_of_io_uring_are_iowait_only_where_they_may_be() {
+    let _alone = alone();
+    if !sys::uring::features().is_ok_and(|features| features.no_iowait) {
+        skip!("this kernel counts every wait of io_uring as iowait");
+        return;
+    }
+    let share = |iowait: &str| {
+        let cell = cell_of(&format!("uring:iowait={iowait}"), "rr:rate=500", "two-cores");
+        let trial = run(&cell)?;
+        let wall = trial.reading("cpu.wall", &Scope::Machine).unwrap();
+        Some(read(&trial, "cpu.iowait", cell.placement.receiver.unwrap()) / wall)
+    };
+    let [Some(on), Some(off)] = ["on", "off"].map(share) else { return };
+    // The server waits most of the time. Whatever else waits for a disk there counts as well.
+    assert!(on > 0.3 && off < on / 3.0, "{on} with waits that count, {off} without");
+}
+
 const SCHEDULE: Schedule = Schedule::trials(1, 0.1, 1.0);
 
 /// One trial with the meters of CPU time; none, and said, where the kernel keeps no account.
@@ -114,12 +132,16 @@ fn cpus(trial: &Trial) -> Vec<u32> {
 
 /// `socket` over the usual link, its ends on these CPUs.
 pub fn cell(cores: &str) -> Cell {
+    cell_of("socket", "", cores)
+}
+
+fn cell_of(path: &str, workload: &str, cores: &str) -> Cell {
     let allowed = sys::thread::allowed().unwrap();
     let cores = if allowed.len() > 1 { cores } else { "one-core" };
     let cores = spec::parse_cores(cores, &allowed).unwrap();
     let ask = CellRequest {
-        paths: &["socket".to_owned()],
-        workload: "",
+        paths: &[path.to_owned()],
+        workload,
         stream: "",
         link: "wire",
         cores: &cores,
@@ -139,7 +161,6 @@ fn two_cpus() -> Option<[u32; 2]> {
     Some(*two)
 }
 
-/// A thread that does nothing but run, and is not a stream's.
 /// A thread that takes what it can of a CPU, until it is dropped.
 pub struct Burner(Arc<AtomicBool>);
 

@@ -6,7 +6,7 @@ use super::kinds::access;
 use super::{files, loan};
 use bytepath_record::{DeviceName, Fault, NumaNode, Setting, SettingValue};
 use bytepath_sys::netlink::Netlink;
-use bytepath_sys::{Roots, device, lasting_namespace, procfs};
+use bytepath_sys::{Roots, attribute, device, lasting_namespace, procfs};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -143,6 +143,14 @@ impl ThisMachine {
         Ok(files::read(&file).ok().and_then(|text| text.trim().parse().ok()))
     }
 
+    /// The node of a machine that has one: its devices report none.
+    fn only_node(&self) -> Option<u32> {
+        let names = attribute::names(&self.roots.sys.join("devices/system/node"));
+        let nodes = names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok());
+        let nodes: Vec<u32> = nodes.collect();
+        <[u32; 1]>::try_from(nodes).ok().map(|[node]| node)
+    }
+
     /// Does something where the device of a setting is: here, or in the namespace that it
     /// is lent to.
     fn at<T: Send>(
@@ -257,7 +265,8 @@ impl Machine for ThisMachine {
         let Setting::HugePages { size, node: Some(NumaNode::Of(device)), count } = setting else {
             return Ok(setting.clone());
         };
-        let node = self.at(setting, |machine| machine.node_of(device))?.ok_or_else(|| {
+        let node = self.at(setting, |machine| machine.node_of(device))?;
+        let node = node.or_else(|| self.only_node()).ok_or_else(|| {
             Fault::unsupported(format!("{device} reports no NUMA node"))
                 .remedy(format!("leave out node={device}, and the kernel chooses the nodes"))
         })?;

@@ -536,6 +536,18 @@ fn huge_pages_of_the_node_of_a_device_go_back_without_it() {
     assert_eq!([0, 1].map(|at| node(at).unwrap().trim().to_owned()), ["3", "3"]);
 }
 
+/// On a machine of one node devices report none.
+#[test]
+fn huge_pages_of_a_device_are_of_the_only_node() {
+    let tree = Tree::new();
+    let pages = "sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
+    tree.put(pages, "3\n");
+    tree.put("sys/class/net/eth0/device/numa_node", "-1\n");
+    let lines = wanted(&["hugepages 2M node=eth0 128"]);
+    let (applied, _) = Applied::apply(&tree.place(), tree.host(), &lines).unwrap();
+    assert_eq!(applied.records()[0].to_string(), "huge pages of 2M of node 0: 3 -> 128");
+}
+
 /// A refused value that the driver rounded is in force: it has to go as well.
 #[test]
 fn what_a_driver_rounded_is_refused_and_restored() {

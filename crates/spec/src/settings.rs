@@ -161,7 +161,13 @@ pub fn on_devices(
     let mut all = Vec::new();
     for want in wanted {
         let lacks = want.setting.device().is_some_and(|device| device.as_str() == DEVICE);
-        if !lacks || devices.iter().all(Vec::is_empty) {
+        let has_none = devices.iter().all(Vec::is_empty);
+        if lacks && has_none && want.profile.is_none() {
+            let what = format!("'{}': the testbed names no device to take the place", want.setting);
+            return Err(usage(format!("{what} of {DEVICE}"))
+                .remedy("name the device in the line, or those of the testbed"));
+        }
+        if !lacks || has_none {
             all.push(want);
             continue;
         }
@@ -215,7 +221,13 @@ mod tests {
         assert!(all.contains("mtu eth3 4148") && all.contains("mtu eth4 4148"), "{all}");
         assert!(filled.iter().all(|want| want.obstacle.is_none()));
         assert_eq!(filled.last(), wanted.last(), "what names its device keeps it");
-        assert_eq!(on_devices(wanted.clone(), &Default::default()), Ok(wanted));
+        let refused = on_devices(wanted.clone(), &Default::default()).unwrap_err();
+        assert!(
+            refused.message.contains("names no device to take the place of DEVICE"),
+            "{refused}"
+        );
+        let of_profile: Vec<_> = wanted.into_iter().filter(|w| w.profile.is_some()).collect();
+        assert_eq!(on_devices(of_profile.clone(), &Default::default()), Ok(of_profile));
     }
 
     #[test]
