@@ -14,7 +14,7 @@ use bytepath_profile::flame::{BOXES, Flames, Widths, flames, label};
 use bytepath_profile::import::{Content, Times};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::waterfall::Trials;
-use bytepath_profile::{self as profile, Header, ONLY, Profile, Weight, WorkUnit};
+use bytepath_profile::{self as profile, Header, Profile, Weight, WorkUnit};
 use bytepath_record::{Fault, grouped};
 use bytepath_report::{self as report, Style};
 use bytepath_spec::usage;
@@ -489,7 +489,7 @@ impl Side {
             Side::Files(profiles) => {
                 // Notes of repeated runs differ in their figures alone.
                 let of = |Header { title, notes, .. }: &Header| -> Vec<((String, String), String)> {
-                    let is_part = |n: &&String| n.starts_with("left out") || n.starts_with(ONLY);
+                    let is_part = |n: &&String| n.starts_with("left out") || profile::marks_part(n);
                     let left_out = notes.iter().filter(is_part);
                     let kind = |note: &String| note.replace(|c: char| c.is_ascii_digit(), "");
                     left_out.map(|note| ((title.clone(), kind(note)), note.clone())).collect()
@@ -556,7 +556,7 @@ fn side(argument: &str, (format, cpus): (Option<&str>, Option<&Cpus>)) -> Result
         let mut cell = profiled_cell(study, cell)?;
         cell.profiles = on(cpus, std::mem::take(&mut cell.profiles))?;
         let notes = cell.profiles.first().map_or(&[][..], |profile| &profile.header.notes);
-        cell.notes.extend(notes.iter().find(|note| note.starts_with(ONLY)).cloned());
+        cell.notes.extend(notes.iter().find(|note| profile::marks_part(note)).cloned());
         return Ok(Side::Cell(Box::new(cell)));
     }
     // A name is taken as it is before anything is read into its signs.

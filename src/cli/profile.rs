@@ -15,6 +15,7 @@ use bytepath_spec::{find, usage};
 use bytepath_study::{load, profiled_cell};
 use bytepath_sys::{attribute, files};
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -41,7 +42,7 @@ pub(super) struct ProfileArgs {
     #[arg(long, value_name = "CPUS", value_parser = cpus)]
     cpu: Option<Cpus>,
     /// Show only threads whose names begin like this, as in vhost
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     thread: Option<String>,
     /// Print the summary as JSON: samples, threads, functions
     #[arg(long, conflicts_with = "to")]

@@ -5,7 +5,7 @@
 use crate::command::{CommandRunner, DOUBLE};
 use crate::guests::{able, leftovers, shown};
 use bytepath::guest::NicPair;
-use bytepath::record::{Cell, Scope, Study, Support, Trial, TrialStatus};
+use bytepath::record::{Cell, Role, Scope, Study, Support, Trial, TrialStatus};
 use bytepath::spec;
 use bytepath::study::{load, testbed_spec};
 use bytepath::testbed;

@@ -186,10 +186,11 @@ fn fragments_per_receive_are_reported() {
     let line: Vec<&str> = table[0].split_whitespace().collect();
     let calls = (5 * measured).to_string();
     let of = |count: u64| (count * measured).to_string();
-    let (above, middle, below, avoided) = (of(2), of(2), of(1), of(2));
+    let (above, middle, below) = (of(2), of(2), of(1));
+    let (gathered, avoided) = (of(2), of(2));
     let expected = [
-        &cell.0, &*calls, "804.6", "511", "1100", &above, &middle, &below, &avoided, "40%", "100%",
-        "20%",
+        &cell.0, &*calls, "804.6", "511", "1100", &above, &middle, &below, &gathered, &avoided,
+        "40%", "100%", "20%",
     ];
     // 2 of 5 calls brought more than 1024, and so did both after which more were held.
     assert_eq!(line, expected, "{text}");

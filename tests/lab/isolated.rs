@@ -60,7 +60,9 @@ fn what_fails_in_namespaces_fails() {
     if let Some(lack) = lack(NAMESPACES) {
         return skip!("{lack}");
     }
-    assert!(catch_unwind(|| isolated(module_path!(), "inside_what_fails")).is_err());
+    let failed = catch_unwind(|| isolated(module_path!(), "inside_what_fails")).unwrap_err();
+    let said = failed.downcast_ref::<String>().expect("a message");
+    assert!(said.contains("Operation not permitted"), "{said}");
 }
 
 #[test]

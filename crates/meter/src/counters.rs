@@ -128,8 +128,8 @@ impl Counters {
         };
         let threads = workers::at_work(threads, |(_, worker, _)| &worker.name, clock);
         let mut output = Output { warnings: self.missed, ..Output::default() };
-        let wall = Reading::sum("counters.wall", Unit::Seconds, wall, Scope::Role(self.role));
-        output.readings.push(wall);
+        let of_wall = |scope| Reading::sum("counters.wall", Unit::Seconds, wall, scope);
+        output.readings.push(of_wall(Scope::Role(self.role)));
         // Threads of one group need not follow each other.
         let groups: BTreeSet<Group> = threads.iter().map(|(group, ..)| *group).collect();
         for (role, group) in groups {
@@ -137,6 +137,8 @@ impl Counters {
             let tallies: Vec<&Tallies> = members.map(|(.., tallies)| tallies).collect();
             let scope = Scope::Threads(role, group.to_owned());
             output.readings.extend(readings(&tallies, &scope));
+            // The agent in a guest has a clock of its own.
+            output.readings.extend((role != self.role).then(|| of_wall(scope)));
         }
         Ok(output)
     }

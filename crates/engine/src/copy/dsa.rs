@@ -320,7 +320,7 @@ impl fmt::Display for QueueFacts {
         let longest = unit::bytes((*longest).into());
         write!(
             f,
-            "{name} is {mode}, of {size} places; batches of up to {batch}, copies of {longest}"
+            "{name} is {mode}, of {size} places; batches of up to {batch}, copies of up to {longest}"
         )
     }
 }

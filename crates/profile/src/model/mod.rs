@@ -6,4 +6,4 @@ mod selection;
 
 pub use builder::Builder;
 pub use profile::*;
-pub use selection::{ONLY, of_threads, on_cpus};
+pub use selection::{marks_part, of_threads, on_cpus};

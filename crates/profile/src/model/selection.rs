@@ -5,7 +5,13 @@ use bytepath_record::{Fault, joined};
 use std::collections::BTreeSet;
 
 /// How the note of a profile begins of which only a part is left.
-pub const ONLY: &str = "only what ran on CPUs ";
+const OF_CPUS: &str = "only what ran on CPUs ";
+const OF_THREADS: &str = "only threads named ";
+
+/// Whether a note of a profile marks it as a part of what was taken.
+pub fn marks_part(note: &str) -> bool {
+    [OF_CPUS, OF_THREADS].iter().any(|lead| note.starts_with(lead))
+}
 
 /// What of repeated runs ran on these CPUs, which can be nothing in one of them. An error where no
 /// sample is of these CPUs, or samples of a run have no CPU.
@@ -24,7 +30,7 @@ pub fn on_cpus(profiles: &[Profile], cpus: &[u32]) -> Result<Vec<Profile>, Fault
         all.extend(known);
     }
     if cpus.iter().any(|cpu| all.contains(cpu)) {
-        let note = format!("{ONLY}{}", joined(cpus, ","));
+        let note = format!("{OF_CPUS}{}", joined(cpus, ","));
         let meant = |sample: &Sample| sample.cpu.is_some_and(|cpu| cpus.contains(&cpu));
         return Ok(profiles.iter().map(|profile| part(profile, &note, meant)).collect());
     }
@@ -42,7 +48,7 @@ pub fn on_cpus(profiles: &[Profile], cpus: &[u32]) -> Result<Vec<Profile>, Fault
 pub fn of_threads(profile: &Profile, name: &str) -> Result<Profile, Fault> {
     let is_meant = |sample: &Sample| profile.thread(sample.thread).name.starts_with(name);
     if profile.samples().iter().any(is_meant) {
-        return Ok(part(profile, &format!("only threads named {name}..."), is_meant));
+        return Ok(part(profile, &format!("{OF_THREADS}{name}..."), is_meant));
     }
     let names: BTreeSet<&str> =
         profile.samples().iter().map(|s| profile.thread(s.thread).name.as_str()).collect();
@@ -105,6 +111,7 @@ mod tests {
         let functions: Vec<&str> = part.frames().iter().map(|f| f.function.as_str()).collect();
         assert_eq!((part.total(), functions), (2.0, vec!["vhost-7", "vhost-9"]));
         assert_eq!(part.header.notes, ["only threads named vhost..."]);
+        assert!(part.header.notes.iter().all(|note| marks_part(note)));
         let none = of_threads(&all, "qemu").unwrap_err();
         assert_eq!(none.remedy.as_deref(), Some("there are kpktgend_0, vhost-7, vhost-9"));
     }

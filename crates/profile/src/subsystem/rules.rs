@@ -69,7 +69,9 @@ impl Rules {
         let found = self.layers.iter().find_map(|layer| layer.class(name, frame));
         match (frame.kind, found) {
             (FrameKind::User, Some(COPIES | SUBMITS)) | (FrameKind::Unknown, _) => found,
-            (FrameKind::User, _) if SHARED.contains(&name) => Some(COPIES),
+            (FrameKind::User, Some(Class::Is(Subsystem::Copy))) if SHARED.contains(&name) => {
+                Some(COPIES)
+            }
             (FrameKind::User, _) => Some(Class::Is(Subsystem::User)),
             (FrameKind::Kernel, _) => found.filter(|class| ![COPIES, SUBMITS].contains(class)),
         }

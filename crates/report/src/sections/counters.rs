@@ -68,7 +68,8 @@ fn of_cell(trials: &[&Trial], row: &Row) -> Vec<Group> {
         rows.push(Count {
             name: ELAPSED.to_owned(),
             unit: "s".to_owned(),
-            value: sum("counters.wall", &Scope::Role(*role)),
+            value: sum("counters.wall", scope)
+                .or_else(|| sum("counters.wall", &Scope::Role(*role))),
             ..Count::default()
         });
         let terms = row.work.terms();

@@ -237,9 +237,10 @@ pub(crate) fn fragments(view: &View) -> Section {
     );
     let title = "Fragments per receive into device memory";
     Section::new("fragments", title).in_detail().with(table).note(
-        "One call returns at most 1024 fragments. Frees avoided: calls after which nothing was \
-         returned, because fragments were gathered. Of gathered: calls that alone brought more \
-         than 1024, among those after which more than 1024 were held.",
+        "One call returns at most 1024 fragments. > 1024 gathered: calls after which more than \
+         1024 were held. Frees avoided: calls after which nothing was returned, because fragments \
+         were gathered. Of gathered: calls that alone brought more than 1024, among those after \
+         which more were held.",
     )
 }
 

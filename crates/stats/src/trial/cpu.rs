@@ -93,13 +93,32 @@ pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
     let alone = cell.placement.cpu(role).filter(|_| {
         apart && cell.placement.cpu(role.peer()).is_some() && !works.contains(&DeviceWork::Anywhere)
     });
-    let has_guest = GuestCpu::of(trial, role.peer()).is_some();
+    if GuestCpu::of(trial, role.peer()).is_some() {
+        return beside_guest(trial, role, &threads, &works);
+    }
     alone
         .and_then(|cpu| {
             whole_cpu(trial, (role, cpu), &threads, Correction::of(trial, (role, cpu), &works)?)
         })
-        .filter(|cpu| cpu.exact || !has_guest)
         .or_else(|| by_threads(&threads.within(trial, role), account_of(trial, role)))
+}
+
+/// The role on the host of a guest: threads of the guest are on any CPU, and softirqs on top of them
+/// are in their run time. Those of CPUs that are reserved for softirqs are the role's.
+fn beside_guest(
+    trial: &Trial,
+    role: Role,
+    threads: &Threads,
+    works: &[DeviceWork; 2],
+) -> Option<RoleCpu> {
+    let reserved = match &works[role as usize] {
+        DeviceWork::Softirqs { cpus, named: true } => {
+            Correction::of(trial, (role, cpus[0]), works)?.more
+        }
+        _ => 0.0,
+    };
+    let own = by_threads(&threads.within(trial, role), account_of(trial, role))?;
+    Some(RoleCpu { total: own.total + reserved, softirq: own.softirq + reserved, ..own })
 }
 
 fn whole_cpu(

@@ -155,8 +155,8 @@ impl Costs {
     fn cores(&self) -> [Option<f64>; 3] {
         let ends = self.roles.map(|role| role.map(|cpu| cpu.total));
         let guests = self.guests.map(|guest| guest.map(|guest| guest.total()));
-        let [tx, rx] = [0, 1].map(|end| guests[end].or(ends[end]));
-        [ends[0], ends[1], tx.zip(rx).map(|(tx, rx)| tx + rx)]
+        let [tx_of_both, rx_of_both] = [0, 1].map(|end| guests[end].or(ends[end]));
+        [ends[0], ends[1], tx_of_both.zip(rx_of_both).map(|(tx, rx)| tx + rx)]
     }
 
     /// The rate as reports show it.

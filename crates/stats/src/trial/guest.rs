@@ -61,6 +61,7 @@ mod tests {
     use super::*;
     use crate::tests::{cell, near, quiet, read, thread, wall, with_cpu};
     use crate::trial::{Costs, CpuRule, role_cpu};
+    use bytepath_record::SoftirqCpu;
 
     /// The receiver in a guest of the sender's host, 2 s: it counts 0.8 CPUs, its host 1.6. Made up.
     fn behind_a_tap() -> Trial {
@@ -108,20 +109,31 @@ mod tests {
         assert!(near(both(&unseen), 0.95 + 0.8), "{}", both(&unseen));
     }
 
-    /// The account knows the role's threads, whatever else ran on their CPU.
+    /// The run time of a guest's threads has what softirqs took on top of them.
     #[test]
-    fn an_exact_account_stays_by_the_cpu() {
+    fn softirqs_on_top_of_a_guest_are_not_the_senders_as_well() {
         let mut t = behind_a_tap();
         for (metric, value) in [
             ("cpu.foreign", 0.9),
             ("cpu.sender.user", 0.2),
             ("cpu.sender.system", 0.8),
             ("cpu.sender.uring", 0.0),
+            ("cpu.softirq", 0.3),
         ] {
             read(&mut t, metric, Scope::CpuOf(Role::Sender, 0), value);
         }
+        for (metric, value) in
+            [("cpu.foreign", 0.0), ("cpu.softirq", 0.4), ("softirqs.net_rx", 4000.0)]
+        {
+            read(&mut t, metric, Scope::CpuOf(Role::Sender, 3), value);
+        }
         let tx = role_cpu(&cell("a"), &t, Role::Sender).unwrap();
-        assert_eq!(tx.rule, CpuRule::WholeCpu(0));
-        assert!(tx.exact && near(tx.total, 0.5), "{tx:?}");
+        assert_eq!((tx.rule, tx.exact), (CpuRule::Threads, true));
+        assert!(near(tx.total, 0.5) && near(tx.user, 0.1), "{tx:?}");
+        // A CPU that is reserved for them has no other work.
+        let mut placed = cell("a");
+        placed.placement.sender_softirq = SoftirqCpu::Cpu(3);
+        let tx = role_cpu(&placed, &t, Role::Sender).unwrap();
+        assert!(near(tx.total, 0.7) && near(tx.softirq, 0.2), "{tx:?}");
     }
 }
