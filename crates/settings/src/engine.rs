@@ -149,8 +149,8 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         let number = self.next;
         let link = self.machine.link(setting)?;
         let (setting, before, set) = (setting.clone(), before.clone(), goal.clone());
-        let (verified, undone) = (false, false);
-        let change = Change { number, setting, link, before, set, verified, undone };
+        let (verified, undone, kept) = (false, false, false);
+        let change = Change { number, setting, link, before, set, verified, undone, kept };
         let Change { setting, before, set: goal, .. } = change.clone();
         self.note(&Entry::Intent { number, setting, link, before, goal })?;
         self.next = number.saturating_add(1);

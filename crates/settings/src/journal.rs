@@ -81,6 +81,9 @@ pub struct Change {
     pub verified: bool,
     /// True once it needs nothing more.
     pub undone: bool,
+    /// True once a later bytepath has begun without it: it was not restored then, for all that was waited.
+    #[serde(skip)]
+    pub kept: bool,
 }
 
 /// What a journal records.
@@ -187,10 +190,13 @@ pub fn read(bytes: &[u8]) -> Result<JournalState, Fault> {
                 ))
                 .remedy("restore with that version"));
             }
-            Some(Entry::Begin(begin)) => chronicle.begin = Some(begin),
+            Some(Entry::Begin(begin)) => {
+                chronicle.begin = Some(begin);
+                found.values_mut().for_each(|change| change.kept = true);
+            }
             Some(Entry::Intent { number, setting, link, before, goal }) => {
-                let (verified, undone) = (false, false);
-                let change = Change { number, setting, link, before, set: goal, verified, undone };
+                let (set, verified, undone, kept) = (goal, false, false, false);
+                let change = Change { number, setting, link, before, set, verified, undone, kept };
                 found.insert(number, change);
             }
             Some(Entry::Done { number, value }) => {
@@ -298,6 +304,9 @@ mod tests {
         assert!(chronicle.changes[0].undone);
         let chronicle = read(&bytes(&example()[..2])).unwrap();
         assert_eq!(chronicle.changes[0].set.get("value"), Some("1"), "the goal, until it is done");
+        assert!(!chronicle.changes[0].kept);
+        let chronicle = read(&bytes(&[&example()[..2], &example()[..1]].concat())).unwrap();
+        assert!(chronicle.changes[0].kept, "another began without it");
     }
 
     /// However a crash cuts the journal, the whole lines before the cut tell what

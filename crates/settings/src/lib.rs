@@ -112,13 +112,18 @@ impl<M: Machine> Applied<M> {
     /// in another network namespace, else those that this run wants, too. What the kernel does not
     /// take back stays in the journal. If one fails when it is its turn, those before it are
     /// restored.
+    ///
+    /// What the kernel refuses to take back is tried again, as [`restore`] does: this blocks for up to
+    /// 2 s, and 10 s where memory of a process is attached to a queue; nothing cuts that short. Only the
+    /// first run after the one that died waits, not those after it.
     pub fn apply(
         place: &StateFolder,
         machine: M,
         wanted: &[WantedSetting],
     ) -> Result<(Applied<M>, Vec<RestorationRow>), Fault> {
         let mut turn = Turn::take(place, &machine)?;
-        let (machine, rows) = replay_until_released(place, &mut turn, machine)?;
+        let given_up = given_up(place)?;
+        let (machine, rows) = replay_until_released(place, &mut turn, machine, &given_up)?;
         let changes = kept_changes(place, &machine, &rows)?;
         let journal = match changes.is_empty() {
             true => place.create(&turn.lock)?,
@@ -204,15 +209,18 @@ impl<M: Machine> Drop for Applied<M> {
         if self.undone {
             return;
         }
-        for row in self.put_back().iter().filter(|row| row.is_pending()) {
-            // A standard error that is gone must not keep the rest of it from being restored.
-            let _ = writeln!(std::io::stderr(), "bytepath: {row}");
-        }
+        self.put_back().iter().filter(|row| row.is_pending()).for_each(warn);
     }
 }
 
+fn warn(what: impl std::fmt::Display) {
+    // A standard error that is gone must not keep the rest from being restored.
+    let _ = writeln!(std::io::stderr(), "bytepath: {what}");
+}
+
 /// Restores what a run that has died left behind. The rows come in the order in
-/// which it was done; none are there if nothing was to be done.
+/// which it was done; none are there if nothing was to be done. What the kernel refuses is tried again for
+/// up to 2 s, and 10 s where memory of a process is attached to a queue; standard error names it before.
 pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<RestorationRow>, Fault> {
     // Without a journal there is nothing to lock, and no folder to make.
     let is_empty = !place.has_journal() && place.all_lent().is_empty();
@@ -220,25 +228,43 @@ pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<Restora
         return Ok(Vec::new());
     }
     let mut turn = Turn::take(place, &machine)?;
-    replay_until_released(place, &mut turn, machine).map(|(_, rows)| rows)
+    replay_until_released(place, &mut turn, machine, &[]).map(|(_, rows)| rows)
 }
 
-/// Replays the journal, again and again as long as the kernel may still release what it refuses.
+/// What an earlier run has waited for in vain, and has gone on without.
+fn given_up(place: &StateFolder) -> Result<Vec<Setting>, Fault> {
+    let changes = place.read()?.unwrap_or_default().changes;
+    Ok(changes.into_iter().filter(|change| change.kept).map(|change| change.setting).collect())
+}
+
+/// Replays the journal, again and again as long as the kernel may still release what it refuses, but
+/// for what was given up.
 fn replay_until_released<M: Machine>(
     place: &StateFolder,
     turn: &mut Turn,
     machine: M,
+    given_up: &[Setting],
 ) -> Result<(M, Vec<RestorationRow>), Fault> {
+    let is_awaited = |row: &RestorationRow| {
+        row.outcome == Restoration::Failed && !given_up.contains(&row.setting)
+    };
     let begun = Instant::now();
     let (mut machine, mut rows) = replay_journal(place, turn, machine)?;
-    while begun.elapsed() < patience(&rows) {
+    for row in rows.iter().filter(|row| is_awaited(row)) {
+        let (seconds, subject) = (patience(row).as_secs(), row.setting.subject());
+        warn(format!("waiting up to {seconds} s to restore {subject}: {}", row.note));
+    }
+    let longest = |rows: &[RestorationRow]| {
+        rows.iter().filter(|row| is_awaited(row)).map(patience).max().unwrap_or_default()
+    };
+    while begun.elapsed() < longest(&rows) {
         std::thread::sleep(AGAIN);
         rows.retain(|row| !row.is_pending());
         let again;
         (machine, again) = replay_journal(place, turn, machine)?;
         rows.extend(again);
     }
-    for row in rows.iter_mut().filter(|row| waits_for_provider(row)) {
+    for row in rows.iter_mut().filter(|row| is_awaited(row) && waits_for_provider(row)) {
         let seconds = PROVIDER_RELEASE.as_secs();
         row.note.push_str(&format!(
             "; that was waited for {seconds} s: end what still receives by devmem or zcrx"
@@ -249,16 +275,14 @@ fn replay_until_released<M: Machine>(
 
 /// How long what could not be restored is tried again: what a run that was just killed held the
 /// kernel may release later.
-fn patience(rows: &[RestorationRow]) -> Duration {
-    let failed = rows.iter().filter(|row| row.outcome == Restoration::Failed);
-    let each = failed.map(|row| if waits_for_provider(row) { PROVIDER_RELEASE } else { RELEASE });
-    each.max().unwrap_or_default()
+fn patience(row: &RestorationRow) -> Duration {
+    if waits_for_provider(row) { PROVIDER_RELEASE } else { RELEASE }
 }
 
 /// Whether a device that gives received bytes to memory of a process (devmem, zcrx) keeps a setting
 /// from being restored. The kernel's texts that refuse it have these words (net/ethtool).
 fn waits_for_provider(row: &RestorationRow) -> bool {
-    row.outcome == Restoration::Failed && row.note.contains("memory provider")
+    row.note.contains("memory provider")
 }
 
 const RELEASE: Duration = Duration::from_secs(2);

@@ -339,6 +339,36 @@ fn what_was_waited_for_in_vain_is_named() {
     assert_ne!(tree.snapshot(), before);
 }
 
+/// The first run waits for it, and goes on without; those after it do not wait once more.
+#[test]
+fn a_run_goes_on_without_what_it_waited_for_in_vain() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    killed_after_applying(&tree, &["sysctl net.core.rmem_max=1000000"]);
+    let (place, fuse) = (tree.place(), Rc::new(Cell::new(u32::MAX)));
+    let refusing = |times| {
+        let refusals = (times, "the device has a memory provider");
+        Mortal { refusals, ..Mortal::new(&tree, &fuse) }
+    };
+    let (applied, rows) = Applied::apply(&place, refusing(u32::MAX), &[]).unwrap();
+    assert!(rows.len() == 1 && rows[0].is_pending(), "{rows:?}");
+    assert!(rows[0].note.contains("provider; that was waited for 10 s: end what"), "{rows:?}");
+    drop(applied);
+    // Were it tried again, it would be restored.
+    let (applied, rows) = Applied::apply(&place, refusing(1), &wanted(&["mtu eth0 4148"])).unwrap();
+    assert!(rows.len() == 1 && rows[0].is_pending(), "{rows:?}");
+    assert!(rows[0].note.ends_with("memory provider"), "{rows:?}");
+    assert_eq!(applied.records()[0].to_string(), "mtu eth0: 1500 -> 4148");
+    drop(applied);
+    let journal = place.read().unwrap().unwrap();
+    let pending: Vec<_> = journal.changes.iter().filter(|change| !change.undone).collect();
+    assert!(pending.len() == 1 && pending[0].kept, "{pending:?}");
+    // Whoever asks for it has it tried again.
+    let rows = restore(&place, refusing(1)).unwrap();
+    assert!(rows.len() == 1 && rows[0].outcome == Restoration::Restored, "{rows:?}");
+    assert_eq!(tree.snapshot(), before);
+}
+
 /// Restores what is in the journal, but dies after this many steps.
 fn restore_until(tree: &Tree, steps: u32, part: f64, rounds_to: u64) {
     let place = tree.place();
@@ -709,6 +739,7 @@ fn waits_of_a_driver_that_adapts_are_restored() {
         set: SettingValue::one("adaptive-rx", adaptive),
         verified: true,
         undone: false,
+        kept: false,
     };
     assert!(engine.is_ours(&set("on"), "rx-usecs", ("30", "30", "64")));
     assert!(!engine.is_ours(&set("off"), "rx-usecs", ("30", "30", "64")));
