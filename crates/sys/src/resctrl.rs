@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 /// Where resctrl is mounted, below `/sys`.
 pub const MOUNT: &str = "fs/resctrl";
@@ -64,9 +65,13 @@ impl MonitoringGroup {
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 made => made?,
             }
-            match locked(&folder) {
+            match locked(&folder, MAKE) {
                 Ok(Some(lock)) => {
                     return Ok(MonitoringGroup { folder, _lock: lock, is_removed: false });
+                }
+                // Somebody looks whether it was left behind, and has a lock for that moment.
+                Ok(None) if locked(&folder, LOOK).is_ok_and(|lock| lock.is_some()) => {
+                    thread::yield_now();
                 }
                 Ok(None) => number += 1,
                 // Removed by somebody to whom it seemed left behind, before it had its lock.
@@ -112,23 +117,28 @@ impl Drop for MonitoringGroup {
 
 /// The folders of the groups that were left behind, of those that [`MonitoringGroup::make`] gave this name.
 pub fn left(resctrl: &Path, name: &str) -> Vec<PathBuf> {
-    left_and_locked(resctrl, name).map(|(folder, _)| folder).collect()
+    left_and_locked(resctrl, name, LOOK).map(|(folder, _)| folder).collect()
 }
 
-/// Removes them; their folders.
+/// Removes the groups that were left behind, of those that [`MonitoringGroup::make`] gave this name, and
+/// returns the folders of those that are gone now.
 pub fn remove_left(resctrl: &Path, name: &str) -> Vec<PathBuf> {
     let removed =
-        left_and_locked(resctrl, name).filter(|(folder, _)| fs::remove_dir(folder).is_ok());
+        left_and_locked(resctrl, name, MAKE).filter(|(folder, _)| fs::remove_dir(folder).is_ok());
     removed.map(|(folder, _)| folder).collect()
 }
 
-/// Those groups, each with its lock.
-fn left_and_locked(resctrl: &Path, name: &str) -> impl Iterator<Item = (PathBuf, File)> {
+/// The folders of the groups of this name that were left behind, each with a lock of this kind.
+fn left_and_locked(
+    resctrl: &Path,
+    name: &str,
+    kind: FlockOperation,
+) -> impl Iterator<Item = (PathBuf, File)> {
     let groups = resctrl.join(GROUPS);
     let named = attribute::names(&groups).into_iter().filter(move |group| is_named(group, name));
     named.filter_map(move |group| {
         let folder = groups.join(group);
-        let lock = locked(&folder).ok()??;
+        let lock = locked(&folder, kind).ok()??;
         Some((folder, lock))
     })
 }
@@ -139,14 +149,20 @@ pub fn is_named(group: &str, name: &str) -> bool {
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// The lock of a group's folder, which is there; `None` if another has it.
-fn locked(folder: &Path) -> io::Result<Option<File>> {
-    lock(File::open(folder)?, folder)
+/// The lock of whoever makes a group, or removes it.
+const MAKE: FlockOperation = FlockOperation::NonBlockingLockExclusive;
+
+/// The lock of whoever looks whether a group was left behind: there may be several.
+const LOOK: FlockOperation = FlockOperation::NonBlockingLockShared;
+
+/// A lock of a group's folder, which is there; `None` if another's keeps it from being taken.
+fn locked(folder: &Path, kind: FlockOperation) -> io::Result<Option<File>> {
+    lock(File::open(folder)?, folder, kind)
 }
 
 /// Locks a folder that was opened. NotFound: it is removed, be there another of its name or not.
-fn lock(file: File, folder: &Path) -> io::Result<Option<File>> {
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+fn lock(file: File, folder: &Path, kind: FlockOperation) -> io::Result<Option<File>> {
+    match flock(&file, kind) {
         Ok(()) => {
             let [opened, there] = [file.metadata()?, fs::symlink_metadata(folder)?];
             let is_there = (opened.dev(), opened.ino()) == (there.dev(), there.ino());
@@ -166,6 +182,8 @@ pub fn bytes(path: &Path) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
 
     fn tree() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
@@ -216,8 +234,29 @@ mod tests {
         let opened = File::open(&group).unwrap();
         fs::remove_dir(&group).unwrap();
         fs::create_dir(&group).unwrap();
-        assert_eq!(lock(opened, &group).unwrap_err().kind(), ErrorKind::NotFound);
-        assert!(locked(&group).unwrap().is_some());
+        assert_eq!(lock(opened, &group, MAKE).unwrap_err().kind(), ErrorKind::NotFound);
+        assert!(locked(&group, MAKE).unwrap().is_some());
+    }
+
+    #[test]
+    fn who_looks_hides_a_group_from_nobody() {
+        let folder = tree();
+        let group = folder.path().join(GROUPS).join("one-0");
+        fs::create_dir(&group).unwrap();
+        let looking = locked(&group, LOOK).unwrap().unwrap();
+        assert_eq!(left(folder.path(), "one"), [group]);
+        let resctrl = folder.path();
+        thread::scope(|scope| {
+            let (names, made) = mpsc::channel();
+            scope.spawn(move || {
+                let group = MonitoringGroup::make(resctrl, "one").unwrap();
+                names.send(group.name()).unwrap();
+            });
+            let early = made.recv_timeout(Duration::from_millis(50));
+            assert!(early.is_err(), "{early:?} while that of this number is looked at");
+            drop(looking);
+            assert_eq!(made.recv().unwrap(), "one-0");
+        });
     }
 
     #[test]
