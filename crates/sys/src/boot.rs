@@ -23,8 +23,8 @@ pub fn load_module(module: &[u8], parameters: &str) -> io::Result<()> {
     Ok(rustix::system::init_module(module, &parameters)?)
 }
 
-/// Loads a module that a guest has kept for later use, with these parameters. NotFound: it has none,
-/// or this is not a guest.
+/// Loads a module that a guest has kept for later use, with these parameters. One that is in the kernel
+/// already stays as it is, whatever its parameters are. NotFound: it has none, or this is not a guest.
 pub fn load_kept(name: &str, parameters: &str) -> io::Result<()> {
     let file = module_file(MODULES.as_ref(), name).ok_or(io::ErrorKind::NotFound)?;
     match load_module(&fs::read(file)?, parameters) {

@@ -2,6 +2,8 @@
 //! pairs that join two hosts in one guest.
 
 use bytepath_record::{CpuTurns, Fault, Role};
+#[cfg(any(test, feature = "test-support"))]
+use bytepath_sys::attribute;
 use bytepath_sys::boot;
 use bytepath_sys::ethtool::Channels;
 use bytepath_sys::netlink::Netlink;
@@ -200,11 +202,25 @@ fn load_new(parameters: &str) -> Result<(), Fault> {
 #[cfg(feature = "test-support")]
 pub(super) fn ensure_loaded() -> Result<(), Fault> {
     match boot::load_kept(MODULE, "pairs=2") {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => {
-            Err(Fault::system(format!("loading the module {MODULE}"), &e))
-        }
-        _ => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(Fault::system(format!("loading the module {MODULE}"), &e)),
+        Ok(()) => check_pairs("/sys".as_ref(), 2),
     }
+}
+
+/// Refuses a module that has made fewer pairs: it was loaded before with another number, or is of an
+/// earlier bytepath, which made one.
+#[cfg(any(test, feature = "test-support"))]
+fn check_pairs(sys: &Path, wanted: u32) -> Result<(), Fault> {
+    let made = attribute::text(&sys.join("module").join(MODULE).join("parameters/pairs"));
+    let made = made.and_then(|made| made.parse().ok()).unwrap_or(1);
+    if made >= wanted {
+        return Ok(());
+    }
+    let text =
+        format!("the guest has {made} of the {wanted} pairs of NICs that {MODULE} should make");
+    let remedy = "boot a guest of its own for this, with the module that make vm-nic builds";
+    Err(Fault::unsupported(text).remedy(remedy))
 }
 
 /// The words of a kernel's command line that are parameters of the module
@@ -243,6 +259,20 @@ mod tests {
         };
         assert_eq!(named("zcnic"), [["zcnic0", "zcnic1"], ["zcnic2", "zcnic3"]]);
         assert_eq!(named("igb")[0], ["eth0", "eth1"]);
+    }
+
+    #[test]
+    fn a_module_that_has_made_fewer_pairs_is_refused() {
+        let sys = tempfile::tempdir().unwrap();
+        let said = || check_pairs(sys.path(), 2).unwrap_err().message;
+        let fewer = "the guest has 1 of the 2 pairs of NICs that zcnic should make";
+        assert_eq!(said(), fewer, "a module without the parameter");
+        let parameters = sys.path().join("module/zcnic/parameters");
+        fs::create_dir_all(&parameters).unwrap();
+        fs::write(parameters.join("pairs"), "1\n").unwrap();
+        assert_eq!(said(), fewer);
+        fs::write(parameters.join("pairs"), "2\n").unwrap();
+        check_pairs(sys.path(), 2).unwrap();
     }
 
     #[test]
