@@ -210,23 +210,31 @@ impl FixedQueues {
         Some(FixedQueues { queues, connections: connections.to_vec() })
     }
 
-    /// What a reader has to know: that connections of such rings receive from another queue by now.
-    /// `None` if each receives from one that its ring polls.
+    /// What a reader has to know: that connections of such rings receive by now from a queue that their
+    /// ring does not poll. `None` if there is no such connection.
     pub fn left(rings: &[FixedQueues]) -> Option<String> {
-        let all: usize = rings.iter().map(|ring| ring.connections.len()).sum();
-        let left = rings.iter().flat_map(|ring| {
-            let now = sockets(&ring.connections).into_iter().flat_map(|socket| queues(&[socket]));
-            now.filter(|queue| !ring.queues.contains(queue))
-        });
-        let left = left.count();
-        (left > 0).then(|| {
-            format!(
-                "{left} of {all} connections receive from another queue than at the start, which \
-                 napi-tracking=static does not poll: leave it at dynamic, or keep the device and what \
-                 steers to its queues as they are"
-            )
-        })
+        describe_left(rings.iter().map(|ring| {
+            let now = sockets(&ring.connections).into_iter().map(queue).collect();
+            (&ring.queues[..], now)
+        }))
     }
+}
+
+/// The same of the queues that each ring polls, and of those from which each of its connections receives
+/// now, as far as they are known.
+fn describe_left<'q>(rings: impl Iterator<Item = (&'q [u32], Vec<Option<u32>>)>) -> Option<String> {
+    let (mut left, mut all) = (0, 0);
+    for (polled, now) in rings {
+        all += now.len();
+        left += now.iter().flatten().filter(|queue| !polled.contains(queue)).count();
+    }
+    (left > 0).then(|| {
+        format!(
+            "{left} of {all} connections receive from a queue that was not known at the start, which \
+             napi-tracking=static does not poll: leave it at dynamic, or keep the device and what \
+             steers to its queues as they are"
+        )
+    })
 }
 
 /// What a reader has to know where polling was asked for: that there was no queue to poll. `None` if
@@ -234,7 +242,7 @@ impl FixedQueues {
 pub fn unpolled(options: &Options, connections: &[Arc<dyn Connection>]) -> Option<String> {
     BusyPoll::of(options)?;
     let sockets = sockets(connections);
-    let without = sockets.iter().filter(|socket| queues(&[**socket]).is_empty()).count();
+    let without = sockets.iter().filter(|socket| queue(**socket).is_none()).count();
     (without > 0).then(|| {
         format!(
             "busy-poll polled nothing for {without} of {} connections: no queue is known that they \
@@ -251,11 +259,15 @@ fn sockets(connections: &[Arc<dyn Connection>]) -> Vec<BorrowedFd<'_>> {
 
 /// The queues that these sockets have received from, as far as they can be polled.
 fn queues(sockets: &[BorrowedFd]) -> Vec<u32> {
-    let mut all: Vec<u32> =
-        sockets.iter().filter_map(|socket| tcp::incoming_napi(*socket).ok().flatten()).collect();
+    let mut all: Vec<u32> = sockets.iter().filter_map(|socket| queue(*socket)).collect();
     all.sort_unstable();
     all.dedup();
     all
+}
+
+/// The queue that a socket has received from last, if it can be polled.
+fn queue(socket: BorrowedFd) -> Option<u32> {
+    tcp::incoming_napi(socket).ok().flatten()
 }
 
 #[cfg(test)]
@@ -349,6 +361,32 @@ mod tests {
             let expected = format!("{} has no effect without busy-poll", given.0);
             assert!(refused.starts_with(&expected), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_ring_does_not_poll_queues_that_were_not_known_at_the_start() {
+        let left = |rings: &[(&[u32], &[Option<u32>])]| {
+            describe_left(rings.iter().map(|(polled, now)| (*polled, now.to_vec())))
+        };
+        // Another connection of the ring may have received from it.
+        assert_eq!(left(&[(&[7, 8], &[Some(8), Some(8)]), (&[9], &[Some(9)])]), None);
+        assert_eq!(left(&[(&[7], &[Some(7), None])]), None, "no queue at the start, and none now");
+        let note = left(&[(&[], &[Some(7)]), (&[8], &[Some(8), Some(9)])]).unwrap();
+        assert!(note.starts_with("2 of 3 connections receive from a queue that was not"), "{note}");
+        let note = left(&[(&[8], &[Some(8)]), (&[9], &[Some(8)])]).unwrap();
+        assert!(note.starts_with("1 of 2 "), "it is another ring that polls it: {note}");
+    }
+
+    #[test]
+    fn only_a_ring_that_polls_a_static_list_has_fixed_queues() {
+        let (socket, _peer) = tcp::loopback_pair().unwrap();
+        let connections: Vec<Arc<dyn Connection>> = vec![Arc::new(Flow::tcp(socket, 0))];
+        let of = |given: &[(&str, &str)]| FixedQueues::of(&options(given), &connections);
+        assert!(of(&[("napi-tracking", "static")]).is_none(), "it does not poll");
+        assert!(of(&[("busy-poll", "50")]).is_none(), "it finds them by itself");
+        let ring = of(&[("busy-poll", "50"), ("napi-tracking", "static")]).unwrap();
+        assert!(ring.queues.is_empty() && ring.connections.len() == 1, "loopback has none");
+        assert_eq!(FixedQueues::left(&[ring]), None);
     }
 
     #[test]

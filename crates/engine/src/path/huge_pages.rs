@@ -30,16 +30,24 @@ pub struct PagesTaken<'f> {
     pub pages: HugePages,
 }
 
+impl PagesTaken<'_> {
+    /// The machine that they are of. One whose name could not be read is shared with no other role.
+    fn machine(&self) -> (&str, Option<Role>) {
+        let name = self.facts.machine.as_str();
+        (name, name.is_empty().then_some(self.role))
+    }
+}
+
 /// Whether as many huge pages are free as all halves of a cell take together: of each NUMA node that
 /// they are to be of, and of each machine.
 pub fn check_huge_pages(all: &[PagesTaken]) -> Support {
     let of_nodes = all.iter().filter(|one| one.pages.node.is_some());
-    let of_nodes = of_nodes.map(|one| (&one.facts.machine, one.pages.node));
-    let places = of_nodes.chain(all.iter().map(|one| (&one.facts.machine, None)));
-    let judge = |(machine, node): (&String, Option<u32>)| {
+    let of_nodes = of_nodes.map(|one| (one.machine(), one.pages.node));
+    let places = of_nodes.chain(all.iter().map(|one| (one.machine(), None)));
+    let judge = |(machine, node): ((&str, Option<Role>), Option<u32>)| {
         let is_here = |one: &&PagesTaken| {
             one.pages.count > 0
-                && one.facts.machine == *machine
+                && one.machine() == machine
                 && (node.is_none() || one.pages.node == node)
         };
         check_at(node, &all.iter().filter(is_here).copied().collect::<Vec<_>>())
@@ -111,7 +119,7 @@ mod tests {
 
     /// A machine with so many huge pages, and so many of them free.
     fn facts(all: &str, free: &str) -> Facts {
-        let mut facts = Facts::default();
+        let mut facts = Facts { machine: "one".into(), ..Facts::default() };
         facts.settings.insert(huge_pages(None), all.into());
         facts.settings.insert(free_huge_pages(None), free.into());
         facts
@@ -182,6 +190,15 @@ mod tests {
         };
         let (reason, _) = refusal(&ends([&promised(&one), &promised(&other)]));
         assert!(reason.ends_with("32 + 32 huge pages of 2 MiB, and 60 are free"), "{reason}");
+    }
+
+    #[test]
+    fn machines_without_a_name_are_not_one() {
+        let unnamed = Facts { machine: String::new(), ..facts("40", "40") };
+        assert_eq!(check_huge_pages(&ends([&unnamed, &unnamed])), Support::Yes);
+        let adapters = [32, 32].map(|pages| area(Role::Receiver, &unnamed, pages));
+        let (reason, _) = refusal(&adapters);
+        assert!(reason.starts_with("the receiver's memory takes 32 + 32 huge pages"), "{reason}");
     }
 
     #[test]
