@@ -159,7 +159,7 @@ struct zc_dev {
 
 /* Both devices of a pair are next to each other. */
 static struct net_device *ports[2 * MAX_PAIRS];
-static unsigned int count;	/* of them */
+static unsigned int devices;	/* of them */
 
 /* What a device reads and writes by DMA. Without an IOMMU, bus addresses are physical. */
 static void *zc_bus(dma_addr_t address)
@@ -1272,7 +1272,7 @@ static void zc_flap(struct work_struct *work)
 	unsigned int i, period = READ_ONCE(flap);
 
 	down = period && !down;
-	for (i = 0; i < count; i++) {
+	for (i = 0; i < devices; i++) {
 		struct zc_dev *zc = netdev_priv(ports[i]);
 
 		if (!down) {
@@ -1289,7 +1289,7 @@ static void zc_reset(struct work_struct *work)
 {
 	u32 i, q;
 
-	for (i = 0; i < count; i++) {
+	for (i = 0; i < devices; i++) {
 		struct net_device *dev = ports[i];
 
 		netdev_lock(dev);
@@ -1380,13 +1380,13 @@ static void zc_undo(void)
 
 	disable_delayed_work_sync(&zc_flap_work);
 	disable_delayed_work_sync(&zc_reset_work);
-	for (i = 0; i < count; i++)
+	for (i = 0; i < devices; i++)
 		if (ports[i] && ports[i]->reg_state == NETREG_REGISTERED)
 			unregister_netdev(ports[i]);
-	for (i = 0; i < count; i++)
+	for (i = 0; i < devices; i++)
 		if (ports[i])
 			free_netdev(ports[i]);
-	for (i = 0; i < count; i++)
+	for (i = 0; i < devices; i++)
 		if (!IS_ERR_OR_NULL(boards[i]))
 			platform_device_unregister(boards[i]);
 	platform_driver_unregister(&zc_driver);
@@ -1398,14 +1398,15 @@ static int __init zc_init(void)
 	unsigned int i;
 	int err;
 
-	count = 2 * clamp(pairs, 1, MAX_PAIRS);
+	pairs = clamp(pairs, 1, MAX_PAIRS);
+	devices = 2 * pairs;
 	queues = clamp(queues, 1, MAX_QUEUES);
 	ring = roundup_pow_of_two(clamp(ring, 64, 8192));
 	zc_driver.driver.name = driver;
 	err = platform_driver_register(&zc_driver);
 	if (err)
 		return err;
-	for (i = 0; i < count; i++) {
+	for (i = 0; i < devices; i++) {
 		info.id = i;
 		boards[i] = platform_device_register_full(&info);
 		err = PTR_ERR_OR_ZERO(boards[i]);
@@ -1415,9 +1416,9 @@ static int __init zc_init(void)
 		if (!ports[i])
 			goto undo;
 	}
-	for (i = 0; i < count; i++)
+	for (i = 0; i < devices; i++)
 		((struct zc_dev *)netdev_priv(ports[i]))->peer = ports[i ^ 1];
-	for (i = 0; i < count; i++) {
+	for (i = 0; i < devices; i++) {
 		err = register_netdev(ports[i]);
 		if (err)
 			goto undo;
