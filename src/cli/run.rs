@@ -262,7 +262,7 @@ pub(super) fn default_folder() -> PathBuf {
 /// Runs a study and prints its report.
 pub(super) fn run(arguments: &RunArgs) -> Result<ExitCode, Fault> {
     let RunArgs { pairs, inventory, progress, report, dry_run, .. } = arguments;
-    refuse_folder(report)?;
+    check_report_file(report)?;
     let request = arguments.resolve()?;
     if !pairs.is_empty() {
         let inventory = inventory.as_deref().unwrap_or(Path::new("hosts.toml"));
@@ -276,7 +276,7 @@ pub(super) fn run(arguments: &RunArgs) -> Result<ExitCode, Fault> {
 }
 
 /// The folder of a study is not where its report goes.
-fn refuse_folder(report: &ReportArgs) -> Result<(), Fault> {
+fn check_report_file(report: &ReportArgs) -> Result<(), Fault> {
     let file = report.out.as_deref().filter(|file| file.extension().is_none() || file.is_dir());
     report.format().map(drop).map_err(|fault| match file {
         Some(file) => {
@@ -302,7 +302,7 @@ pub(super) fn run_request(
 
 /// Resumes an interrupted study and prints its report.
 pub(super) fn resume(arguments: &ResumeArgs) -> Result<ExitCode, Fault> {
-    refuse_folder(&arguments.report)?;
+    check_report_file(&arguments.report)?;
     let study = named_or_newest(arguments.study.as_deref())?;
     resume_folder(&study, arguments.trust, &arguments.progress, &arguments.report)
 }

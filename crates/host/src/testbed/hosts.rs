@@ -190,8 +190,8 @@ fn places(role: Role, options: &Options) -> Result<Vec<Place>, Fault> {
     let (devices, addresses) = (words("device"), words("address"));
     let [some, other] = [devices.len(), addresses.len()];
     if some != other && some > 0 && other > 0 {
-        let devices = number_of(some, "device", "devices");
-        let addresses = number_of(other, "address", "addresses");
+        let devices = counted(some, "device", "devices");
+        let addresses = counted(other, "address", "addresses");
         return Err(usage(&format!("{devices} and {addresses} of the {role}"))
             .remedy("name the address of each device, in their order, or leave it to be found"));
     }
@@ -216,7 +216,7 @@ fn places(role: Role, options: &Options) -> Result<Vec<Place>, Fault> {
 }
 
 /// "1 device", "2 devices".
-fn number_of(count: usize, one: &str, several: &str) -> String {
+fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
@@ -230,7 +230,7 @@ fn in_pairs(mut named: [Named; 2]) -> Result<[Named; 2], Fault> {
         }
     }
     if named.iter().any(|one| one.places.len() != count) {
-        let ends = number_of(sender, "end", "ends");
+        let ends = counted(sender, "end", "ends");
         let text = format!("{ends} of the sender and {receiver} of the receiver");
         return Err(usage(&text).remedy("name as many devices of each, in the order of the cables"));
     }
