@@ -134,6 +134,7 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("cpu.smt", "devices/system/cpu/smt/control"),
     ("cpufreq.boost", "devices/system/cpu/cpufreq/boost"),
     ("cpufreq.no_turbo", "devices/system/cpu/intel_pstate/no_turbo"),
+    ("numa.memory", "devices/system/node/has_memory"),
     ("numa.nodes", "devices/system/node/online"),
 ];
 

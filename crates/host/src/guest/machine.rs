@@ -5,13 +5,14 @@ use super::frame::{Frame, Layout, Message, Ready};
 use super::qemu::{self, Limits, Network, Start};
 use crate::{Tail, ending, spawn_thread};
 use bytepath_record::{Fault, FaultKind};
-use bytepath_sys::{process, thread, vhost};
+use bytepath_sys::{process, procfs, thread, vhost};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
@@ -25,6 +26,9 @@ const WORDS: usize = 4096;
 
 /// How long the last words of an agent are waited for, and those of qemu.
 const EXIT: Duration = Duration::from_secs(4);
+
+/// By how many times its limit a wait may grow for want of a CPU.
+const STARVED: u32 = 3;
 
 /// How often a wait looks whether the user wants to stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -285,14 +289,16 @@ impl Machine {
     }
 
     /// Waits for something to be there; none at the deadline, or when the guest
-    /// is gone and it does not exist.
+    /// is gone and it does not exist. On a busy machine a guest is not silent while it waits for a
+    /// CPU: that time is added, up to [`STARVED`] times the limit.
     fn wait<T>(
         &self,
         timeout: Duration,
         stop: &AtomicBool,
         mut look: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<Option<T>, Fault> {
-        let deadline = Instant::now() + timeout;
+        let mut deadline = Instant::now() + timeout;
+        let (latest, before) = (deadline + STARVED * timeout, self.starved());
         let mut state = self.shared.lock();
         loop {
             let result = look(&mut state);
@@ -304,11 +310,28 @@ impl Machine {
             }
             let remaining = deadline.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
-                return Ok(None);
+                let begun = latest - (STARVED + 1) * timeout;
+                let starved = self.starved().saturating_sub(before);
+                deadline = latest.min(begun + timeout + starved);
+                if deadline <= Instant::now() {
+                    return Ok(None);
+                }
+                continue;
             }
             let waited = self.shared.changed.wait_timeout(state, remaining.min(LOOK));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// How long the one of its threads has waited for a CPU of this machine that has waited longest.
+    fn starved(&self) -> Duration {
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.pid));
+        let waited = |tid: u32| {
+            let text = std::fs::read_to_string(tasks.join(format!("{tid}/schedstat"))).ok()?;
+            Some(Duration::from_nanos(procfs::parse_schedstat(&text).ok()?.wait))
+        };
+        let threads = procfs::numbered(&tasks).unwrap_or_default();
+        threads.into_iter().filter_map(waited).max().unwrap_or_default()
     }
 
     fn kill(&self) {

@@ -20,6 +20,7 @@ mod clocks;
 mod deployment;
 mod frames;
 mod guard;
+mod huge_pages;
 mod metering;
 mod nics;
 mod open_testbed;

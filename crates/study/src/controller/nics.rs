@@ -8,8 +8,8 @@ use bytepath_host as host;
 use bytepath_host::testbed::Testbed;
 use bytepath_record::wire::Nic;
 use bytepath_record::{
-    Cell, Cpus, DeviceName, Fault, GRO, HW_GRO, PacketLimits, Protocol, Rings, Role, Setting,
-    Split, SysctlName, WantedSetting, Word,
+    Cell, Channels, Cpus, DeviceName, Fault, GRO, HW_GRO, PacketLimits, Protocol, Rings, Role,
+    Setting, SettingRecord, Split, SysctlName, WantedSetting, Word,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -35,6 +35,12 @@ struct NicEnd {
     address: IpAddr,
 }
 
+impl NicEnd {
+    fn interrupts(&self) -> &[u32] {
+        self.nic.as_ref().map_or(&[], |nic| &nic.interrupts)
+    }
+}
+
 /// A role, the number of an adapter, the role's device there, and the other role's.
 type Joined<'a> = (Role, u32, &'a NicEnd, &'a NicEnd);
 
@@ -46,10 +52,12 @@ pub(super) type Common = BTreeMap<(Role, u32), Shared>;
 /// What they ask of one NIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shared {
-    /// Receive queues that all flows come by; none leaves it to the NIC.
-    queues: Option<OwnQueues>,
+    /// Receive queues that all flows come by, and of how many; none leaves it to the NIC.
+    queues: Option<(OwnQueues, u32)>,
     /// How many queues it is to have, where that is more than it has.
     channels: Option<u32>,
+    /// How many a setting of the study gives it, which it keeps.
+    given: Option<u32>,
     /// Headers are in buffers of their own, in cells with software GRO and in cells with the NIC's:
     /// some NICs split them only where they merge, which trying shows.
     splits: [bool; 2],
@@ -66,12 +74,22 @@ impl Shared {
         let [software, nic] = self.splits;
         let splits = [software || other.splits[0], nic || other.splits[1]];
         let channels = self.channels.max(other.channels);
-        Shared { queues: self.queues.or(other.queues), channels, splits }
+        let (queues, given) = (self.queues.or(other.queues), self.given.or(other.given));
+        Shared { queues, channels, given, splits }
     }
 
     /// Its number of queues, and nothing else.
     fn channels_alone(self) -> Shared {
-        Shared { channels: self.channels, ..Shared::default() }
+        Shared { channels: self.channels, given: self.given, ..Shared::default() }
+    }
+
+    /// How many queues it has to have, one for everything else among them.
+    fn fewest(&self) -> u32 {
+        let of_flows = self.queues.map_or(0, |(own, of)| match is_last(own, of) {
+            true => own.count + 1,
+            false => own.first.max(1) + own.count,
+        });
+        self.channels.unwrap_or(0).max(of_flows)
     }
 }
 
@@ -81,12 +99,12 @@ pub(super) type Part = fn(Shared) -> Shared;
 /// What cells of a study have in common: of each NIC as many queues as any of them needs, by whose
 /// number the own ones are counted; then what the first of them requires. Asked of cells with
 /// software GRO, then of those with the NIC's, as some NICs split headers with the latter only.
-/// `requested` is what a cell that can run requires beyond what is known so far.
+/// `requested` is what a cell that can run requires beyond what is known so far, `common` at first.
 pub(super) fn common_setup(
+    mut common: Common,
     cells: &[Cell],
     mut requested: impl FnMut(&Cell, &Common, Part) -> Result<Common, Fault>,
 ) -> Result<Common, Fault> {
-    let mut common = Common::default();
     let mut add = |cell: &Cell, part: Part| -> Result<bool, Fault> {
         let all = requested(cell, &common, part)?;
         let is_any = !all.is_empty();
@@ -138,8 +156,22 @@ impl Nics {
         Ok(Nics { ends, given: false, sets_link: true })
     }
 
-    /// What has to be set for a cell, in this order. The fault is why its paths can
-    /// never run over these NICs. `port` is what the receiver listens on, once it does.
+    /// How many queues the settings of the study give each NIC.
+    pub(super) fn given(&self, records: &[SettingRecord]) -> Common {
+        let made = || {
+            let made = records.iter().filter(|record| record.skipped.is_none());
+            made.map(|record| (&record.setting, record.host))
+        };
+        let all = self.joined().filter_map(|(role, adapter, own, _)| {
+            let given = Some(given(made(), role, own.device.as_deref()?)?);
+            Some(((role, adapter), Shared { given, ..Shared::default() }))
+        });
+        all.collect()
+    }
+
+    /// What has to be set for a cell, in this order: numbers of queues first, since what else there
+    /// is to set depends on them. The fault is why its paths can never run over these NICs. `port` is
+    /// what the receiver listens on, once it does.
     pub(super) fn wanted(
         &self,
         paths: &[&'static DataPath],
@@ -157,7 +189,37 @@ impl Nics {
                 }
             }
         }
+        all.sort_by_key(|wanted| !changes_queues(wanted));
         Ok(all)
+    }
+
+    /// What a preview of these settings does not show: which interrupts a NIC has once it has another
+    /// number of queues.
+    pub(super) fn unseen(
+        &self,
+        cell: &Cell,
+        common: &Common,
+        wanted: &[WantedSetting],
+    ) -> Vec<String> {
+        let here = self.joined().filter(|(_, adapter, ..)| *adapter < cell.link.adapters);
+        let unseen = here.filter_map(|(role, adapter, own, _)| {
+            let Nic { device, queues, .. } = own.nic.as_ref()?;
+            let of_study = || common.get(&(role, adapter))?.given;
+            let count = given(of_wanted(wanted), role, device).or_else(of_study)?;
+            let is_placed = |one: &WantedSetting| match &one.setting {
+                Setting::IrqAffinity { irq, .. } => own.interrupts().contains(irq),
+                Setting::Rps { device: of, queue: None, .. } => of.as_str() == device,
+                _ => false,
+            };
+            let mut placed = wanted.iter().filter(|one| one.host == Some(role));
+            (count != *queues && placed.any(is_placed)).then(|| {
+                format!(
+                    "softirqs of {device}: placed by interrupt or RPS of each of the {count} queues \
+                     that it gets, of which only those of the {queues} that it has are known here"
+                )
+            })
+        });
+        unseen.collect()
     }
 
     /// Each adapter of each role, with what it is joined with.
@@ -190,9 +252,11 @@ impl Nics {
             };
         };
         let common = common.get(&(role, adapter)).copied().unwrap_or_default();
+        // The user's own number stays, and is what queues are counted by.
+        let given = given(of_wanted(&cell.settings), role, &nic.device).or(common.given);
         let wire = Wire {
             device: &nic.device,
-            queues: nic.queues.max(common.channels.unwrap_or(0)),
+            queues: given.unwrap_or_else(|| nic.queues.max(common.fewest())),
             own: own.address,
             peer: peer.address,
             port,
@@ -206,12 +270,16 @@ impl Nics {
         for (half, job) in halves(paths, cell, role)? {
             settings.extend((half.nic_settings)(&job.options, &wire)?);
         }
+        let needed = common.fewest().max(channels(&settings).unwrap_or(0));
+        if given.is_some_and(|given| given < needed) {
+            return Err(too_few_queues(&wire, needed));
+        }
         let splits = common.splits[usize::from(cell.link.hw_gro)];
         split_headers(cell, role, splits, &wire, &mut settings)?;
-        if let Some(queues) = common.queues.filter(|_| steered(&settings).is_none()) {
-            settings.extend(path::steering(queues, &wire)?);
+        if let Some((own, of)) = common.queues.filter(|_| steered(&settings).is_none()) {
+            settings.extend(path::steering(among(own, of, wire.queues), &wire)?);
         }
-        if wire.queues > nic.queues {
+        if given.is_none() && wire.queues > nic.queues {
             settings.insert(0, path::channels(&nic.device, wire.queues)?);
         }
         all.extend(settings);
@@ -238,9 +306,14 @@ impl Nics {
             let here = self.wanted_at(paths, &cell, &known, port, joined).unwrap_or_default();
             let splits = here.iter().any(splits);
             let splits = [splits && !cell.link.hw_gro, splits];
-            let has = known.get(&at).and_then(|shared| shared.channels);
-            let channels = channels(&here).filter(|count| Some(*count) > has);
-            (at, part(Shared { queues: steered(&here), channels, splits }))
+            let known = known.get(&at).copied().unwrap_or_default();
+            let channels = channels(&here);
+            let queues = steered(&here).zip(joined.2.nic.as_ref()).map(|(own, nic)| {
+                let given = given(of_wanted(&cell.settings), joined.0, &nic.device);
+                (own, given.or(known.given).or(channels).unwrap_or(nic.queues))
+            });
+            let channels = channels.filter(|count| Some(*count) > known.channels);
+            (at, part(Shared { queues, channels, splits, ..Shared::default() }))
         });
         asked.filter(|(_, shared)| *shared != Shared::default()).collect()
     }
@@ -262,7 +335,7 @@ impl Nics {
         if cell.link.threaded_napi && cell.link.is_asked("threaded-napi") {
             return if self.given { Err(no_polling_thread(cpu)) } else { Ok(Vec::new()) };
         }
-        let interrupts = own.nic.as_ref().map_or(&[][..], |nic| &nic.interrupts);
+        let interrupts = own.interrupts();
         if let (true, true, Some(device)) = (interrupts.is_empty(), self.sets_link, &own.device) {
             return Ok(vec![receive_on(DeviceName::new(device)?, cpu)?]);
         }
@@ -279,6 +352,55 @@ fn steered(settings: &[Setting]) -> Option<OwnQueues> {
     });
     let queues: BTreeSet<u32> = queues.collect();
     queues.first().map(|first| OwnQueues { first: *first, count: queues.len() as u32 })
+}
+
+/// Whether these queues are the last of so many.
+fn is_last(own: OwnQueues, of: u32) -> bool {
+    own.first + own.count == of
+}
+
+/// What queues of so many are on a NIC with another number: the last ones stay the last.
+fn among(own: OwnQueues, of: u32, has: u32) -> OwnQueues {
+    match is_last(own, of) {
+        true => OwnQueues { first: has.saturating_sub(own.count), ..own },
+        false => own,
+    }
+}
+
+/// Whether this changes the number of queues of a NIC, and with it what else there is to set.
+pub(super) fn changes_queues(wanted: &WantedSetting) -> bool {
+    matches!(wanted.setting, Setting::Channels { .. })
+}
+
+fn of_wanted(all: &[WantedSetting]) -> impl Iterator<Item = (&Setting, Option<Role>)> {
+    all.iter().map(|wanted| (&wanted.setting, wanted.host))
+}
+
+/// How many receive queues these settings, each of a host or of both, give a device of a role's.
+fn given<'s>(
+    settings: impl Iterator<Item = (&'s Setting, Option<Role>)>,
+    role: Role,
+    device: &str,
+) -> Option<u32> {
+    let here = settings.filter(|(_, host)| host.is_none_or(|host| host == role));
+    let counts = here.filter_map(|(setting, _)| match setting {
+        Setting::Channels { device: of, channels: Channels { rx, combined, .. } }
+            if of.as_str() == device && rx.or(*combined).is_some() =>
+        {
+            Some(rx.unwrap_or(0).saturating_add(combined.unwrap_or(0)))
+        }
+        _ => None,
+    });
+    counts.last()
+}
+
+fn too_few_queues(Wire { device, queues, .. }: &Wire, needed: u32) -> Fault {
+    let text = format!(
+        "the setting 'channels {device}' gives it {queues} receive queues, and paths of this study \
+         need {needed}"
+    );
+    Fault::usage(text)
+        .remedy(format!("set {needed} or more, or leave it out: {device} then gets what they need"))
 }
 
 /// The number of queues that these settings give a device.
@@ -452,7 +574,12 @@ pub(super) mod tests {
 
     /// A receiver's NIC of eight queues.
     fn nics() -> Nics {
-        let nic = Nic { device: "eth1".into(), queues: 8, interrupts: Vec::new() };
+        one_nic(8, Vec::new())
+    }
+
+    /// A receiver's NIC `eth1` of so many queues, with these interrupts.
+    pub(in super::super) fn one_nic(queues: u32, interrupts: Vec<u32>) -> Nics {
+        let nic = Nic { device: "eth1".into(), queues, interrupts };
         let end = |device: &str, nic, address: [u8; 4]| {
             vec![NicEnd { device: Some(device.into()), nic, address: address.into() }]
         };
@@ -461,6 +588,13 @@ pub(super) mod tests {
             given: true,
             sets_link: true,
         }
+    }
+
+    /// A cell that receives by this path over so many queues of each NIC.
+    pub(in super::super) fn cell_over(path: &str, queues: u64) -> Cell {
+        let mut cell = cell(path);
+        cell.rx.options.0.insert("queues".into(), OptionValue::Number(queues));
+        cell
     }
 
     /// A cell that receives by this path.
@@ -524,11 +658,15 @@ pub(super) mod tests {
     }
 
     /// What cells have in common that can all run.
-    fn common_of(nics: &Nics, cells: &[Cell]) -> Common {
+    pub(in super::super) fn common_of(nics: &Nics, cells: &[Cell]) -> Common {
+        common_from(Common::default(), nics, cells)
+    }
+
+    fn common_from(given: Common, nics: &Nics, cells: &[Cell]) -> Common {
         let requested = |cell: &Cell, known: &Common, part| {
             Ok(nics.requested(path::CATALOG, cell, known, part))
         };
-        common_setup(cells, requested).unwrap()
+        common_setup(given, cells, requested).unwrap()
     }
 
     #[test]
@@ -567,6 +705,113 @@ pub(super) mod tests {
         let common = common_of(&nics, &two);
         let [gets, asks] = two.each_ref().map(|cell| settings(cell, &common));
         assert_eq!((&gets, gets[0].as_str()), (&asks, "channels eth2 combined=3"));
+    }
+
+    /// What of a cell's settings has to do with the queues of `eth1`.
+    fn queues_of(nics: &Nics, cell: &Cell, common: &Common) -> Result<Vec<String>, Fault> {
+        let wanted = nics.wanted(path::CATALOG, cell, common, Some(20_900))?;
+        let all = wanted.iter().map(|wanted| wanted.setting.to_string());
+        let words = ["channels eth1", "spread eth1", "flow eth1", "irq", "rps"];
+        Ok(all.filter(|text| words.iter().any(|words| text.starts_with(words))).collect())
+    }
+
+    #[test]
+    fn queues_are_counted_by_the_number_that_a_cells_own_setting_gives() {
+        let nics = one_nic(2, Vec::new());
+        let set = |cell: &Cell, line: &str| {
+            let mut cell = cell.clone();
+            cell.stream.flows = 6;
+            let settings = line.parse::<Setting>().ok().map(WantedSetting::from);
+            cell.settings.extend(settings);
+            cell
+        };
+        let paths = [cell("socket"), cell_over("zcrx", 3)];
+        let [none, eight] = ["none", "channels eth1 combined=8"]
+            .map(|line| paths.each_ref().map(|cell| set(cell, line)));
+        // Whichever comes first when it is found what they have in common.
+        for cells in [[&none, &eight], [&eight, &none]] {
+            let cells: Vec<Cell> = cells.into_iter().flatten().cloned().collect();
+            let common = common_of(&nics, &cells);
+            for (level, count, spread) in [(&none, 4, 1), (&eight, 8, 5)] {
+                let [socket, zcrx] =
+                    level.each_ref().map(|cell| queues_of(&nics, cell, &common).unwrap());
+                let head = [
+                    format!("channels eth1 combined={count}"),
+                    format!("spread eth1 queues={spread}"),
+                ];
+                assert_eq!((&socket[..2], &socket), (&head[..], &zcrx));
+                let of = |queue: u32| {
+                    socket.iter().filter(|text| text.ends_with(&format!("queue={queue}"))).count()
+                };
+                assert_eq!([spread, spread + 1, spread + 2].map(of), [2, 2, 2], "{socket:?}");
+            }
+            // One that has too few for the others is not compared with them.
+            for cell in &paths {
+                let cell = set(cell, "channels eth1 combined=3");
+                let why = queues_of(&nics, &cell, &common).unwrap_err();
+                assert!(why.message.contains("'channels eth1' gives it 3 receive queues"), "{why}");
+                assert!(why.remedy.unwrap().contains("set 4 or more"));
+            }
+            let of_sender =
+                WantedSetting { host: Some(Role::Sender), ..eight[0].settings[0].clone() };
+            let other_host = Cell { settings: vec![of_sender], ..none[0].clone() };
+            let all = queues_of(&nics, &other_host, &common).unwrap();
+            assert!(all.contains(&"channels eth1 combined=4".to_owned()), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn queues_are_counted_by_the_number_that_the_studys_settings_will_have_given() {
+        // A dry run sees the NIC without it.
+        let nics = one_nic(2, Vec::new());
+        let given = |line: &str, skipped: Option<&str>| {
+            let wanted = WantedSetting::from(line.parse::<Setting>().unwrap());
+            let skipped = skipped.map(str::to_owned);
+            nics.given(&[SettingRecord { skipped, ..SettingRecord::from(&wanted) }])
+        };
+        let cells = [cell("socket"), cell_over("zcrx", 3)];
+        let all = |given: Common| {
+            let common = common_from(given, &nics, &cells);
+            cells.each_ref().map(|cell| queues_of(&nics, cell, &common))
+        };
+        for gets in all(given("channels eth1 combined=8", None)) {
+            assert_eq!(gets.unwrap()[0], "spread eth1 queues=5", "it has eight by then");
+        }
+        let [socket, zcrx] = all(given("channels eth1 combined=3", None));
+        assert_eq!(socket.unwrap(), [""; 0], "what cannot run asks for nothing");
+        assert!(zcrx.unwrap_err().message.contains("gives it 3 receive queues"));
+        for other in [
+            given("channels eth1 combined=8", Some("not there")),
+            given("channels eth2 combined=8", None),
+            given("channels eth1 tx=8", None),
+        ] {
+            let [socket, _] = all(other);
+            assert_eq!(socket.unwrap()[0], "channels eth1 combined=4");
+        }
+    }
+
+    #[test]
+    fn a_preview_names_what_shows_only_once_a_nic_has_its_queues() {
+        let unseen = |nics: &Nics, queues: u64, placed: bool| {
+            let mut cell = cell_over("zcrx", queues);
+            cell.link.threaded_napi = false;
+            cell.stream.flows = 4;
+            if placed {
+                cell.placement.softirq = SoftirqCpu::Cpu(1);
+            }
+            let none = Common::default();
+            let wanted = nics.wanted(path::CATALOG, &cell, &none, None).unwrap();
+            assert_eq!(changes_queues(&wanted[0]), queues == 3, "{wanted:?}");
+            nics.unseen(&cell, &none, &wanted)
+        };
+        for interrupts in [vec![70, 71], Vec::new()] {
+            let nics = one_nic(2, interrupts);
+            let [text] = unseen(&nics, 3, true).try_into().unwrap();
+            let words = ["softirqs of eth1", "the 4 queues", "those of the 2 that it has"];
+            assert!(words.iter().all(|words| text.contains(words)), "{text}");
+            assert_eq!(unseen(&nics, 3, false), [""; 0]);
+            assert_eq!(unseen(&nics, 1, true), [""; 0], "it has enough");
+        }
     }
 
     #[test]
@@ -630,7 +875,7 @@ pub(super) mod tests {
             assert_eq!(has(&two, words), 1, "{words}: {two:?}");
         }
         // Flows that have a queue to themselves have it on each, with rules of its own addresses.
-        let queues = Some(OwnQueues { first: 7, count: 1 });
+        let queues = Some((OwnQueues { first: 7, count: 1 }, 8));
         let shared = Shared { queues, ..Shared::default() };
         let common = [0, 1].map(|adapter| ((Role::Receiver, adapter), shared)).into();
         assert_eq!(rules_over(&nics, 2, &common), [rule("eth1", 0, 7), rule("eth2", 1, 7)]);

@@ -5,7 +5,7 @@ use super::deployment::Deployment;
 use super::nics::Common;
 use super::pilots::PilotTrials;
 use super::preflight::{cannot_run, obstacles};
-use super::preparation::previewed;
+use super::preparation::{Previewed, previewed};
 use super::request::{ProfileTrials, planned_blocks};
 use crate::{Laboratory, Plan, meters_for_header, time_of_trial};
 use bytepath_engine::path;
@@ -175,13 +175,18 @@ fn prepared<'a>(
     common: &Common,
 ) -> Result<Vec<Prepared<'a>>, Fault> {
     let previews = previewed(laboratory, &plan.cells, common)?;
-    let one = |(records, cell): (Result<Vec<SettingRecord>, Fault>, &'a Cell)| {
-        let settings = match records {
+    let one = |(previewed, cell): (Result<Previewed, Fault>, &'a Cell)| {
+        let settings = match previewed {
             Err(fault) => Preview::Fault(fault.to_string()),
-            Ok(records) => match records.iter().find(|record| is_lacking(cell, record)) {
-                Some(lacking) => Preview::Fault(lacking.to_string()),
-                None => Preview::Settings(records.iter().map(ToString::to_string).collect()),
-            },
+            Ok(Previewed { records, unseen }) => {
+                match records.iter().find(|record| is_lacking(cell, record)) {
+                    Some(lacking) => Preview::Fault(lacking.to_string()),
+                    None => {
+                        let shown = records.iter().map(ToString::to_string);
+                        Preview::Settings(shown.chain(unseen).collect())
+                    }
+                }
+            }
         };
         Prepared { cell: &cell.id, settings }
     };

@@ -7,21 +7,20 @@ use super::plan::{Laboratory, Plan};
 use super::preparation::{of_workload, sysctls};
 use super::stream::connect;
 use super::trial::deploy;
-use super::{clocks, metering, power, preparation, reach};
+use super::{clocks, huge_pages, metering, power, preparation, reach};
 use crate::survey_this_host;
 use bytepath_engine::connection::limits;
-use bytepath_engine::path::{self, DataPath, HalfPath, PagesTaken};
+use bytepath_engine::path::{self, DataPath, HalfPath};
 use bytepath_engine::workload::{self, HalfConfig};
 use bytepath_host::testbed::Testbed;
 use bytepath_meter::Meter;
 use bytepath_record::wire::{MeasureCeiling, Survey};
 use bytepath_record::{
     Cell, CellId, CopyCeiling, Facts, Fault, FaultKind, FlowRule, Kernel, KernelHosts,
-    LinkSettings, NumaNode, Placement, Protocol, Role, SSH_CONNECTION, Setting, SettingRecord,
-    SoftirqCpu, Stream, Support, WantedSetting, distinct, free_huge_pages, huge_pages, joined,
+    LinkSettings, Placement, Protocol, Role, SSH_CONNECTION, Setting, SettingRecord, SoftirqCpu,
+    Stream, Support, WantedSetting, distinct, joined,
 };
 use bytepath_spec::usage;
-use bytepath_sys::memory::HUGE_PAGE;
 use std::net::SocketAddr;
 
 /// Largest message and read of a probe, bytes: what is tried is the link
@@ -190,7 +189,8 @@ pub(super) fn obstacles(
     power::check(&requested, &facts, testbed.properties().hosts_apart)?;
     // Guests have pages of their own, which no setting of this machine reserves.
     if !testbed.properties().boots_kernels {
-        surveyed.iter_mut().for_each(|one| one.reserve_pages(&settings));
+        let all = surveyed.iter_mut().flat_map(Surveyed::facts_mut);
+        all.for_each(|(role, facts)| huge_pages::reserve(role, facts, &settings));
     }
     let mut guard = Guard::idle(laboratory, settings)?;
     let mut feasibility = Feasibility::of(laboratory, surveyed, &baseline, plan.schedule.force);
@@ -259,76 +259,13 @@ pub(super) struct Surveyed {
 }
 
 impl Surveyed {
-    /// Enters the huge pages that are free once the settings of the study are made.
-    fn reserve_pages(&mut self, settings: &[SettingRecord]) {
-        let Ok(HostSurvey { facts, others, .. }) = &mut self.hosts else { return };
-        let others = others.iter_mut().map(|other| (other.role, &mut other.facts));
-        for (role, facts) in Role::ALL.into_iter().zip(facts).chain(others) {
-            for record in settings.iter().filter(|record| record.skipped.is_none()) {
-                if record.host.is_none_or(|host| host == role) {
-                    enter_pages(facts, &record.setting);
-                }
-            }
-        }
+    /// The facts of both ends, over the first device of each and over the others.
+    fn facts_mut(&mut self) -> impl Iterator<Item = (Role, &mut Facts)> {
+        self.hosts.as_mut().ok().into_iter().flat_map(|HostSurvey { facts, others, .. }| {
+            let others = others.iter_mut().map(|other| (other.role, &mut other.facts));
+            Role::ALL.into_iter().zip(facts).chain(others)
+        })
     }
-}
-
-/// Enters the huge pages that are free once a setting of a host is made, if it reserves any.
-fn enter_pages(facts: &mut Facts, setting: &Setting) {
-    match setting {
-        Setting::HugePages { size, node, count } if *size == HUGE_PAGE as u64 => {
-            let node = match node {
-                Some(NumaNode::Of(device)) => match facts.number(&format!("nic.{device}.node")) {
-                    None => return,
-                    node => node,
-                },
-                Some(NumaNode::Number(node)) => Some(*node),
-                None => None,
-            };
-            free_pages(facts, node, *count);
-        }
-        Setting::Sysctl { name, value } if name.as_str() == "vm.nr_hugepages" => {
-            if let Ok(count) = value.parse() {
-                free_pages(facts, None, count);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Enters how many huge pages are free once there are so many of a node, or of the machine.
-fn free_pages(facts: &mut Facts, node: Option<u32>, count: u64) {
-    // A machine of one node shows only its own.
-    let node = node.filter(|node| facts.setting(&free_huge_pages(Some(*node))).is_some());
-    let Some(before) = facts.number::<u64>(&huge_pages(node)) else { return };
-    let (new, gone) = (count.saturating_sub(before), before.saturating_sub(count));
-    // Those of a node are among the machine's, which the kernel takes and frees of each node in turn
-    // (mm/hugetlb.c, `set_max_huge_pages`); which node is the first is not known before.
-    let mut changes = vec![(None, new, gone)];
-    match node {
-        Some(_) => changes.push((node, new, gone)),
-        None => {
-            let nodes = nodes_with_pages(facts);
-            let parts = nodes.len().max(1) as u64;
-            let part = |node| (Some(node), new / parts, gone.div_ceil(parts));
-            changes.extend(nodes.into_iter().map(part));
-        }
-    }
-    for name in [huge_pages, free_huge_pages] {
-        let mut most = u64::MAX;
-        for (place, new, gone) in &changes {
-            let Some(now) = facts.number::<u64>(&name(*place)) else { continue };
-            let then = now.saturating_add(*new).saturating_sub(*gone).min(most);
-            facts.settings.insert(name(*place), then.to_string());
-            most = if place.is_none() { then } else { most };
-        }
-    }
-}
-
-/// The NUMA nodes of a host that show their huge pages.
-fn nodes_with_pages(facts: &Facts) -> Vec<u32> {
-    let all = facts.settings.keys().filter_map(|name| name.strip_prefix("numa.node"));
-    all.filter_map(|name| name.strip_suffix(".hugepages.2M.free")?.parse().ok()).collect()
 }
 
 /// Surveys the hosts under every kernel that cells name, the baseline's first.
@@ -390,11 +327,15 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         guard: &mut Guard,
         cells: &[Cell],
     ) -> Result<Common, Fault> {
-        common_setup(cells, |cell, known, part| {
+        let mut nics = self.surveyed.iter().filter_map(|one| Some(&one.hosts.as_ref().ok()?.nics));
+        let given = nics.next().map(|nics| nics.given(&guard.records)).unwrap_or_default();
+        common_setup(given, cells, |cell, known, part| {
             let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else {
                 return Ok(Common::default());
             };
             let requested = nics.requested(self.laboratory.paths, cell, known, part);
+            // It is judged on NICs as it would find them.
+            guard.common.clone_from(known);
             match requested.is_empty() || self.obstacle(guard, cell)?.is_none() {
                 true => Ok(requested),
                 false => Ok(Common::default()),
@@ -423,16 +364,18 @@ impl<'r, 'a> Feasibility<'r, 'a> {
                 return Ok(refusal);
             }
         }
-        if let Some(obstacle) = self.other_device(guard, cell, &facts) {
+        let others = self.further_devices(guard, cell, &facts);
+        if let Some(obstacle) = self.other_device(cell, &facts, &others) {
             return Ok(Some(obstacle));
         }
-        if let Some(obstacle) = self.missing_pages(guard, cell, &facts) {
+        let missing = || huge_pages::missing(laboratory.paths, cell, &facts, &others);
+        if let Some(obstacle) = (!self.force).then(missing).flatten() {
             return Ok(Some(obstacle));
         }
         if let Some(obstacle) = other_link(laboratory, cell) {
             return Ok(Some(obstacle));
         }
-        if let Some(obstacle) = self.steered_connection(cell) {
+        if let Some(obstacle) = self.steered_connection(guard, cell) {
             return Ok(Some(obstacle));
         }
         let wanted = match self.means {
@@ -467,43 +410,27 @@ impl<'r, 'a> Feasibility<'r, 'a> {
     }
 
     /// Why a cell cannot run over the further devices of an end that its flows cross.
-    fn other_device(&self, guard: &Guard, cell: &Cell, first: &[Facts]) -> Option<Obstacle> {
-        let others = self.further_devices(guard, cell, first);
-        others.into_iter().find_map(|OtherDevice { role, device, facts, .. }| {
+    fn other_device(
+        &self,
+        cell: &Cell,
+        first: &[Facts],
+        others: &[OtherDevice],
+    ) -> Option<Obstacle> {
+        others.iter().find_map(|OtherDevice { role, device, facts, .. }| {
             let mut both = first.to_vec();
-            *both.get_mut(role as usize)? = facts;
-            let refusal = probe(self.laboratory, cell, role, &both, self.force).refusal()?;
+            *both.get_mut(*role as usize)? = facts.clone();
+            let refusal = probe(self.laboratory, cell, *role, &both, self.force).refusal()?;
             Some(refusal.context(format!("over {device}")))
         })
-    }
-
-    /// The huge pages that are missing of those that a cell takes at both ends, over all devices that
-    /// its flows cross.
-    fn missing_pages(&self, guard: &Guard, cell: &Cell, first: &[Facts]) -> Option<Obstacle> {
-        if self.force {
-            return None;
-        }
-        let others = self.further_devices(guard, cell, first);
-        let mut taken = Vec::new();
-        for (role, of_host) in Role::ALL.into_iter().zip(first) {
-            let halves = halves(self.laboratory.paths, cell, role).ok()?;
-            for adapter in 0..cell.link.adapters {
-                let is_it = |other: &&OtherDevice| (other.role, other.adapter) == (role, adapter);
-                let facts = others.iter().find(is_it).map_or(of_host, |other| &other.facts);
-                let pages = halves.iter().map(|(half, job)| (half.huge_pages)(job, facts, adapter));
-                taken.extend(pages.map(|pages| PagesTaken { role, facts, pages }));
-            }
-        }
-        path::check_huge_pages(&taken).refusal()
     }
 
     /// An ssh connection to a host that a rule would take along: what arrives there goes where no
     /// socket can read it. Rules of paths name the port that the receiver listens on, and no
     /// connection has that; which of several ports it is makes no difference.
-    fn steered_connection(&self, cell: &Cell) -> Option<Obstacle> {
+    fn steered_connection(&self, guard: &Guard, cell: &Cell) -> Option<Obstacle> {
         let Some(Ok(HostSurvey { facts, nics, .. })) = self.hosts(cell) else { return None };
         let port = Some(path::STEERED_PORTS.low);
-        let wanted = nics.wanted(self.laboratory.paths, cell, &Common::default(), port).ok()?;
+        let wanted = nics.wanted(self.laboratory.paths, cell, &guard.common, port).ok()?;
         wanted.iter().find_map(|wanted| {
             let Setting::Flow { device, rule } = &wanted.setting else { return None };
             let connection = facts.get(wanted.host? as usize)?.setting(SSH_CONNECTION)?;
@@ -523,7 +450,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
     /// is asked for once the flows are elsewhere: only the driver knows whether there is one.
     fn tried_obstacle(&mut self, guard: &mut Guard, cell: &Cell) -> Outcome {
         match self.link_obstacle(guard, cell)? {
-            None if opens_in_driver(self.laboratory, cell)? || self.takes_queue(cell) => {
+            None if opens_in_driver(self.laboratory, cell)? || self.takes_queue(guard, cell) => {
                 let attempt = |cell: &Cell| attempt(self.laboratory, guard, cell, true);
                 remembered(&mut self.probed, cell.clone(), attempt)
             }
@@ -533,11 +460,11 @@ impl<'r, 'a> Feasibility<'r, 'a> {
     }
 
     /// Whether a path of a cell takes a receive queue of a card that was there before.
-    fn takes_queue(&self, cell: &Cell) -> bool {
+    fn takes_queue(&self, guard: &Guard, cell: &Cell) -> bool {
         let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { return false };
         let is_new = self.laboratory.testbed.properties().nics_are_new;
-        let (paths, none) = (self.laboratory.paths, Common::default());
-        let mut requested = nics.requested(paths, cell, &none, |whole| whole).into_values();
+        let (paths, common) = (self.laboratory.paths, &guard.common);
+        let mut requested = nics.requested(paths, cell, common, |whole| whole).into_values();
         !is_new && requested.any(|shared| shared.has_queues())
     }
 
@@ -623,7 +550,7 @@ fn with_settings(
         let of_host = |wanted: &&WantedSetting| wanted.host.is_none_or(|host| host == role);
         // Guests have pages of their own, which no setting of this machine reserves.
         let of_cell = cell.settings.iter().filter(|_| !properties.boots_kernels);
-        of_cell.filter(of_host).for_each(|wanted| enter_pages(facts, &wanted.setting));
+        of_cell.filter(of_host).for_each(|wanted| huge_pages::enter(facts, &wanted.setting));
     }
     all
 }
@@ -737,12 +664,11 @@ fn connections(cell: &Cell, role: Role, facts: &Facts) -> Support {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::deployment::Deployment;
     use super::super::nics;
     use super::*;
-    use bytepath_record::{Attempt, DeviceName, LINK_NODE, Outcome};
-    use bytepath_sys::Roots;
+    use bytepath_record::{Attempt, DeviceName, Options, Outcome, free_huge_pages, huge_pages};
     use std::sync::atomic::AtomicBool;
 
     #[test]
@@ -769,7 +695,8 @@ mod tests {
         let refused = |adapters: u32| {
             let mut cell = sends.clone();
             (cell.link.adapters, cell.stream.flows) = (adapters, adapters);
-            feasibility.other_device(&guard, &cell, &hosts.facts)
+            let others = feasibility.further_devices(&guard, &cell, &hosts.facts);
+            feasibility.other_device(&cell, &hosts.facts, &others)
         };
         assert_eq!(refused(1), None, "no flow crosses the other one");
         let why = refused(2).unwrap().message;
@@ -809,62 +736,84 @@ mod tests {
         (cell.link.adapters, cell.stream.flows) = (2, 2);
         let surveyed = vec![Surveyed { kernel: None, hosts }];
         let feasibility = Feasibility::of(&laboratory, surveyed, &cell, false);
-        assert_eq!(feasibility.steered_connection(&cell), None, "rules of paths name a port");
+        let guard = Guard::idle(&laboratory, Vec::new()).unwrap();
+        let steered_connection = |cell: &Cell| feasibility.steered_connection(&guard, cell);
+        assert_eq!(steered_connection(&cell), None, "rules of paths name a port");
         let rule = FlowRule { destination: Some([10, 0, 1, 2].into()), ..FlowRule::default() };
         let setting = Setting::Flow { device: DeviceName::new("eth2").unwrap(), rule };
         cell.settings = vec![WantedSetting { host: Some(Role::Receiver), ..setting.into() }];
-        let why = feasibility.steered_connection(&cell).unwrap().message;
+        let why = steered_connection(&cell).unwrap().message;
         assert!(why.contains("of eth2 would take the ssh connection 10.0.1.1 40000"), "{why}");
     }
 
+    /// Both hosts, the receiver with these NICs.
+    fn with_nics(nics: Nics, facts: Vec<Facts>) -> Vec<Surveyed> {
+        let (others, remarks) = (Vec::new(), Vec::new());
+        let hosts = HostSurvey { facts, others, nics, ceiling: None, remarks };
+        vec![Surveyed { kernel: None, hosts: Ok(hosts) }]
+    }
+
+    #[test]
+    fn a_cell_is_judged_on_nics_as_those_of_all_cells_are() {
+        let deployment = Deployment::parse("netns").unwrap();
+        let stop = AtomicBool::new(false);
+        let laboratory = deployment.laboratory(&stop).unwrap();
+        let [plain, many] = [nics::tests::cell("zcrx"), nics::tests::cell_over("zcrx", 3)];
+        let nics = nics::tests::one_nic(1, Vec::new());
+        let mut guard = Guard::idle(&laboratory, Vec::new()).unwrap();
+        let mut facts = vec![Facts::default(); 2];
+        let port = path::STEERED_PORTS.low;
+        facts[1].settings.insert(SSH_CONNECTION.into(), format!("10.0.0.1 40000 10.0.0.2 {port}"));
+        let surveyed = with_nics(nics.clone(), facts);
+        let feasibility = Feasibility::of(&laboratory, surveyed, &plain, false);
+        let socket = nics::tests::cell("socket");
+        assert!(!feasibility.takes_queue(&guard, &plain), "its only queue is for everything else");
+        assert_eq!(feasibility.steered_connection(&guard, &socket), None);
+        guard.common = nics::tests::common_of(&nics, &[plain.clone(), many]);
+        assert!(feasibility.takes_queue(&guard, &plain));
+        let why = feasibility.steered_connection(&guard, &socket).unwrap().message;
+        assert!(why.contains("would take the ssh connection 10.0.0.1 40000"), "{why}");
+    }
+
+    thread_local! {
+        /// The numbers of queues that NICs had when a path was asked for its settings.
+        static SEEN: std::cell::RefCell<Vec<u32>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+
+    /// `socket`, but that it splits headers.
+    fn splitting() -> &'static [&'static DataPath] {
+        let socket = path::find(path::CATALOG, "socket").unwrap();
+        let nic_settings = |_: &Options, wire: &path::Wire| {
+            SEEN.with_borrow_mut(|seen| seen.push(wire.queues));
+            path::header_split(wire)
+        };
+        let rx = socket.rx.map(|half| HalfPath { nic_settings, ..half });
+        Box::leak(Box::new([&*Box::leak(Box::new(DataPath { rx, ..*socket }))]))
+    }
+
+    #[test]
+    fn what_cells_have_in_common_is_found_on_nics_with_what_is_known_of_it() {
+        let deployment = Deployment::parse("netns").unwrap();
+        let stop = AtomicBool::new(false);
+        let laboratory = Laboratory { paths: splitting(), ..deployment.laboratory(&stop).unwrap() };
+        let wanted: WantedSetting = "channels eth1 combined=8".parse::<Setting>().unwrap().into();
+        let mut guard = Guard::idle(&laboratory, vec![SettingRecord::from(&wanted)]).unwrap();
+        let cell = nics::tests::cell("socket");
+        let surveyed = with_nics(nics::tests::one_nic(2, Vec::new()), vec![Facts::default(); 2]);
+        let mut feasibility = Feasibility::of(&laboratory, surveyed, &cell, false);
+        feasibility.means = Means::Looks;
+        feasibility.common_nic_setup(&mut guard, &[cell]).unwrap();
+        let seen = SEEN.take();
+        assert!(seen.len() > 3 && seen.iter().all(|count| *count == 8), "{seen:?}");
+    }
+
     /// A cell of this pair, with the placement left to the scheduler.
-    fn cell_of(pair: &str) -> Cell {
+    pub(in super::super) fn cell_of(pair: &str) -> Cell {
         let cores = bytepath_spec::parse_cores("none", [0]).unwrap();
         let pairs = [pair.to_owned()];
         let ask = bytepath_spec::CellRequest::of(&pairs, &cores);
         let spec = crate::path_spec(path::CATALOG, path::PAIRS);
         bytepath_spec::cells(&ask, &spec).unwrap().0.swap_remove(0)
-    }
-
-    #[test]
-    fn pages_that_a_setting_will_reserve_are_free() {
-        let mut facts = Facts::default();
-        free_pages(&mut facts, None, 128);
-        assert_eq!(facts.setting(&free_huge_pages(None)), None, "a host that shows none");
-        facts.settings.insert(huge_pages(None), "20".into());
-        facts.settings.insert(free_huge_pages(None), "5".into());
-        free_pages(&mut facts, None, 128);
-        assert_eq!(facts.number(&free_huge_pages(None)), Some(113), "15 are taken");
-        let mut of_one_node = facts.clone();
-        free_pages(&mut of_one_node, Some(0), 28);
-        assert_eq!(of_one_node.number(&free_huge_pages(None)), Some(13), "its node is the machine");
-        for (node, all, free) in [(0, "118", "105"), (1, "10", "8")] {
-            facts.settings.insert(huge_pages(Some(node)), all.into());
-            facts.settings.insert(free_huge_pages(Some(node)), free.into());
-        }
-        let record = |line: &str, skipped: Option<&str>| {
-            let wanted = WantedSetting::from(line.parse::<Setting>().unwrap());
-            SettingRecord { skipped: skipped.map(str::to_owned), ..SettingRecord::from(&wanted) }
-        };
-        let surveyed = |records: &[SettingRecord]| {
-            let facts = vec![facts.clone(), facts.clone()];
-            let bed = Deployment::parse("netns").unwrap();
-            let nics = Nics::at(bed.testbed(), &Default::default()).unwrap();
-            let hosts =
-                HostSurvey { facts, others: Vec::new(), nics, ceiling: None, remarks: Vec::new() };
-            let mut one = Surveyed { kernel: None, hosts: Ok(hosts) };
-            one.reserve_pages(records);
-            let facts = one.hosts.unwrap().facts.remove(0);
-            [None, Some(1)].map(|node| facts.number::<u64>(&free_huge_pages(node)).unwrap())
-        };
-        let of_node = record("hugepages 2M node=1 256", None);
-        assert_eq!(surveyed(&[of_node]), [359, 254], "two of it are taken, and the rest is new");
-        let of_machine = record("hugepages 2M 192", None);
-        assert_eq!(surveyed(&[of_machine]), [177, 40], "half of those that are new");
-        let fewer = record("hugepages 2M 64", None);
-        assert_eq!(surveyed(&[fewer]), [49, 0], "each loses some in turn");
-        let without = record("hugepages 2M node=eth1 256", Some("eth1 reports no NUMA node"));
-        assert_eq!(surveyed(&[without]), [113, 8]);
     }
 
     #[test]
@@ -901,99 +850,6 @@ mod tests {
             assert_eq!(free_at(Role::Receiver), free, "{line}");
             assert_eq!(free_at(Role::Sender), [0, 0], "{line}: of the other host");
         }
-    }
-
-    /// What a machine shows, by its `/sys`: so many huge pages of each of two NUMA nodes, all free,
-    /// and these NICs on these nodes.
-    fn recorded(pages: [u64; 2], nics: &[(&str, u32)]) -> Facts {
-        let dir = tempfile::tempdir().unwrap();
-        let write = |file: String, text: String| {
-            let file = dir.path().join("sys").join(file);
-            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-            std::fs::write(file, text).unwrap();
-        };
-        let reserve = |folder: &str, count: u64| {
-            for name in ["nr_hugepages", "free_hugepages"] {
-                write(format!("{folder}/hugepages-2048kB/{name}"), format!("{count}\n"));
-            }
-        };
-        write("devices/system/node/online".into(), "0-1\n".into());
-        reserve("kernel/mm/hugepages", pages.iter().sum());
-        for (node, count) in pages.into_iter().enumerate() {
-            write(format!("devices/system/node/node{node}/cpulist"), format!("{node}\n"));
-            reserve(&format!("devices/system/node/node{node}/hugepages"), count);
-        }
-        for (nic, node) in nics {
-            write(format!("class/net/{nic}/device/numa_node"), format!("{node}\n"));
-        }
-        bytepath_host::survey(&Roots::recorded(dir.path()))
-    }
-
-    /// Why the huge pages are missing of a cell that receives by `zcrx` and sends by `devmem`, 64 MiB
-    /// each over each adapter, on a machine with these NICs: of these names are those of the ends.
-    fn missing(machine: &Facts, ends: [&[&str]; 2], settings: &[SettingRecord]) -> Option<String> {
-        let deployment = Deployment::parse("netns").unwrap();
-        let stop = AtomicBool::new(false);
-        let laboratory = deployment.laboratory(&stop).unwrap();
-        let over = |device: &str| {
-            let mut facts = machine.clone();
-            let node = machine.settings[&format!("nic.{device}.node")].clone();
-            facts.settings.insert(LINK_NODE.into(), node);
-            facts
-        };
-        let devices = ends.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
-        let (facts, others) = survey_devices(&devices, over);
-        let nics = Nics::at(laboratory.testbed, &Default::default()).unwrap();
-        let hosts = HostSurvey { facts, others, nics, ceiling: None, remarks: Vec::new() };
-        let mut surveyed = Surveyed { kernel: None, hosts: Ok(hosts) };
-        surveyed.reserve_pages(settings);
-        let facts = surveyed.hosts.as_ref().unwrap().facts.clone();
-        let mut cell = cell_of("devmem:memory=udmabuf-huge+zcrx:memory=huge");
-        let adapters = ends[0].len() as u32;
-        (cell.link.adapters, cell.stream.flows) = (adapters, adapters);
-        cell.stream.message_size = 64 << 20;
-        let guard = Guard::idle(&laboratory, Vec::new()).unwrap();
-        let feasibility = Feasibility::of(&laboratory, vec![surveyed], &cell, false);
-        feasibility.missing_pages(&guard, &cell, &facts).map(|obstacle| obstacle.to_string())
-    }
-
-    #[test]
-    fn both_ends_and_all_devices_of_a_node_need_huge_pages_of_it() {
-        let nics = [("eth1", 1), ("eth2", 1), ("eth3", 0), ("eth4", 0)];
-        let with = |pages, ends| missing(&recorded(pages, &nics), ends, &[]);
-        // One node serves both ends.
-        assert_eq!(with([0, 64], [&["eth1"], &["eth2"]]), None);
-        let why = with([64, 63], [&["eth1"], &["eth2"]]).unwrap();
-        let words =
-            "the memory of both ends takes 32 + 32 huge pages of 2 MiB of NUMA node 1, and 63";
-        assert!(why.contains(words) && why.contains("hugepages 2M node=1 64"), "{why}");
-        assert_eq!(with([32, 32], [&["eth1"], &["eth3"]]), None, "each has a node of its own");
-        let why = with([31, 96], [&["eth1"], &["eth3"]]).unwrap();
-        assert!(
-            why.contains("the receiver's memory takes 32 huge pages of 2 MiB of NUMA node 0"),
-            "{why}"
-        );
-        // Two devices of one end are on one node.
-        assert_eq!(with([64, 64], [&["eth1", "eth2"], &["eth3", "eth4"]]), None);
-        let why = with([64, 63], [&["eth1", "eth2"], &["eth3", "eth4"]]).unwrap();
-        assert!(why.contains("the sender's memory takes 32 + 32 huge pages"), "{why}");
-    }
-
-    #[test]
-    fn a_dry_run_counts_on_each_nodes_part_of_the_pages_that_the_machine_will_reserve() {
-        let machine = recorded([0, 0], &[("eth1", 1), ("eth2", 1)]);
-        let with = |lines: &[&str]| {
-            let record = |line: &&str| {
-                SettingRecord::from(&WantedSetting::from(line.parse::<Setting>().unwrap()))
-            };
-            let records: Vec<SettingRecord> = lines.iter().map(record).collect();
-            missing(&machine, [&["eth1"], &["eth2"]], &records)
-        };
-        assert!(with(&["hugepages 2M 64"]).unwrap().contains("of NUMA node 1, and 32 are free"));
-        assert_eq!(with(&["hugepages 2M 128"]), None);
-        assert_eq!(with(&["hugepages 2M node=eth1 64"]), None);
-        assert!(with(&["hugepages 2M node=0 128"]).unwrap().contains("and 0 are free"));
-        assert_eq!(with(&["hugepages 2M 2", "hugepages 2M node=eth2 64"]), None);
     }
 
     #[test]

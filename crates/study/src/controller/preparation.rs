@@ -7,7 +7,7 @@
 //! the run waits for it.
 
 use super::guard::Guard;
-use super::nics::{Common, Nics};
+use super::nics::{Common, Nics, changes_queues};
 use super::plan::Laboratory;
 use super::remote::Remotes;
 use super::stewards::Stewards;
@@ -30,7 +30,7 @@ pub(super) fn previewed(
     laboratory: &Laboratory,
     cells: &[Cell],
     common: &Common,
-) -> Result<Vec<Result<Vec<SettingRecord>, Fault>>, Fault> {
+) -> Result<Vec<Result<Previewed, Fault>>, Fault> {
     let Laboratory { paths, testbed, program, .. } = laboratory;
     let nics = match testbed.devices() {
         Some(devices) => Nics::at(*testbed, &devices)?,
@@ -40,8 +40,19 @@ pub(super) fn previewed(
         None => return Ok(Vec::new()),
     };
     let mut stewards = Stewards::at(*testbed, &Site::of(program))?;
-    let preview = |cell| stewards.preview(&nics.wanted(paths, cell, common, None)?);
+    let preview = |cell| {
+        let wanted = nics.wanted(paths, cell, common, None)?;
+        let unseen = nics.unseen(cell, common, &wanted);
+        Ok(Previewed { records: stewards.preview(&wanted)?, unseen })
+    };
     Ok(cells.iter().map(preview).collect())
+}
+
+/// What would be set for the trials of a cell.
+pub(super) struct Previewed {
+    pub records: Vec<SettingRecord>,
+    /// What cannot be known before some of it is made.
+    pub unseen: Vec<String>,
 }
 
 /// Kernel parameters of the network that the workload, the study or the cell sets: where an agent is in a
@@ -118,8 +129,8 @@ fn sysctl(setting: &Setting, host: Option<Role>, role: Role) -> Option<(&SysctlN
     }
 }
 
-/// Prepares the nics of a deployment whose link is up, and has the receiver listen: rules that
-/// steer flows come last, with the port of these. The caller has the guard restore all of it once
+/// Prepares the nics of a deployment whose link is up, and has the receiver listen: numbers of queues
+/// come first, and rules that steer flows last, with the port of these. The caller has the guard restore all of it once
 /// the link is down: a queue cannot be returned while an agent holds it.
 pub(super) fn prepare(
     laboratory: &Laboratory,
@@ -127,31 +138,61 @@ pub(super) fn prepare(
     remotes: &mut Remotes,
     cell: &Cell,
 ) -> Result<(Vec<SettingRecord>, Listening), Fault> {
-    let (nics, common) = (Nics::of(remotes)?, guard.common.clone());
-    let wanted = |port| nics.wanted(laboratory.paths, cell, &common, port);
+    let common = guard.common.clone();
+    let wanted = |nics: &Nics, port| nics.wanted(laboratory.paths, cell, &common, port);
     let is_rule = |wanted: &WantedSetting| matches!(wanted.setting, Setting::Flow { .. });
-    let (rules, others): (Vec<_>, Vec<_>) = wanted(None)?.into_iter().partition(is_rule);
-    remotes.connect_from = connect_from(&rules, cell);
-    // Flows from ports of their own meet those of the trial before, which the kernel keeps for a
-    // while (TIME-WAIT), unless they go to another port.
-    let alike = !rules.is_empty() && remotes.connect_from.is_none();
-    remotes.listen_on = alike.then_some(path::STEERED_PORTS);
     let mut set =
         |remotes: &mut Remotes, wanted: &[WantedSetting]| match remotes.properties.nics_are_new {
             true => remotes.prepare(wanted),
             false => guard.prepare(wanted),
         };
-    let mut records = set(remotes, &others)?;
+    let Queued { nics, mut records, rest } =
+        give_queues(remotes, Nics::of, &mut set, |nics| wanted(nics, None))?;
+    let (rules, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_rule);
+    remotes.connect_from = connect_from(&rules, cell);
+    // Flows from ports of their own meet those of the trial before, which the kernel keeps for a
+    // while (TIME-WAIT), unless they go to another port.
+    let alike = !rules.is_empty() && remotes.connect_from.is_none();
+    remotes.listen_on = alike.then_some(path::STEERED_PORTS);
+    records.extend(set(remotes, &others)?);
     if !records.is_empty() || !remotes.properties.link_is_given {
         remotes.await_carriers()?;
     }
     let listening = listen(remotes, cell)?;
     if !rules.is_empty() {
-        let rules =
-            wanted(listening.peers.first().map(SocketAddr::port))?.into_iter().filter(is_rule);
+        let port = listening.peers.first().map(SocketAddr::port);
+        let rules = wanted(&nics, port)?.into_iter().filter(is_rule);
         records.extend(set(remotes, &rules.collect::<Vec<_>>())?);
     }
     Ok((records, listening))
+}
+
+/// NICs that have the queues they are to have.
+struct Queued {
+    nics: Nics,
+    /// What gave them those.
+    records: Vec<SettingRecord>,
+    /// What else there is to set.
+    rest: Vec<WantedSetting>,
+}
+
+/// Gives NICs the numbers of queues that are wanted, and asks what they have then: interrupts are
+/// there only with their queues, and a driver may have others for those that stay.
+fn give_queues<H>(
+    hosts: &mut H,
+    ask: impl Fn(&mut H) -> Result<Nics, Fault>,
+    set: impl FnOnce(&mut H, &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault>,
+    wanted: impl Fn(&Nics) -> Result<Vec<WantedSetting>, Fault>,
+) -> Result<Queued, Fault> {
+    let nics = ask(hosts)?;
+    let (queues, rest): (Vec<_>, Vec<_>) = wanted(&nics)?.into_iter().partition(changes_queues);
+    if queues.is_empty() {
+        return Ok(Queued { nics, records: Vec::new(), rest });
+    }
+    let records = set(hosts, &queues)?;
+    let nics = ask(hosts)?;
+    let rest = wanted(&nics)?.into_iter().filter(|wanted| !changes_queues(wanted)).collect();
+    Ok(Queued { nics, records, rest })
 }
 
 /// The ports that flows have to connect from, if settings distinguish them by these.
@@ -201,4 +242,66 @@ pub fn nic_settings(
     let settings = (half.nic_settings)(&options, &wire)?;
     let wanted = settings.into_iter().map(path::wanted).collect();
     Ok(NicSettings { device: name, wanted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::nics::tests::{cell_over, one_nic};
+    use super::*;
+    use bytepath_record::SoftirqCpu;
+
+    /// A NIC with an interrupt of each queue, renewed with their number, as some drivers do.
+    struct Card {
+        queues: u32,
+        log: Vec<String>,
+    }
+
+    impl Card {
+        fn ask(&mut self) -> Result<Nics, Fault> {
+            self.log.push(format!("asked with {} queues", self.queues));
+            let first = 10 * self.queues;
+            Ok(one_nic(self.queues, (first..first + self.queues).collect()))
+        }
+
+        fn set(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
+            for WantedSetting { setting, .. } in wanted {
+                self.log.push(setting.to_string());
+                if let Setting::Channels { channels, .. } = setting {
+                    self.queues = channels.combined.unwrap();
+                }
+            }
+            Ok(wanted.iter().map(SettingRecord::from).collect())
+        }
+    }
+
+    #[test]
+    fn interrupts_are_placed_once_a_nic_has_its_queues() {
+        let mut cell = cell_over("zcrx", 3);
+        cell.link.threaded_napi = false;
+        cell.placement.softirq = SoftirqCpu::Cpu(1);
+        let prepared = |queues: u32, cell: &Cell| {
+            let mut card = Card { queues, log: Vec::new() };
+            let none = Common::default();
+            let wanted = |nics: &Nics| nics.wanted(path::CATALOG, cell, &none, None);
+            let Queued { nics, records, rest } =
+                give_queues(&mut card, Card::ask, Card::set, wanted).unwrap();
+            assert_eq!(nics.unseen(cell, &none, &rest), [""; 0]);
+            let irqs = rest.iter().map(|wanted| wanted.setting.to_string());
+            let irqs = irqs.filter(|text| text.starts_with("irq")).collect::<Vec<_>>();
+            assert!(!rest.iter().any(changes_queues), "{rest:?}");
+            (card.log, records.len(), irqs)
+        };
+        let (log, count, irqs) = prepared(2, &cell);
+        let expected = ["asked with 2 queues", "channels eth1 combined=4", "asked with 4 queues"];
+        assert_eq!((log, count), (expected.map(str::to_owned).to_vec(), 1));
+        assert_eq!(irqs, ["irq 40 1", "irq 41 1", "irq 42 1", "irq 43 1"]);
+        let (log, count, irqs) = prepared(4, &cell);
+        assert_eq!((log, count), (vec!["asked with 4 queues".to_owned()], 0));
+        assert_eq!(irqs, ["irq 40 1", "irq 41 1", "irq 42 1", "irq 43 1"]);
+        // The cell's own setting is one of them.
+        cell.settings = vec!["channels eth1 combined=6".parse::<Setting>().unwrap().into()];
+        let (log, count, irqs) = prepared(2, &cell);
+        assert_eq!((log[1].as_str(), log.len(), count), ("channels eth1 combined=6", 3, 1));
+        assert_eq!((irqs.len(), irqs[5].as_str()), (6, "irq 65 1"));
+    }
 }
