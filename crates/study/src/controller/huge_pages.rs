@@ -168,7 +168,8 @@ mod tests {
         for (nic, node) in nics {
             write(format!("class/net/{nic}/device/numa_node"), format!("{node}\n"));
         }
-        bytepath_host::survey(&Roots::recorded(dir.path()))
+        // Its boot is what a machine is known by.
+        Facts { machine: "made up".into(), ..bytepath_host::survey(&Roots::recorded(dir.path())) }
     }
 
     /// Why the huge pages are missing of a cell that receives by `zcrx` and sends by `devmem`, 64 MiB
