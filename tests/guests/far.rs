@@ -63,7 +63,8 @@ fn delay_rate_and_loss_of_a_link_are_in_its_round_trips() {
             |trial: &Trial| trial.reading("tcp.retransmits", &Scope::Flow(Role::Receiver, 0));
         trials.map(|trial| count(trial).expect(&text)).sum::<f64>()
     };
-    assert_eq!(retransmits(&analysis.rows[0]), 0.0, "{text}");
-    assert!(retransmits(row("loss=50000")) > 0.0, "{text}");
+    // An emulated guest may be so slow that it sends again what was not lost.
+    let [lossy, plain] = [row("loss=50000"), &analysis.rows[0]].map(retransmits);
+    assert!(lossy > plain, "{lossy} retransmissions with loss, {plain} without: {text}");
     assert_eq!(leftovers(), [], "no guest outlives its study");
 }

@@ -38,8 +38,6 @@ const BUFFERED: f64 = 6.0 * 1024.0 * 1024.0;
 #[test]
 fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
     let Some(_machine) = able_with_nics() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let (file, out) = (folder.path().join("cards.toml"), folder.path().join("study"));
     let kernels = CARDS.map(|[driver, trouble, ..]| {
         format!("'{driver}=debian:newest zcnic.driver={driver} {trouble}'")
     });
@@ -55,13 +53,8 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
         kernels[0],
         kernels.join(", ")
     );
-    fs::write(&file, experiment).unwrap();
-    let words = ["run", file.to_str().unwrap(), "--study", out.to_str().unwrap()];
-    let output = crate::guests::bytepath(&words);
-    let text = shown(&output);
     // A stream that stood still is a failed trial (exit code 5).
-    assert!(matches!(output.status.code(), Some(0 | 5)), "{text}");
-    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
+    let (study, text) = study_of(&experiment, &[0, 5]);
     assert_eq!(study.trials.len(), CARDS.len() * PATHS.len(), "{text}");
     let measured = measured(&study, &text);
     for trial in &measured {
@@ -114,19 +107,12 @@ const NARROW: [&str; 4] = [
 #[test]
 fn spreads_flows_over_queues_and_names_overflows() {
     let Some(_machine) = able_with_nics() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let (file, out) = (folder.path().join("queues.toml"), folder.path().join("study"));
     let experiment = format!(
         "testbed = '{BED}'\nblocks = 1\nwarm-up = '100ms'\nwindow = '400ms'\nmeters = ['nic']\n\
          profile = 'none'\n[factors]\npath = ['{}']\ntouch = 'verify'\nflows = 2\nlink = 'nic'\n",
         NARROW.join("', '")
     );
-    fs::write(&file, experiment).unwrap();
-    let words = ["run", file.to_str().unwrap(), "--study", out.to_str().unwrap()];
-    let output = crate::guests::bytepath(&words);
-    let text = shown(&output);
-    assert_eq!(output.status.code(), Some(0), "{text}");
-    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
+    let (study, text) = study_of(&experiment, &[0]);
     let of = |path: &str| {
         let cell = study.header.cells.iter().find(|cell| cell.levels["path"] == path).unwrap();
         study.trials.iter().find(|trial| trial.cell == cell.id).unwrap()
@@ -177,8 +163,6 @@ const BOTH_WAYS: &str = "rr:request=8K,response=8K";
 #[test]
 fn flows_over_two_nics_have_queues_and_proofs_of_each() {
     let Some(_machine) = able_with_nics() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let (file, out) = (folder.path().join("adapters.toml"), folder.path().join("study"));
     let list = |paths: &[&str]| format!("['{}']", paths.join("', '"));
     let experiment = format!(
         "testbed = '{BED}'\nblocks = 1\nwarm-up = '100ms'\nwindow = '400ms'\n\
@@ -191,12 +175,7 @@ fn flows_over_two_nics_have_queues_and_proofs_of_each() {
         list(&[&OVER_TWO[..3], &OVER_TWO[4..]].concat()),
         list(&OVER_TWO),
     );
-    fs::write(&file, experiment).unwrap();
-    let words = ["run", file.to_str().unwrap(), "--study", out.to_str().unwrap()];
-    let output = crate::guests::bytepath(&words);
-    let text = shown(&output);
-    assert_eq!(output.status.code(), Some(0), "{text}");
-    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
+    let (study, text) = study_of(&experiment, &[0]);
     let of = |path: &str, workload: &str| {
         let levels = [("path", path), ("workload", workload), ("adapters", "2")];
         let is_it =
@@ -322,6 +301,19 @@ fn the_battle_runs_whole_and_its_reports_have_the_chart() {
     let chart = chart.split_once("</figure>").unwrap().0;
     assert!(chart.contains("<h3>cores=apart</h3>") && chart.contains(">devmem<"), "{chart}");
     assert_eq!(leftovers(), []);
+}
+
+/// The study of an experiment, which ends with one of these codes, and what it printed.
+fn study_of(experiment: &str, codes: &[i32]) -> (Study, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("nics.toml"), folder.path().join("study"));
+    fs::write(&file, experiment).unwrap();
+    let output =
+        crate::guests::bytepath(&["run", file.to_str().unwrap(), "--study", out.to_str().unwrap()]);
+    let text = shown(&output);
+    assert!(output.status.code().is_some_and(|code| codes.contains(&code)), "{text}");
+    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
+    (study, text)
 }
 
 /// The trials of a study that were measured. In trouble, or on a busy machine, a stream may

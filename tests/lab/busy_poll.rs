@@ -51,9 +51,11 @@ fn a_queue_that_changes_is_named_where_the_list_is_fixed() {
     let _shared = shared();
     for path in WAYS.into_iter().filter(|way| way.contains("uring")) {
         let Some(trial) = run_while(path, "wire:threaded-napi=off", renew_queue) else { return };
-        let note = note_of_server(&trial, "1 of 1 connections receive from another queue");
+        let note =
+            note_of_server(&trial, "1 of 1 connections receive from a queue that was not known");
         assert_eq!(note.is_some(), path.contains("static"), "{path}: {note:?}");
-        let warned = trial.warnings.iter().any(|warning| warning.contains("from another queue"));
+        let warned =
+            trial.warnings.iter().any(|warning| warning.contains("queue that was not known"));
         assert_eq!(warned, note.is_some(), "{path}: {:?}", trial.warnings);
         assert_eq!(unpolled(&trial), None, "{path}");
     }
