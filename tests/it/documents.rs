@@ -24,7 +24,9 @@ fn every_command_that_is_shown_can_be_typed() {
             count += 1;
             let Err(e) = Arguments::try_parse_from(&words) else { continue };
             // FILE, or an option whose value is left out.
-            let stands_for_one = |word: &String| word.len() > 1 && *word == word.to_uppercase();
+            let stands_for_one = |word: &String| {
+                word.len() > 1 && word.chars().all(|sign| sign.is_ascii_uppercase())
+            };
             let is_named = |word: &String| !is_whole && word.starts_with("--");
             let is_short = words.iter().any(stands_for_one) || words.last().is_some_and(is_named);
             let is_fine = match e.kind() {

@@ -234,7 +234,11 @@ pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<Restora
 /// What an earlier run has waited for in vain, and has gone on without.
 fn given_up(place: &StateFolder) -> Result<Vec<Setting>, Fault> {
     let changes = place.read()?.unwrap_or_default().changes;
-    Ok(changes.into_iter().filter(|change| change.kept).map(|change| change.setting).collect())
+    Ok(changes
+        .into_iter()
+        .filter(|change| change.kept && !change.undone)
+        .map(|change| change.setting)
+        .collect())
 }
 
 /// Replays the journal, again and again as long as the kernel may still release what it refuses, but

@@ -104,7 +104,8 @@ pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
 }
 
 /// The role on the host of a guest: threads of the guest are on any CPU, and softirqs on top of them
-/// are in their run time. Those of CPUs that are reserved for softirqs are the role's.
+/// are in their run time. Those of CPUs that are reserved for softirqs are the role's, and nothing
+/// else that these CPUs did.
 fn beside_guest(
     trial: &Trial,
     role: Role,
@@ -112,13 +113,22 @@ fn beside_guest(
     works: &[DeviceWork; 2],
 ) -> Option<RoleCpu> {
     let reserved = match &works[role as usize] {
-        DeviceWork::Softirqs { cpus, named: true } => {
-            Correction::of(trial, (role, cpus[0]), works)?.more
-        }
+        DeviceWork::Softirqs { cpus, named: true } => softirqs_on(trial, role, cpus),
         _ => 0.0,
     };
     let own = by_threads(&threads.within(trial, role), account_of(trial, role))?;
     Some(RoleCpu { total: own.total + reserved, softirq: own.softirq + reserved, ..own })
+}
+
+/// Softirqs and interrupts on these CPUs, in cores; zero where they were not seen.
+fn softirqs_on(trial: &Trial, role: Role, cpus: &[u32]) -> f64 {
+    let Some(wall) = trial.of_machine("cpu.wall", role).filter(|wall| *wall > 0.0) else {
+        return 0.0;
+    };
+    let of = |cpu: &u32| {
+        ["cpu.softirq", "cpu.irq"].iter().filter_map(|m| trial.of_cpu(m, role, *cpu)).sum::<f64>()
+    };
+    cores(cpus.iter().map(of).sum(), wall)
 }
 
 fn whole_cpu(

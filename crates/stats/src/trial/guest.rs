@@ -135,5 +135,14 @@ mod tests {
         placed.placement.sender_softirq = SoftirqCpu::Cpu(3);
         let tx = role_cpu(&placed, &t, Role::Sender).unwrap();
         assert!(near(tx.total, 0.7) && near(tx.softirq, 0.2), "{tx:?}");
+        // The guest may have run there: of a busy CPU only its softirqs are the sender's.
+        t.readings.retain(|reading| reading.metric != "cpu.foreign");
+        read(&mut t, "cpu.busy", Scope::CpuOf(Role::Sender, 3), 1.8);
+        let tx = role_cpu(&placed, &t, Role::Sender).unwrap();
+        assert!(near(tx.total, 0.7), "{tx:?}");
+        // Without the meter of CPUs the role's own threads are known.
+        t.readings.retain(|reading| !reading.metric.starts_with("cpu."));
+        let tx = role_cpu(&placed, &t, Role::Sender).unwrap();
+        assert!(near(tx.total, 0.5), "{tx:?}");
     }
 }
