@@ -71,16 +71,13 @@ const DEFAULT: [&str; 3] = ["cpu", "thread", "dsa"];
 /// An engine that this machine lacks, as typed, and what it lacks.
 type Lacking = (String, Fault);
 
-/// The same, in words.
-type Absent = (String, String);
-
 /// What is printed as JSON.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Measured<'a> {
     break_even: &'a [BreakEven],
     cells: &'a [CopyRow],
     /// Engines that cannot run here, and why.
-    absent: &'a [Absent],
+    absent: &'a [(String, String)],
     notes: &'a [String],
 }
 
@@ -117,8 +114,8 @@ pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
     })?;
     let (rows, break_even) = offload(&cells);
     let notes = notes(&engines);
-    let absent: Vec<Absent> =
-        lacking.iter().map(|(engine, fault)| (engine.clone(), fault.to_string())).collect();
+    let in_words = |(engine, fault): &Lacking| (engine.clone(), fault.to_string());
+    let absent: Vec<(String, String)> = lacking.iter().map(in_words).collect();
     let content =
         Measured { break_even: &break_even, cells: &rows, absent: &absent, notes: &notes };
     arguments.output.print(&Document::new("bytepath-copy", content), |style, out| {

@@ -2,21 +2,20 @@
 //! trial, a host that does not come back, a controller that is killed. The hosts are those of
 //! `ssh.rs`.
 
+use crate::agents::{self, Agent};
 use crate::isolated::{isolated, text};
 use crate::places::Place;
 use crate::running::{Running, await_that, signal};
 use crate::ssh::{Host, Lab, failure};
-use bytepath::record::wire::{Accept, Call, Connect, Finish, Listen, Request, Start, Token};
+use bytepath::record::wire::Finish;
 use bytepath::record::{Cell, Half, TrialStatus};
-use bytepath::study::{agent, load};
-use bytepath::{meter, path};
+use bytepath::study::load;
 use bytepath_testing::skip;
 use std::fs;
-use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::thread::{JoinHandle, sleep};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// What is set at the receiver, and the device.
@@ -239,21 +238,8 @@ fn set_link(place: &Place, device: &str, up: bool) {
 fn an_agent_ends_with_its_controller_while_a_stream_drains() {
     let [mut sender, mut receiver] = [(); 2].map(|()| Agent::start());
     let cell = Cell::new("socket", Half::plain("socket"), Half::plain("socket"));
-    let (address, token) = (Ipv4Addr::LOCALHOST.into(), Token("0".repeat(32)));
-    let listen = Listen {
-        cell: Box::new(cell.clone()),
-        address,
-        devices: Vec::new(),
-        token: token.clone(),
-        ports: None,
-        secret: None,
-    };
-    let peer = receiver.call(listen);
-    let cell = Box::new(cell);
-    let (peers, devices) = (vec![peer], Vec::new());
-    sender.call(Connect { cell, peers, devices, token, ports: None, secret: None });
-    receiver.call(Accept {});
-    receiver.call(Start { meters: vec![], alone: false, qemu: None });
+    agents::connect(&mut sender, &mut receiver, cell, Ipv4Addr::LOCALHOST.into());
+    receiver.begin();
     // The sender, which is never started, ends nothing; and someone reads the answers.
     receiver.send(Finish { timeout: 60.0 });
     sleep(Duration::from_millis(100));
@@ -264,37 +250,6 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
         sleep(Duration::from_millis(10));
     }
     assert!(ended(), "it is still there");
-}
-
-/// An agent that is a thread, and its pipes.
-pub struct Agent {
-    to_agent: PipeWriter,
-    from_agent: BufReader<PipeReader>,
-    thread: JoinHandle<std::io::Result<()>>,
-}
-
-impl Agent {
-    pub fn start() -> Agent {
-        let (requests, to_agent) = std::io::pipe().unwrap();
-        let (from_agent, replies) = std::io::pipe().unwrap();
-        let serve = move || agent::serve(requests, replies, path::CATALOG, meter::CATALOG);
-        let mut from_agent = BufReader::new(from_agent);
-        let thread = std::thread::spawn(serve);
-        from_agent.read_line(&mut String::new()).unwrap();
-        Agent { to_agent, from_agent, thread }
-    }
-
-    fn send<C: Call>(&mut self, call: C) {
-        let request: Request = call.into();
-        writeln!(self.to_agent, "{}", serde_json::to_string(&request).unwrap()).unwrap();
-    }
-
-    pub fn call<C: Call>(&mut self, call: C) -> C::Reply {
-        self.send(call);
-        let mut line = String::new();
-        self.from_agent.read_line(&mut line).unwrap();
-        C::receive(serde_json::from_str(&line).unwrap()).expect("the reply of this call")
-    }
 }
 
 /// Settings of both hosts, so many that it takes a while to make and to restore them.

@@ -1,6 +1,7 @@
 //! Whatever moves bytes on this machine: over loopback, in network namespaces, as the
 //! whole program. Where privileges or devices are missing, tests say so and are skipped.
 
+mod agents;
 #[path = "../double/calls.rs"]
 #[allow(dead_code, reason = "the double calls it")]
 mod calls;

@@ -1,16 +1,14 @@
 //! A TCP stack in this process against the kernel's, and against another one like it: bytes
 //! arrive as they were sent, whatever the link does to them, and trouble has a word.
 
+use crate::agents::{self, Agent};
 use crate::isolated::isolated;
-use crate::lost::Agent;
 use crate::places::{Place, join};
 use crate::running::{await_that, said};
 use crate::testbed::unavailable;
 use bytepath::connection::userspace::Hold;
 use bytepath::connection::{Connection, KERNEL_TCP, Terms, USERSPACE_TCP};
-use bytepath::record::wire::{
-    Accept, CloseWindow, Connect, Finish, Listen, OpenWindow, Start, Stop, Token,
-};
+use bytepath::record::wire::{CloseWindow, Finish, OpenWindow, Stop, Token};
 use bytepath::record::{
     Cell, FaultKind, Half, LinkSettings, OptionValue, Options, ProvenWitness, Role, Stream, Trial,
     TrialStatus, Work,
@@ -299,20 +297,9 @@ fn inside_answers() {
     let mut sender = lab.ours.within(|_| Agent::start());
     let mut receiver = lab.theirs.within(|_| Agent::start());
     let cell = Cell::new("stack", Half::plain("userspace"), Half::plain("socket"));
-    let (cell, devices, token) = (Box::new(cell), Vec::new(), Token("7".repeat(32)));
-    let at = V4[1].parse().unwrap();
-    let peer = receiver.call(Listen {
-        cell: cell.clone(),
-        address: at,
-        devices: devices.clone(),
-        token: token.clone(),
-        ports: None,
-        secret: None,
-    });
-    sender.call(Connect { cell, peers: vec![peer], devices, token, ports: None, secret: None });
-    receiver.call(Accept {});
-    receiver.call(Start { meters: vec![], alone: false, qemu: None });
-    sender.call(Start { meters: vec![], alone: false, qemu: None });
+    agents::connect(&mut sender, &mut receiver, cell, V4[1].parse().unwrap());
+    receiver.begin();
+    sender.begin();
     for agent in [&mut receiver, &mut sender] {
         agent.call(OpenWindow { at: None });
         agent.call(CloseWindow { at: None });

@@ -15,7 +15,7 @@ pub struct Traffic {
     /// Kernel threads among those of the role, which other sessions may share.
     pub(super) shared: Vec<Worker>,
     pub(super) files: Vec<Counter>,
-    /// What could not be read in some window, if anything: then there is no sum.
+    /// What could not be read in some window; there is no sum then.
     pub(super) lack: Option<String>,
 }
 

@@ -32,6 +32,13 @@ impl Worker {
             _ => "qemu",
         }
     }
+
+    /// The thread of this id in a folder of threads; `None` if it is gone.
+    fn read(folder: &Path, tid: u32) -> Option<Worker> {
+        let dir = folder.join(tid.to_string());
+        let name = procfs::name(&dir)?;
+        Some(Worker { dir, tid, name })
+    }
 }
 
 /// How names of the kernel's threads begin, and the group they are of.
@@ -70,15 +77,11 @@ pub(crate) fn of_role(context: &Context) -> Vec<Worker> {
 /// Among the threads of this process that are not known yet: io_uring's workers and submission
 /// threads, vhost's workers, and helpers of the flows' threads, which are named after those.
 pub(crate) fn of_process(tasks: &Path, known: &[u32]) -> Vec<Worker> {
-    let worker = |tid: u32| {
-        let dir = tasks.join(tid.to_string());
-        let name = procfs::name(&dir)?;
-        let leads = ["iou-wrk-", "iou-sqp-", "vhost-", "sender/", "receiver/"];
-        let ours = leads.iter().any(|lead| name.starts_with(lead));
-        ours.then_some(Worker { dir, tid, name })
-    };
+    const LEADS: [&str; 5] = ["iou-wrk-", "iou-sqp-", "vhost-", "sender/", "receiver/"];
+    let is_ours = |worker: &Worker| LEADS.iter().any(|lead| worker.name.starts_with(lead));
     let threads = procfs::numbered(tasks).unwrap_or_default();
-    threads.into_iter().filter(|tid| !known.contains(tid)).filter_map(worker).collect()
+    let unknown = threads.into_iter().filter(|tid| !known.contains(tid));
+    unknown.filter_map(|tid| Worker::read(tasks, tid)).filter(is_ours).collect()
 }
 
 /// Kernel threads that move frames for a role: the vhost workers that its threads requested,
@@ -98,22 +101,15 @@ pub(crate) fn of_guest(context: &Context) -> Vec<Worker> {
     let Some(qemu) = context.qemu else { return Vec::new() };
     let proc = &context.roots.proc;
     let tasks = proc.join(format!("{qemu}/task"));
-    let own = procfs::numbered(&tasks).unwrap_or_default().into_iter().filter_map(|tid| {
-        let dir = tasks.join(tid.to_string());
-        let name = procfs::name(&dir)?;
-        Some(Worker { dir, tid, name })
-    });
+    let own = procfs::numbered(&tasks).unwrap_or_default().into_iter();
+    let own = own.filter_map(|tid| Worker::read(&tasks, tid));
     own.chain(of_kernel(proc, &[format!("vhost-{qemu}")])).collect()
 }
 
 /// Kernel threads by these names.
 fn of_kernel(proc: &Path, names: &[String]) -> Vec<Worker> {
-    let worker = |tid: u32| {
-        let dir = proc.join(tid.to_string());
-        let name = procfs::name(&dir).filter(|name| names.contains(name))?;
-        Some(Worker { dir, tid, name })
-    };
-    procfs::kernel_threads(proc).into_iter().filter_map(worker).collect()
+    let all = procfs::kernel_threads(proc).into_iter().filter_map(|tid| Worker::read(proc, tid));
+    all.filter(|worker| names.contains(&worker.name)).collect()
 }
 
 /// Leaves out the threads of pktgen that are another namespace's: of those of one name, the one

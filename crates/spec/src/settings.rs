@@ -158,10 +158,10 @@ pub fn on_devices(
     wanted: Vec<WantedSetting>,
     devices: &[Vec<DeviceName>; 2],
 ) -> Result<Vec<WantedSetting>, Fault> {
+    let has_none = devices.iter().all(Vec::is_empty);
     let mut all = Vec::new();
     for want in wanted {
         let lacks = want.setting.device().is_some_and(|device| device.as_str() == DEVICE);
-        let has_none = devices.iter().all(Vec::is_empty);
         if lacks && has_none && want.profile.is_none() {
             let what = format!("'{}': the testbed names no device to take the place", want.setting);
             return Err(usage(format!("{what} of {DEVICE}"))

@@ -82,9 +82,7 @@ fn open(address: SocketAddr, contract: &Stream, shared: bool) -> io::Result<Sock
 fn connected(socket: Socket, peer: SocketAddr, index: u32) -> Result<Flow, Fault> {
     let connected = socket.connect(&peer.into());
     connected.map_err(|e| Fault::system(format!("cannot connect to {peer} by UDP"), &e))?;
-    let (socket, protocol) = (Arc::new(socket), Protocol::Udp);
-    let [closed, cut] = Default::default();
-    Ok(Flow { socket, index, protocol, closed, cut, keys: None })
+    Ok(Flow { protocol: Protocol::Udp, ..Flow::tcp(socket, index) })
 }
 
 #[cfg(test)]

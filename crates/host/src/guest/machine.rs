@@ -297,8 +297,7 @@ impl Machine {
         stop: &AtomicBool,
         mut look: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<Option<T>, Fault> {
-        let mut deadline = Instant::now() + timeout;
-        let (latest, before) = (deadline + STARVED * timeout, self.starved());
+        let (begun, before, mut limit) = (Instant::now(), self.starved(), timeout);
         let mut state = self.shared.lock();
         loop {
             let result = look(&mut state);
@@ -308,12 +307,11 @@ impl Machine {
             if stop.load(Ordering::Relaxed) {
                 return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
             }
-            let remaining = deadline.saturating_duration_since(Instant::now());
+            let remaining = limit.saturating_sub(begun.elapsed());
             if remaining.is_zero() {
-                let begun = latest - (STARVED + 1) * timeout;
                 let starved = self.starved().saturating_sub(before);
-                deadline = latest.min(begun + timeout + starved);
-                if deadline <= Instant::now() {
+                limit = timeout + starved.min(STARVED * timeout);
+                if limit <= begun.elapsed() {
                     return Ok(None);
                 }
                 continue;

@@ -30,8 +30,8 @@
 //! anyone's own, and the second rule holds.
 //!
 //! **A guest** that plays the peer is run by threads of this host that may be on any of its CPUs
-//! ([`super::guest`]), so busy time of the role's CPU may be the guest's: without the account the second
-//! rule holds.
+//! ([`super::guest`]), so busy time of the role's CPU may be the guest's: the second rule holds, with the
+//! softirqs of CPUs that are reserved for those.
 //!
 //! **Helpers** are threads that work for one of the engine's and are named after it
 //! (`sender/0 copy`); they avoid its CPU if there is another, and belong to the same role.
@@ -40,7 +40,7 @@
 //! iowait is idle: no thread ran. It is kept apart, never added. ksoftirqd
 //! needs no care: its time is in its CPU's softirq ticks, once.
 
-use super::device_work::{Correction, DeviceWork};
+use super::device_work::{Correction, DeviceWork, softirq_time};
 use super::guest::GuestCpu;
 use super::sum_of;
 use super::threads::{Threads, cores};
@@ -90,12 +90,12 @@ pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
     let apart =
         trial.has_hosts_apart() || cell.placement.cpu(role) != cell.placement.cpu(role.peer());
     let works = Role::ALL.map(|role| DeviceWork::of(cell, trial, role));
+    if GuestCpu::of(trial, role.peer()).is_some() {
+        return beside_guest(trial, role, &threads, &works[role as usize]);
+    }
     let alone = cell.placement.cpu(role).filter(|_| {
         apart && cell.placement.cpu(role.peer()).is_some() && !works.contains(&DeviceWork::Anywhere)
     });
-    if GuestCpu::of(trial, role.peer()).is_some() {
-        return beside_guest(trial, role, &threads, &works);
-    }
     alone
         .and_then(|cpu| {
             whole_cpu(trial, (role, cpu), &threads, Correction::of(trial, (role, cpu), &works)?)
@@ -110,9 +110,9 @@ fn beside_guest(
     trial: &Trial,
     role: Role,
     threads: &Threads,
-    works: &[DeviceWork; 2],
+    work: &DeviceWork,
 ) -> Option<RoleCpu> {
-    let reserved = match &works[role as usize] {
+    let reserved = match work {
         DeviceWork::Softirqs { cpus, named: true } => softirqs_on(trial, role, cpus),
         _ => 0.0,
     };
@@ -125,10 +125,7 @@ fn softirqs_on(trial: &Trial, role: Role, cpus: &[u32]) -> f64 {
     let Some(wall) = trial.of_machine("cpu.wall", role).filter(|wall| *wall > 0.0) else {
         return 0.0;
     };
-    let of = |cpu: &u32| {
-        ["cpu.softirq", "cpu.irq"].iter().filter_map(|m| trial.of_cpu(m, role, *cpu)).sum::<f64>()
-    };
-    cores(cpus.iter().map(of).sum(), wall)
+    cores(cpus.iter().filter_map(|cpu| softirq_time(trial, role, *cpu)).sum(), wall)
 }
 
 fn whole_cpu(

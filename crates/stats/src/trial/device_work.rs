@@ -88,6 +88,12 @@ fn is_spread(softirq: SoftirqCpu) -> bool {
     matches!(softirq, SoftirqCpu::Free | SoftirqCpu::Turns(_))
 }
 
+/// Seconds that a CPU spent in softirqs and interrupts; `None` if it was not seen.
+pub(crate) fn softirq_time(trial: &Trial, role: Role, cpu: u32) -> Option<f64> {
+    let read = |metric| trial.of_cpu(metric, role, cpu);
+    Some(read("cpu.softirq")? + read("cpu.irq").unwrap_or(0.0))
+}
+
 impl Correction {
     /// `None` if a CPU that the work was on was not seen.
     pub(crate) fn of(
@@ -103,13 +109,10 @@ impl Correction {
             DeviceWork::Thread { run, .. } => Correction { more: *run, less, polls_here: false },
             DeviceWork::Softirqs { cpus, named } => {
                 let wall = trial.of_machine("cpu.wall", role).filter(|w| *w > 0.0)?;
-                let in_softirqs = |cpu: &u32| {
-                    let read = |metric| trial.of_cpu(metric, role, *cpu);
-                    match read("cpu.foreign") {
-                        // Ticks are sampled. What was reserved does nothing else.
-                        None if *named => read("cpu.busy"),
-                        _ => Some(read("cpu.softirq")? + read("cpu.irq").unwrap_or(0.0)),
-                    }
+                let in_softirqs = |cpu: &u32| match trial.of_cpu("cpu.foreign", role, *cpu) {
+                    // Ticks are sampled. What was reserved does nothing else.
+                    None if *named => trial.of_cpu("cpu.busy", role, *cpu),
+                    _ => softirq_time(trial, role, *cpu),
                 };
                 let seconds: Option<f64> = cpus.iter().map(in_softirqs).sum();
                 Correction { more: cores(seconds?, wall), less, polls_here: true }

@@ -157,13 +157,13 @@ impl Nics {
     }
 
     /// How many queues the settings of the study give each NIC.
-    pub(super) fn given(&self, records: &[SettingRecord]) -> Common {
+    pub(super) fn queues_given(&self, records: &[SettingRecord]) -> Common {
         let made = || {
             let made = records.iter().filter(|record| record.skipped.is_none());
             made.map(|record| (&record.setting, record.host))
         };
         let all = self.joined().filter_map(|(role, adapter, own, _)| {
-            let given = Some(given(made(), role, own.device.as_deref()?)?);
+            let given = Some(queues_by(made(), role, own.device.as_deref()?)?);
             Some(((role, adapter), Shared { given, ..Shared::default() }))
         });
         all.collect()
@@ -205,7 +205,7 @@ impl Nics {
         let unseen = here.filter_map(|(role, adapter, own, _)| {
             let Nic { device, queues, .. } = own.nic.as_ref()?;
             let of_study = || common.get(&(role, adapter))?.given;
-            let count = given(of_wanted(wanted), role, device).or_else(of_study)?;
+            let count = queues_by(of_wanted(wanted), role, device).or_else(of_study)?;
             let is_placed = |one: &WantedSetting| match &one.setting {
                 Setting::IrqAffinity { irq, .. } => own.interrupts().contains(irq),
                 Setting::Rps { device: of, queue: None, .. } => of.as_str() == device,
@@ -253,7 +253,7 @@ impl Nics {
         };
         let common = common.get(&(role, adapter)).copied().unwrap_or_default();
         // The user's own number stays, and is what queues are counted by.
-        let given = given(of_wanted(&cell.settings), role, &nic.device).or(common.given);
+        let given = queues_by(of_wanted(&cell.settings), role, &nic.device).or(common.given);
         let wire = Wire {
             device: &nic.device,
             queues: given.unwrap_or_else(|| nic.queues.max(common.fewest())),
@@ -270,7 +270,7 @@ impl Nics {
         for (half, job) in halves(paths, cell, role)? {
             settings.extend((half.nic_settings)(&job.options, &wire)?);
         }
-        let needed = common.fewest().max(channels(&settings).unwrap_or(0));
+        let needed = common.fewest().max(most_channels(&settings).unwrap_or(0));
         if given.is_some_and(|given| given < needed) {
             return Err(too_few_queues(&wire, needed));
         }
@@ -307,9 +307,9 @@ impl Nics {
             let splits = here.iter().any(splits);
             let splits = [splits && !cell.link.hw_gro, splits];
             let known = known.get(&at).copied().unwrap_or_default();
-            let channels = channels(&here);
+            let channels = most_channels(&here);
             let queues = steered(&here).zip(joined.2.nic.as_ref()).map(|(own, nic)| {
-                let given = given(of_wanted(&cell.settings), joined.0, &nic.device);
+                let given = queues_by(of_wanted(&cell.settings), joined.0, &nic.device);
                 (own, given.or(known.given).or(channels).unwrap_or(nic.queues))
             });
             let channels = channels.filter(|count| Some(*count) > known.channels);
@@ -377,7 +377,7 @@ fn of_wanted(all: &[WantedSetting]) -> impl Iterator<Item = (&Setting, Option<Ro
 }
 
 /// How many receive queues these settings, each of a host or of both, give a device of a role's.
-fn given<'s>(
+fn queues_by<'s>(
     settings: impl Iterator<Item = (&'s Setting, Option<Role>)>,
     role: Role,
     device: &str,
@@ -403,8 +403,8 @@ fn too_few_queues(Wire { device, queues, .. }: &Wire, needed: u32) -> Fault {
         .remedy(format!("set {needed} or more, or leave it out: {device} then gets what they need"))
 }
 
-/// The number of queues that these settings give a device.
-fn channels(settings: &[Setting]) -> Option<u32> {
+/// The largest number of queues that these settings give a device.
+fn most_channels(settings: &[Setting]) -> Option<u32> {
     let counts = settings.iter().filter_map(|setting| match setting {
         Setting::Channels { channels, .. } => channels.combined,
         _ => None,
@@ -767,7 +767,7 @@ pub(super) mod tests {
         let given = |line: &str, skipped: Option<&str>| {
             let wanted = WantedSetting::from(line.parse::<Setting>().unwrap());
             let skipped = skipped.map(str::to_owned);
-            nics.given(&[SettingRecord { skipped, ..SettingRecord::from(&wanted) }])
+            nics.queues_given(&[SettingRecord { skipped, ..SettingRecord::from(&wanted) }])
         };
         let cells = [cell("socket"), cell_over("zcrx", 3)];
         let all = |given: Common| {

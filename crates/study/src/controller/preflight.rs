@@ -328,7 +328,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         cells: &[Cell],
     ) -> Result<Common, Fault> {
         let mut nics = self.surveyed.iter().filter_map(|one| Some(&one.hosts.as_ref().ok()?.nics));
-        let given = nics.next().map(|nics| nics.given(&guard.records)).unwrap_or_default();
+        let given = nics.next().map(|nics| nics.queues_given(&guard.records)).unwrap_or_default();
         common_setup(given, cells, |cell, known, part| {
             let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else {
                 return Ok(Common::default());

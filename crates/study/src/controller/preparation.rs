@@ -130,8 +130,8 @@ fn sysctl(setting: &Setting, host: Option<Role>, role: Role) -> Option<(&SysctlN
 }
 
 /// Prepares the nics of a deployment whose link is up, and has the receiver listen: numbers of queues
-/// come first, and rules that steer flows last, with the port of these. The caller has the guard restore all of it once
-/// the link is down: a queue cannot be returned while an agent holds it.
+/// come first, and rules that steer flows last, with the port that it listens on. The caller has the
+/// guard restore all of it once the link is down: a queue cannot be returned while an agent holds it.
 pub(super) fn prepare(
     laboratory: &Laboratory,
     guard: &mut Guard,
