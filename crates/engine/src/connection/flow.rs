@@ -198,8 +198,8 @@ impl Connection for Flow {
 
     fn await_end(&self) -> Result<(), Fault> {
         let failed = |e: io::Error| self.fault("the end of the stream", &e);
-        // No event reports an acknowledgement, so it has to be polled; the stream is over, and
-        // nothing is timed any more.
+        // No event reports an acknowledgement, so it has to be polled; the
+        // stream is over, and nothing is timed any more.
         let mut pause = Duration::from_micros(50);
         while tcp::unacknowledged(self.fd()).map_err(failed)? > 0 {
             match tcp::recv(self.fd(), &mut [0; 512], libc::MSG_DONTWAIT) {

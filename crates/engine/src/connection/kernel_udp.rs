@@ -1,5 +1,5 @@
-//! The kernel's UDP: a connected socket for each flow. Nothing is retransmitted, not even the
-//! hello; waiting for a lost datagram ends only when the connection is cut.
+//! The kernel's UDP: a connected socket for each flow. Nothing is retransmitted, not
+//! even the hello; waiting for a lost datagram ends only when the connection is cut.
 
 use super::transport::peer_of_flow;
 use super::{Connected, Flow, Listener, Terms, Transport, hello, ports};

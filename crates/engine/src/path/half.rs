@@ -9,8 +9,8 @@ use bytepath_record::{
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A way for bytes between application memory and the wire: a sending half, a receiving half, or
-/// both.
+/// A way for bytes between application memory and the wire: a sending half, a receiving
+/// half, or both.
 pub struct DataPath {
     /// Name in the catalogue, as the user types it.
     pub name: &'static str,

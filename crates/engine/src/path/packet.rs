@@ -1,5 +1,5 @@
-//! `packet`: frames by packet sockets, many in each sendmmsg(2) or recvmmsg(2). The kernel copies
-//! each into a buffer of its own, and from there to the sink.
+//! `packet`: frames by packet sockets, many in each sendmmsg(2) or recvmmsg(2). The kernel
+//! copies each into a buffer of its own, and from there to the sink.
 
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, Opened, frames};

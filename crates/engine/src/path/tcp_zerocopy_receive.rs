@@ -258,8 +258,8 @@ impl Receiver {
 #[derive(Debug, Default)]
 struct Stretch {
     fruitless: u32,
-    /// The last stretch was long, so it most likely ended inside a page, where nothing can be
-    /// mapped before the next packet begins.
+    /// The last stretch was long, so it most likely ended inside a page, where
+    /// nothing can be mapped before the next packet begins.
     misaligned: bool,
 }
 

@@ -1,5 +1,5 @@
-//! How the control thread controls and monitors engines. While bytes flow there is no lock; only an
-//! engine that is held sleeps on one.
+//! How the control thread controls and monitors engines. While bytes flow
+//! there is no lock; only an engine that is held sleeps on one.
 
 // Imported via `super::sync`, not from `std`: tests/it/protocols.rs runs this file with loom's
 // types.

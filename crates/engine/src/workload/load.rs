@@ -1,6 +1,6 @@
-//! Unsolicited packets to the sender's end of a stream while it sends: datagrams of a UDP socket of
-//! the receiver's host. A stream in the other direction would need a reader at the sender; these
-//! packets are dropped by its host or its stack.
+//! Unsolicited packets to the sender's end of a stream while it sends: datagrams of a
+//! UDP socket of the receiver's host. A stream in the other direction would need a reader at
+//! the sender; these packets are dropped by its host or its stack.
 
 use super::{Gate, Phase};
 use crate::connection::Connection;

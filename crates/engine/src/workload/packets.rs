@@ -1,5 +1,5 @@
-//! `packets`: a generator sends frames to a device, a sink receives them, and every frame must be
-//! accounted for: received, dropped at a named place, or queued.
+//! `packets`: a generator sends frames to a device, a sink receives them, and every
+//! frame must be accounted for: received, dropped at a named place, or queued.
 
 use super::actor::{SINGLE_EVENTS, one_way};
 use super::{Actor, Direction, FlowEnd, FramePlan, HalfConfig, Phase, Recorder, Tx, Workload};
@@ -36,8 +36,8 @@ pub const QUIET: Duration = Duration::from_millis(10);
 /// in flight: kernel threads may have to wait for a CPU.
 const LOOKS: u32 = 5;
 
-/// Longest sleep until a frame is due: a generator that sleeps longer would notice the edges of the
-/// window late.
+/// Longest sleep until a frame is due: a generator that sleeps longer would notice the edges
+/// of the window late.
 const NAP: Duration = Duration::from_millis(5);
 
 /// How many nanoseconds before a frame is due the generator stops sleeping and polls the clock.

@@ -33,8 +33,8 @@ impl Writer {
     }
 }
 
-/// How long a NIC's queue may still belong to a ring that was closed: the kernel tears rings down
-/// in the background without notification.
+/// How long a NIC's queue may still belong to a ring that was closed: the
+/// kernel tears rings down in the background without notification.
 const SETTLING: Duration = Duration::from_secs(5);
 
 /// Registers a queue: of the device that the flow uses, if it can, else one without a device.
