@@ -98,7 +98,8 @@ impl Flow {
         tcp::is_over(self.fd()).map_err(|e| self.fault("TCP_INFO", &e))
     }
 
-    /// Called after an empty datagram; a receive also returns 0 bytes if this side was shut down.
+    /// Called after an empty datagram. Errors if this side was shut down, in which case a receive
+    /// also returns 0 bytes.
     fn confirm_last_datagram(&self) -> Result<(), Fault> {
         match tcp::wait(self.fd(), Ready::RDHUP, Some(Duration::ZERO)) {
             Ok(ready) if ready.is_empty() => Ok(()),

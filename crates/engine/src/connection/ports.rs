@@ -4,8 +4,8 @@ use bytepath_record::{Fault, Ports};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 
-/// Calls `open` for each port of a range until one is free, or for a port that the kernel chooses
-/// if there is no range. `AddrInUse` if none is free.
+/// Returns what `open` returns at the first free port of a range or, without a range, at a port
+/// that the kernel chooses. Errors with `AddrInUse` if no port of the range is free.
 pub(super) fn at_free_port<T>(
     address: IpAddr,
     ports: Option<Ports>,

@@ -53,8 +53,8 @@ impl Engine for Cpu {
 
 /// Copies of about one size. The first ones use each method in turn, several copies in a row; all
 /// later ones use the method whose median row was fastest. Timing single copies would not do: after
-/// non-temporal stores, the next method has to fetch the target from memory, and writes to memory
-/// that one method still owes are paid for by the copies after it.
+/// non-temporal stores, the next method has to fetch the target from memory, and a method's
+/// deferred writes to memory slow down the copies after it.
 #[derive(Default)]
 struct Trials {
     /// The current row, and the copy in it.

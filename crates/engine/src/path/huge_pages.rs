@@ -62,8 +62,8 @@ fn check_at(node: Option<u32>, all: &[PagesTaken]) -> Support {
     let shown = all
         .iter()
         .filter_map(|one| Some((one.facts.number::<usize>(&free_huge_pages(node))?, one.facts)));
-    // Of two ends that share a machine, one may have been surveyed after pages were reserved for
-    // both.
+    // Pages reserved on behalf of one of two ends on the same machine are available to both, so the
+    // larger count applies.
     let Some((free, facts)) = shown.max_by_key(|(free, _)| *free) else { return Support::Yes };
     let needed = all.iter().fold(0_usize, |sum, one| sum.saturating_add(one.pages.count));
     // Pages that others use must stay reserved, too.

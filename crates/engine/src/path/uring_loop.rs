@@ -148,7 +148,7 @@ fn open(
     let passing = sockets.places() - fds.len();
     let sessions = sockets.sessions(send, group)?;
     let message = super::message(send.message_size, false)?;
-    // Sent is the message itself, or records into which it is encrypted.
+    // The ring sends the message itself, or the records into which it is encrypted.
     let stages = Stages::new(fds.len(), send.message_size);
     let (plain, sent) = match sessions.are_used() {
         false => (None, message),

@@ -133,7 +133,8 @@ struct Generator {
     size: u64,
     repeat: u64,
     batch: u32,
-    /// Whether drops are not reported: a tap reports 16 times too few, the driver of a NIC none.
+    /// Whether not all drops are reported: a tap reports 16 times too few, the driver of a NIC
+    /// none.
     drops_untold: bool,
     /// Number of frames made.
     made: u64,

@@ -170,7 +170,7 @@ impl<P: Payload> ZerocopySender<P> {
                 return Ok(());
             }
             match tcp::wait(self.flow.fd(), Ready::empty(), Some(left)) {
-                // Once the peer has closed, poll always returns at once.
+                // Once the peer has closed, poll always returns at once, even without completions.
                 Ok(ready) if !ready.contains(Ready::ERR) => {
                     std::thread::sleep(Duration::from_millis(1));
                 }

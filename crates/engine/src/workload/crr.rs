@@ -153,7 +153,7 @@ fn play(crew: Crew) -> Result<FlowEnd, Fault> {
     Ok(end)
 }
 
-/// Result of an end: its record, named counters besides exchanges, and the bytes of its places.
+/// Result of an end: its record, its named counters, and the bytes of its places.
 type Ended = (FlowEnd, Vec<(&'static str, u64)>, usize);
 
 #[derive(Clone, Copy)]

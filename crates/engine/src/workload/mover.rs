@@ -139,7 +139,7 @@ pub struct HalfConfig {
 }
 
 impl HalfConfig {
-    /// True for a one-way stream, whose peer does not wait for an answer.
+    /// True if it moves a stream, whose peer waits for no answers.
     pub fn is_stream(&self) -> bool {
         self.batch > 1 && self.frames.is_none()
     }

@@ -156,7 +156,7 @@ fn play(mut actor: Actor) -> Result<FlowEnd, Fault> {
     ends.finish()
 }
 
-/// Refuses idle connections on threads that have no others.
+/// Refuses so many idle connections that a thread would have no others.
 fn leaves_work(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     if plan.active == cell.stream.flows {
         return Ok(());

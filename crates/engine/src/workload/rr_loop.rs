@@ -58,9 +58,9 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
     Ok(end)
 }
 
-/// Ends the streams of a thread. Each end waits for the end of the other's stream: a packet
-/// retransmitted to a closed socket would be answered by a reset. `limit` is how long the receiver
-/// waits for its data to be acknowledged.
+/// Ends the streams of a thread. Each end waits until the other has acknowledged the end of its
+/// stream: a packet retransmitted to a closed socket would be answered by a reset. `limit` is how
+/// long the receiver's remaining data may take to arrive.
 pub(super) fn end_streams(
     role: Role,
     connections: &[Arc<dyn Connection>],

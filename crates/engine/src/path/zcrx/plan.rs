@@ -102,8 +102,7 @@ impl Plan {
     }
 }
 
-/// Returns the receive queue of a flow. Errors if the NIC has only `queues` queues and not that
-/// one.
+/// Returns the receive queue of a flow. Errors if the NIC, which has `queues` queues, lacks it.
 pub(super) fn queue_of(job: &HalfConfig, flow: u32, queues: u32) -> Result<u32, Fault> {
     let queue = nic::queue_of(job, flow, queues);
     if queue < queues {

@@ -392,8 +392,7 @@ fn memory() {
         assert_eq!(Passing::of(&cell).at_server(), most, "{name}");
     }
     for (name, given) in loops::all(CREWED) {
-        // Memory without per-connection state, which must be the same with one connection and with
-        // many.
+        // Memory without per-connection state, with one connection at a time and with many.
         let memory = [1, 400].map(|flows| {
             let mut cell = cell(name, given);
             Arc::get_mut(&mut cell).unwrap().stream.flows = flows;
