@@ -83,7 +83,8 @@ pub struct HalfPath<Open = ()> {
     pub options: &'static [OptionSpec],
     /// Transports by which this half can reach its peer.
     pub transports: &'static [&'static Transport],
-    /// Whether a host with these facts can run it, and whether its values are compatible. Pure.
+    /// Checks whether a host with these facts can run it, and whether its values are compatible.
+    /// Pure.
     pub check: fn(&HalfConfig, &Facts) -> Support,
     /// Settings that the NIC needs, in this order, before this half can be opened with these
     /// options. Pure: nothing is set here, and virtual devices get no settings.
