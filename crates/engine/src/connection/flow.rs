@@ -1,4 +1,4 @@
-//! One connection by a socket of the kernel's, whichever protocol it speaks.
+//! One connection over a kernel socket, of either protocol.
 
 use super::Connection;
 use super::tls::{self, Keys};
@@ -12,27 +12,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a wait for an acknowledgement takes to notice a cut.
+/// How long a wait for an acknowledgement may take to notice a cut.
 const NOTICE: Duration = Duration::from_millis(10);
 
-/// One connection, and what movers over it need.
+/// One connection, and the state that its movers need.
 #[derive(Debug)]
 pub struct Flow {
     /// The connected socket, in blocking mode.
     pub socket: Arc<Socket>,
-    /// Which flow of the trial, counted from 0.
+    /// Index of the flow in the trial, from 0.
     pub index: u32,
     pub protocol: Protocol,
-    /// Whether this end has ended what it sends.
+    /// Whether this end has ended its sending direction.
     pub closed: Arc<AtomicBool>,
-    /// Whether it was cut.
+    /// Whether [`Connection::cut`] was called.
     pub cut: Arc<AtomicBool>,
-    /// The keys, if what goes over it is encrypted by the program.
+    /// The keys, if the program encrypts the stream.
     pub keys: Option<Keys>,
 }
 
 impl Flow {
-    /// A connection by TCP.
+    /// A TCP connection.
     pub fn tcp(socket: impl Into<Socket>, index: u32) -> Flow {
         let (socket, protocol) = (Arc::new(socket.into()), Protocol::Tcp);
         let [closed, cut] = Default::default();
@@ -43,10 +43,9 @@ impl Flow {
         self.socket.as_fd()
     }
 
-    /// Sender, before its stream: from here to [`Connection::end_stream`] the death
-    /// of this process resets the connection. Without this the kernel would
-    /// end the stream of a killed sender in good order, and the receiver would
-    /// take half a stream for a whole one.
+    /// Called by a sender before its stream: from now until [`Connection::end_stream`], the death
+    /// of this process resets the connection. Otherwise the kernel would end a killed sender's
+    /// stream normally, and the receiver would take a partial stream for a complete one.
     pub fn reset_on_death(&self) -> Result<(), Fault> {
         if self.protocol == Protocol::Udp {
             return Ok(());
@@ -58,7 +57,7 @@ impl Flow {
         Ok(self.local()?.ip().to_canonical())
     }
 
-    /// Address and port of this end.
+    /// Returns the address and port of this end.
     pub fn local(&self) -> Result<SocketAddr, Fault> {
         let address = self.socket.local_addr();
         let address = address.map_err(|e| self.fault("reading its address", &e))?.as_socket();
@@ -71,8 +70,8 @@ impl Flow {
         address.ok_or_else(|| self.cut_off())
     }
 
-    /// Sender, within its stream: whether the connection was cut, by the peer or
-    /// from outside. A socket that is shut refuses even to send nothing.
+    /// Errors if the connection was cut by the peer or from outside, during the sender's stream. A
+    /// socket that is shut down fails even a send of nothing.
     pub fn check_open(&self) -> Result<(), Fault> {
         match tcp::send(self.fd(), &[], libc::MSG_DONTWAIT) {
             Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(self.cut_off()),
@@ -81,9 +80,8 @@ impl Flow {
         }
     }
 
-    /// Receiver, after a receive of 0 bytes: whether that really was the end of
-    /// the sender's stream. It is not when our own side was shut down, other than by
-    /// [`Connection::close`].
+    /// Called after a receive of 0 bytes; errors unless that really was the end of the sender's
+    /// stream. It is not if this side was shut down, other than by [`Connection::close`].
     pub fn confirm_end(&self) -> Result<(), Fault> {
         if self.protocol == Protocol::Udp {
             return self.confirm_last_datagram();
@@ -100,7 +98,8 @@ impl Flow {
         tcp::is_over(self.fd()).map_err(|e| self.fault("TCP_INFO", &e))
     }
 
-    /// An empty datagram was received; so it seems where our own side was shut down, too.
+    /// Called after an empty datagram. Errors if this side was shut down, in which case a receive
+    /// also returns 0 bytes.
     fn confirm_last_datagram(&self) -> Result<(), Fault> {
         match tcp::wait(self.fd(), Ready::RDHUP, Some(Duration::ZERO)) {
             Ok(ready) if ready.is_empty() => Ok(()),
@@ -109,7 +108,7 @@ impl Flow {
         }
     }
 
-    /// Waits until something can be received, at most this long.
+    /// Waits until something can be received, for at most `timeout`. False if nothing can.
     pub fn wait(&self, timeout: Duration) -> Result<bool, Fault> {
         match tcp::wait(self.fd(), Ready::IN, Some(timeout)) {
             Ok(ready) => Ok(!ready.is_empty()),
@@ -118,7 +117,7 @@ impl Flow {
         }
     }
 
-    /// What a call has moved, or `None` if it was interrupted.
+    /// Returns what a call has moved, or `None` if it was interrupted.
     #[inline]
     pub fn completed<T>(&self, call: &str, result: io::Result<T>) -> Result<Option<T>, Fault> {
         match result {
@@ -128,8 +127,8 @@ impl Flow {
         }
     }
 
-    /// The fault of a call that failed on this flow. Errors that mean that
-    /// the other end does not answer are `PeerLost`.
+    /// The fault of a call that failed on this flow. Errors that mean that the other end does not
+    /// respond become `PeerLost`.
     pub fn fault(&self, call: &str, error: &io::Error) -> Fault {
         let mut fault = Fault::system(format_args!("flow {}: {call}", self.index), error);
         let unreachable = [
@@ -138,13 +137,13 @@ impl Flow {
             ErrorKind::NetworkUnreachable,
             ErrorKind::NetworkDown,
             ErrorKind::NotConnected,
-            // Of datagrams: the socket at the other end is gone.
+            // For datagrams: the peer's socket is gone.
             ErrorKind::ConnectionRefused,
         ];
         if unreachable.contains(&error.kind()) {
             fault.kind = FaultKind::PeerLost;
         }
-        // Over TCP only the kernel's TLS returns this.
+        // Over TCP, only kernel TLS returns this.
         match error.raw_os_error() {
             Some(libc::EBADMSG) => tls::undecryptable(fault),
             _ => fault,
@@ -186,9 +185,9 @@ impl Connection for Flow {
         self.socket.set_tcp_nodelay(true).map_err(|e| self.fault("TCP_NODELAY", &e))
     }
 
-    /// Sender, after its stream: ends it and waits until the peer's kernel has
-    /// acknowledged all of it; datagrams end with an empty one. A receiver that no longer reads makes this wait
-    /// until the socket is shut down, which is a `PeerLost` fault.
+    /// Called by a sender after its stream: ends it and waits until the peer's kernel has
+    /// acknowledged all of it; a stream of datagrams ends with an empty one. If the receiver no
+    /// longer reads, waits until the socket is shut down, which is a `PeerLost` fault.
     fn end_stream(&self) -> Result<(), Fault> {
         let failed = |e: io::Error| self.fault("the end of the stream", &e);
         if self.protocol == Protocol::Udp {
@@ -227,8 +226,9 @@ impl Connection for Flow {
         loop {
             let left = timeout.saturating_sub(begun.elapsed());
             match tcp::wait_acknowledged(self.fd(), left.min(NOTICE)) {
-                // The end of this stream was sent, and goes on waiting for a peer that may be gone:
-                // to the kernel the cut is nothing new.
+                // The FIN is already sent and still waits for a peer that may be gone. Shutting the
+                // socket down again changes nothing that the kernel reports, so only the flag shows
+                // the cut.
                 Err(_) if self.cut.load(Ordering::Relaxed) => return Err(self.cut_off()),
                 Err(e) if e.kind() == ErrorKind::TimedOut && left > NOTICE => {}
                 waited => {
@@ -253,7 +253,7 @@ impl Connection for Flow {
 
     fn cut(&self) {
         self.cut.store(true, Ordering::Relaxed);
-        // One that is gone already needs no cutting.
+        // Shutting down fails if the connection is gone already.
         let _ = tcp::shutdown(self.fd(), Shutdown::Both);
     }
 
@@ -310,7 +310,7 @@ mod tests {
         let (tx, _rx) = flows();
         let socket = tx.socket.try_clone().unwrap();
         socket.set_nonblocking(true).unwrap();
-        // Until neither the receiver's window nor the send buffer takes more.
+        // Fills the receiver's window and the send buffer.
         while (&socket).write(&[0; 65536]).is_ok() {}
         let outside = socket;
         let stopper = std::thread::spawn(move || {

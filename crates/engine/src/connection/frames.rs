@@ -1,6 +1,6 @@
-//! Frames of a link: no handshake, no peer. A flow of the sender's is the device that its
-//! frames go to; one of the receiver's is what takes them in, a queue of a tap or the device
-//! at the other end.
+//! Frames of a link: no handshake, no peer. A flow of the sender is the device that its frames are
+//! sent to; one of the receiver is what receives them: a queue of a tap, or the device at the other
+//! end.
 
 use super::{Connection, Flow, Listener, Terms, Transport};
 use bytepath_record::{Fault, FaultKind, Protocol};
@@ -26,9 +26,9 @@ pub const FRAMES: &Transport = &Transport {
     },
 };
 
-/// One flow for each queue of a tap; where the link ends in a device, one for each of the
-/// contract's. That device accepts frames addressed to no one, which its filter might not
-/// let in. Frames have no ports.
+/// Returns one flow per queue of a tap or, if the link ends in a device, one per flow of the
+/// contract. The device is made promiscuous, since the frames' destination address is nobody's.
+/// Frames have no ports.
 fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
     let device = terms.device.map(Device::find).transpose()?;
     let open_to_all = device.as_ref().map(|device| {
@@ -51,7 +51,7 @@ fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
     }))
 }
 
-/// A device of this namespace.
+/// A device in this namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Device {
     name: String,
@@ -67,19 +67,19 @@ impl Device {
     }
 }
 
-/// The fault of a device that is not there.
+/// The fault for a missing device.
 fn gone(name: &str) -> Fault {
     Fault::peer_lost(format!("there is no device {name}"))
         .remedy("find out what removed it; a tap disappears when its reader closes it")
 }
 
-/// One flow's place on the link.
+/// Attachment of one flow to the link.
 #[derive(Clone, Debug)]
 pub struct Attached {
     index: u32,
     device: Option<Device>,
     queue: Option<Arc<OwnedFd>>,
-    /// While it is held the device takes in frames whatever their destination.
+    /// While held, the device accepts frames with any destination.
     _open_to_all: Option<Arc<OwnedFd>>,
     cut: Arc<AtomicBool>,
 }
@@ -90,7 +90,7 @@ impl Attached {
         Attached { index, device: None, queue: None, _open_to_all: None, cut }
     }
 
-    /// Of a connection whose transport is [`FRAMES`].
+    /// Returns the attachment of a connection whose transport is [`FRAMES`].
     pub fn of(connection: &dyn Connection) -> Result<Attached, Fault> {
         let any: &dyn std::any::Any = connection;
         any.downcast_ref().cloned().ok_or_else(|| {
@@ -98,7 +98,7 @@ impl Attached {
         })
     }
 
-    /// Interface index of its device, in this namespace.
+    /// Returns the interface index of its device, in this namespace.
     pub fn device(&self) -> Result<u32, Fault> {
         self.device.as_ref().map(|device| device.index).ok_or_else(|| {
             Fault::usage("this end of the link has no device")
@@ -106,14 +106,14 @@ impl Attached {
         })
     }
 
-    /// Its queue of the tap.
+    /// Returns its queue of the tap.
     pub fn queue(&self) -> Result<Arc<OwnedFd>, Fault> {
         self.queue.clone().ok_or_else(|| {
             Fault::usage("this end of the link is not a tap queue").remedy("choose --link tap")
         })
     }
 
-    /// Whether the flow was cut from outside; to be checked wherever a mover waits.
+    /// Errors if the flow was cut from outside; must be called wherever a mover waits.
     pub fn check(&self) -> Result<(), Fault> {
         match self.cut.load(Ordering::Relaxed) {
             false => Ok(()),
@@ -121,8 +121,8 @@ impl Attached {
         }
     }
 
-    /// The fault of a call that failed on this flow. A device that went down or was removed is a
-    /// peer that was lost.
+    /// The fault of a call that failed on this flow. If the device went down or was removed, it is
+    /// `PeerLost`.
     pub fn fault(&self, call: &str, error: &std::io::Error) -> Fault {
         let device = self.device.as_ref().map_or("the tap's queue", |device| &device.name);
         let fault = Fault::system(format_args!("flow {}: {call} at {device}", self.index), error);
@@ -158,8 +158,7 @@ impl Connection for Attached {
         self.kernel().map(drop)
     }
 
-    /// A sender may sleep in the kernel until its frames have gone: taking its device down
-    /// wakes it.
+    /// A sender may sleep in the kernel until its frames are sent; taking its device down wakes it.
     fn cut(&self) {
         self.cut.store(true, Ordering::Relaxed);
         if let (Some(device), None) = (&self.device, &self.queue) {

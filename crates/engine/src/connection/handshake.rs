@@ -1,4 +1,4 @@
-//! TLS 1.3 handshakes by rustls, of connections that come and go: what both ends agree on, the
+//! TLS 1.3 handshakes by rustls, for connections that come and go: the parameters of both ends, the
 //! certificate, and the tickets by which a client resumes.
 
 use bytepath_record::Fault;
@@ -17,16 +17,16 @@ use rustls_graviola::{kx, suites};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Which handshake a client asks for.
+/// Which handshake a client makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
-    /// With a certificate, each time.
+    /// With a certificate, every time.
     Full,
-    /// By the ticket of an earlier connection, where there is one (RFC 8446, 2.2).
+    /// By the ticket of an earlier connection, if there is one (RFC 8446, 2.2).
     Resumed,
 }
 
-/// One end of handshakes.
+/// TLS configuration of one end.
 #[derive(Clone)]
 pub enum End {
     Client(Arc<ClientConfig>),
@@ -34,7 +34,7 @@ pub enum End {
 }
 
 impl End {
-    /// A client that keeps at most so many tickets.
+    /// A client that keeps at most this many tickets.
     pub fn client(handshake: Handshake, tickets: usize) -> Result<End, Fault> {
         End::client_that_trusts(CERTIFICATE, handshake, tickets)
     }
@@ -56,7 +56,7 @@ impl End {
         Ok(End::Client(config.into()))
     }
 
-    /// A server, whose threads have to share it: one's tickets are of use at the others, too.
+    /// A server. Its threads must share it, so that a ticket from one is valid at the others.
     pub fn server(handshake: Handshake) -> Result<End, Fault> {
         let config = ServerConfig::builder_with_provider(provider().into());
         let config = config.with_protocol_versions(&[&TLS13]).map_err(|e| cannot("have", &e))?;
@@ -67,13 +67,13 @@ impl End {
         config.send_tls13_tickets = 0;
         if handshake == Handshake::Resumed {
             config.ticketer = rustls_graviola::Ticketer::new().map_err(|e| cannot("issue", &e))?;
-            // Each resumption uses one up, and brings the next.
+            // Each resumption uses up one ticket and obtains the next.
             config.send_tls13_tickets = 1;
         }
         Ok(End::Server(config.into()))
     }
 
-    /// The beginning of a handshake.
+    /// Starts a session.
     pub fn begin(&self) -> io::Result<Connection> {
         let begun = match self {
             End::Client(config) => {
@@ -86,27 +86,27 @@ impl End {
     }
 }
 
-/// A failure of TLS as that of a call.
+/// Wraps a TLS failure in an I/O error.
 pub fn failure(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// Whether what failed was TLS, and not a call.
+/// True if a TLS failure caused the error, rather than a system call.
 pub fn is_failure(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
-/// Who is shown by the certificate. No such name can be registered (RFC 6761).
+/// Subject of the certificate. No such name can be registered (RFC 6761).
 const NAME: &str = "bytepath.invalid";
 
-/// A certificate that the key signed itself, ECDSA over P-256, and the key. Made up, the same in every
-/// copy of bytepath, and public: they protect nothing, and only what they cost is of interest. Made by
-/// openssl-ca(1) `-selfsign -startdate 19700101000000Z -enddate 99991231235959Z`, so that the clock of
-/// a host does not matter.
+/// A self-signed certificate, ECDSA over P-256, and its key. Made up, the same in every copy of
+/// bytepath, and public: they protect nothing; only their cost matters. Made by openssl-ca(1)
+/// `-selfsign -startdate 19700101000000Z -enddate 99991231235959Z`, so that the clock of a host
+/// does not matter.
 const CERTIFICATE: &[u8] = include_bytes!("handshake/certificate.der");
 const KEY: &[u8] = include_bytes!("handshake/key.der");
 
-/// What both ends offer: one of each, so that nothing is left to be chosen between.
+/// Parameters that both ends offer: one of each kind, so that there is nothing to negotiate.
 fn provider() -> CryptoProvider {
     CryptoProvider {
         cipher_suites: vec![suites::TLS13_AES_128_GCM_SHA256],
@@ -120,7 +120,7 @@ fn cannot(what: &str, error: &dyn std::error::Error) -> Fault {
         .remedy("report this as a bug")
 }
 
-/// Tickets of the one server, the newest last. That of rustls keeps eight.
+/// Tickets of the only server, newest last. The store of rustls would keep only eight.
 #[derive(Debug)]
 struct Tickets {
     most: usize,
@@ -145,14 +145,14 @@ impl ClientSessionStore for Tickets {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    // There is one group.
+    // There is only one group.
     fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
 
     fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
         None
     }
 
-    // There is no TLS 1.2.
+    // TLS 1.2 is not used.
     fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
 
     fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use rustls::{CertificateError, Error, HandshakeKind};
 
-    /// Hands over what each end sends until both have nothing to send, or one has failed.
+    /// Passes on what each end sends until neither has anything to send, or one has failed.
     fn exchange(ends: &mut [Connection; 2]) -> Result<(), Error> {
         let mut quiet = 0;
         for from in [0, 1].into_iter().cycle() {
@@ -204,7 +204,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(kinds(&client, &server), resumed);
         }
-        // Another server cannot read it.
+        // Another server cannot decrypt the ticket.
         assert_eq!(kinds(&client, &End::server(Handshake::Resumed).unwrap()), full);
         let of_full = [End::client(Handshake::Full, 4), End::server(Handshake::Full)];
         let [client, server] = of_full.map(Result::unwrap);
@@ -223,7 +223,7 @@ mod tests {
         let mut ends = [client, server].map(|end| end.begin().unwrap());
         let refused = exchange(&mut ends).unwrap_err();
         assert!(matches!(refused, Error::InvalidCertificate(CertificateError::BadSignature)));
-        // The server gets the alert.
+        // The server receives the alert.
         assert!(matches!(exchange(&mut ends).unwrap_err(), Error::AlertReceived(_)));
         assert!(is_failure(&failure(refused)));
         assert!(!is_failure(&io::ErrorKind::InvalidData.into()));

@@ -1,4 +1,4 @@
-//! What a flow sends first: the token's digits and its own index.
+//! The first bytes of a flow: the token's digits and the flow's index.
 
 use bytepath_record::Fault;
 use bytepath_record::wire::Token;
@@ -6,26 +6,26 @@ use bytepath_sys::tcp;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// How long the peer may take to connect and to show its token.
+/// How long the peer may take to connect and to send its token.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much longer it may take for each flow.
+/// Additional time for each flow.
 const EACH: Duration = Duration::from_millis(1);
 
-/// The bytes.
+/// Returns the bytes to send.
 pub fn of(token: &Token, index: u32) -> Vec<u8> {
     let mut bytes = token.0.clone().into_bytes();
     bytes.extend(index.to_le_bytes());
     bytes
 }
 
-/// The index of a flow that has shown the token.
+/// Returns the flow's index, or `None` if the token is wrong.
 pub fn read(shown: &[u8], token: &Token) -> Option<u32> {
     let index = shown.strip_prefix(token.0.as_bytes())?;
     Some(u32::from_le_bytes(index.try_into().ok()?))
 }
 
-/// Waits until a socket has something to read.
+/// Waits until a socket has something to read. Errors after the deadline.
 pub fn wait(socket: BorrowedFd, deadline: Instant) -> Result<(), Fault> {
     let left = deadline.saturating_duration_since(Instant::now());
     match tcp::wait_readable(socket, left) {
@@ -35,8 +35,8 @@ pub fn wait(socket: BorrowedFd, deadline: Instant) -> Result<(), Fault> {
     }
 }
 
-/// Takes what `accept` returns until each flow has shown itself; whoever shows no index of a flow
-/// that is still to come is not let in.
+/// Collects what `accept` returns until each flow has sent its hello. Connections without the index
+/// of an outstanding flow are dropped.
 pub fn accept_all<T>(
     flows: u32,
     mut accept: impl FnMut(Instant) -> Result<Option<(u32, T)>, Fault>,

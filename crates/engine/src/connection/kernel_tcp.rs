@@ -25,7 +25,7 @@ pub const KERNEL_TCP: &Transport = &Transport {
     },
 };
 
-/// Any connection that does not show the token in time is closed and forgotten.
+/// A connection that does not present the token in time is closed.
 fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
     let contract = terms.contract;
     let options = flow_options(contract);
@@ -60,8 +60,8 @@ fn connect(peer: SocketAddr, terms: &Terms, token: &Token, index: u32) -> Connec
     Ok(Arc::new(tls::over(flow, contract.tls, terms.secret, Role::Sender)?))
 }
 
-/// A thread that takes connections off the kernel's queue while the peer makes them: the queue
-/// holds no more than `net.core.somaxconn`.
+/// A thread that accepts connections while the peer makes them: the kernel's queue holds no more
+/// than `net.core.somaxconn`.
 struct Acceptor {
     listener: TcpListener,
     accepted: Option<Receiver<io::Result<TcpStream>>>,
@@ -95,7 +95,7 @@ impl Acceptor {
 }
 
 impl Drop for Acceptor {
-    /// The port is free again once this has returned.
+    /// The port is free again when this returns.
     fn drop(&mut self) {
         drop(self.accepted.take());
         let _ = tcp::shutdown(self.listener.as_fd(), Shutdown::Both);
@@ -105,7 +105,7 @@ impl Drop for Acceptor {
     }
 }
 
-/// What the sockets of a contract have from the start.
+/// Options set on the sockets of a contract when they are created.
 pub(crate) fn flow_options(contract: &Stream) -> FlowOptions {
     FlowOptions {
         send_buffer: contract.send_buffer,
@@ -132,7 +132,8 @@ fn socket_fault(what: &str, contract: &Stream, error: &std::io::Error) -> Fault 
     }
 }
 
-/// What a program without privileges may choose here, in words; empty if that is not known.
+/// Describes the congestion controls that an unprivileged program may choose here; empty if
+/// unknown.
 fn allowed_congestion_controls() -> String {
     let allowed =
         attribute::text(&Roots::real().proc.join("sys/net/ipv4/tcp_allowed_congestion_control"));

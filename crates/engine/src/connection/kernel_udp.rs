@@ -25,7 +25,7 @@ pub const KERNEL_UDP: &Transport = &Transport {
 
 fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
     let contract = terms.contract.clone();
-    // Alone at first, so that a port which someone else has is not taken for free.
+    // Bound exclusively at first, so that a port in use by another program is not taken for free.
     let alone = |at: SocketAddr| {
         let socket = open(at, &contract, false)?;
         socket.set_reuse_address(true)?;
@@ -43,8 +43,8 @@ fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
             let (len, peer) = received.map_err(|e| Fault::system("cannot meet the peer", &e))?;
             Ok(hello::read(&shown[..len], token).map(|index| (index, peer)))
         })?;
-        // Not before the last hello: a socket that is bound and not yet connected would
-        // take those of other flows.
+        // Not before the last hello: a socket that is bound but not connected yet would receive
+        // those of other flows.
         let accept = |(index, peer)| -> Connected {
             Ok(Arc::new(connected(bind(own, &contract)?, peer, index)?))
         };
@@ -62,8 +62,8 @@ fn connect(peer: SocketAddr, terms: &Terms, token: &Token, index: u32) -> Connec
     Ok(Arc::new(flow))
 }
 
-/// A socket at this address. There may be several: what arrives goes to the one that is
-/// connected to where it comes from.
+/// Opens a socket at this address. There may be several: a datagram goes to the one that is
+/// connected to its source.
 fn bind(address: SocketAddr, contract: &Stream) -> Result<Socket, Fault> {
     open(address, contract, true)
         .map_err(|e| Fault::system(format!("cannot open a UDP socket at {address}"), &e))
@@ -109,7 +109,7 @@ mod tests {
         let peer = listener.address;
         let _stranger = super::connect(peer, &terms, &wrong, 0).unwrap();
         let connect = |index| super::connect(peer, &terms, &token, index).unwrap();
-        // Whichever order they arrive in.
+        // In whichever order they arrive.
         let mut ours: Vec<_> = (0..flows).rev().map(connect).collect();
         ours.reverse();
         ours.into_iter().zip(listener.accept(&token, flows).unwrap()).collect()

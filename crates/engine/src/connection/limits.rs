@@ -1,5 +1,5 @@
-//! What limits the number of connections of a host: open files (setrlimit(2)), the ports that it
-//! connects from (ip(7), `ip_local_port_range`), and the memory of TCP (tcp(7), `tcp_mem`).
+//! Limits on a host's number of connections: open files (setrlimit(2)), ports to connect from
+//! (ip(7), `ip_local_port_range`), and the memory of TCP (tcp(7), `tcp_mem`).
 
 use bytepath_record::{Cell, Facts, LINK_DEVICE, MOST_FILES, Protocol, Role, Support};
 
@@ -7,32 +7,34 @@ const PORTS: &str = "net.ipv4.ip_local_port_range";
 const REUSE: &str = "net.ipv4.tcp_tw_reuse";
 const MEMORY: &str = "net.ipv4.tcp_mem";
 
-/// Seconds for which a connection stays in TIME-WAIT at the end that has closed first, and keeps its
-/// port (`TCP_TIMEWAIT_LEN`, include/net/tcp.h).
+/// Seconds that a connection stays in TIME-WAIT, and keeps its port, at the end that has closed
+/// first (`TCP_TIMEWAIT_LEN`, include/net/tcp.h).
 const TIME_WAIT: u64 = 60;
 
-/// What a client that connects over and over needs of a network: all ports, and each again a second
+/// Kernel parameters for a client that connects over and over: all ports, each reusable a second
 /// after its connection was closed (Documentation/networking/ip-sysctl.rst, `tcp_tw_reuse`).
 pub const RECONNECTING: &[(&str, &str)] = &[(PORTS, "1024 65535"), (REUSE, "1")];
 
-/// Connections that are too few to count their files.
+/// Number of connections up to which their files are not checked.
 const FEW: u32 = 256;
 
-/// Files of an agent besides its connections: of meters, rings and pipes, and second
+/// Open files of an agent besides its connections: of meters, rings and pipes, and second
 /// descriptors of connections whose state is read.
 const OTHER_FILES: u64 = 1024;
 
-/// Files that an agent needs to be allowed for so many connections; `None`: any limit will do.
+/// Returns the limit on open files that an agent needs for `flows` connections, or `None` if any
+/// will do.
 pub fn files(flows: u32) -> Option<u64> {
     (flows > FEW).then(|| u64::from(flows) + OTHER_FILES)
 }
 
 const FAST_OPEN: &str = "net.ipv4.tcp_fastopen";
 
-/// What the server of such a client needs to take the bytes of a SYN, if it is asked to.
+/// Kernel parameters for the server of such a client, so that it accepts data in a SYN if
+/// requested.
 pub const RECONNECTED: &[(&str, &str)] = &[(FAST_OPEN, "3")];
 
-/// Whether a role can use TCP Fast Open on a host of which this is known
+/// Returns whether a role can use TCP Fast Open on a host with these facts
 /// (Documentation/networking/ip-sysctl.rst, `tcp_fastopen`).
 pub fn check_fast_open(role: Role, facts: &Facts) -> Support {
     let bit = if role == Role::Sender { 1 } else { 2 };
@@ -48,8 +50,8 @@ pub fn check_fast_open(role: Role, facts: &Facts) -> Support {
     }
 }
 
-/// Whether a host of which this is known can have so many connections of a cell open. Pure; what is
-/// not known refuses nothing.
+/// Returns whether a host with these facts can have `open` connections of a cell. Pure; unknown
+/// limits refuse nothing.
 pub fn check(cell: &Cell, open: u32, role: Role, facts: &Facts) -> Support {
     if cell.stream.protocol != Protocol::Tcp {
         return Support::Yes;
@@ -61,13 +63,13 @@ pub fn check(cell: &Cell, open: u32, role: Role, facts: &Facts) -> Support {
     }
 }
 
-/// Whether a client can connect over and over: its ports would run dry while a trial lasts, unless
-/// those of connections in TIME-WAIT are used again. Pure; what is not known refuses nothing.
+/// Returns whether a client can connect over and over: it would run out of ports during a trial,
+/// unless those of connections in TIME-WAIT are reused. Pure; unknown limits refuse nothing.
 pub fn check_reconnecting(facts: &Facts) -> Support {
     let over_device = facts.settings.contains_key(LINK_DEVICE);
     let reuses = match number(facts, REUSE) {
         Some(0) => false,
-        // Over the loopback device alone.
+        // Only over loopback.
         Some(2) => !over_device,
         _ => true,
     };
@@ -113,7 +115,7 @@ fn ports(flows: u64, facts: &Facts) -> Support {
     )
 }
 
-/// What is under way over a connection takes a page at least, and TCP may have so many in all.
+/// Data in flight over a connection takes at least a page, and TCP may have this many in total.
 fn memory(flows: u64, facts: &Facts) -> Support {
     let most = facts.settings.get(MEMORY).and_then(|text| text.split_whitespace().last());
     let Some(pages) = most.and_then(|text| text.parse::<u64>().ok()) else { return Support::Yes };

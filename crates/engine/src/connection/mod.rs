@@ -1,14 +1,14 @@
-//! The connections: how the two ends of a flow meet, and what movers move over.
+//! The connections: how the two ends of a flow meet, and what movers move bytes over.
 //!
-//! One file per transport: the kernel's TCP and UDP, frames of a link, and a TCP stack in this process.
-//! One end listens and the other connects; whoever connects shows the session's token and the
-//! flow's index first ([`hello`]), and who does not is not let in. What comes out is a [`Connection`]
-//! per flow, encrypted if the contract requires it ([`tls`]).
+//! There is one file per transport: the kernel's TCP and UDP, frames of a link, and a TCP stack in
+//! this process. One end listens and the other connects. A connecting end first presents the
+//! session's token and the flow's index ([`hello`]); without them, it is not accepted. The result
+//! is a [`Connection`] per flow, encrypted if the contract requires it ([`tls`]).
 //!
-//! A byte passes through here without being touched: movers of the kernel's TCP and UDP work on the
-//! socket of a [`Flow`], those of other transports on a type of their own. Only the token, the
-//! witness page ([`WitnessPage`]) and the end of a stream are sent by this room. It runs in the
-//! agents; whether two hosts can connect at all is tested before a study by [`reach`].
+//! Bytes do not pass through this module: movers of the kernel's TCP and UDP work on the socket of
+//! a [`Flow`], those of other transports on specific types. This module itself sends only the
+//! token, the witness page ([`WitnessPage`]) and the end of a stream. It runs in the agents;
+//! whether two hosts can connect at all is tested before a study by [`reach`].
 
 mod flow;
 mod frames;

@@ -4,8 +4,8 @@ use bytepath_record::{Fault, Ports};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 
-/// What `open` gives at the first free port of a range, or, without one, at a port that
-/// the kernel chooses. AddrInUse: none is free.
+/// Returns what `open` returns at the first free port of a range or, without a range, at a port
+/// that the kernel chooses. Errors with `AddrInUse` if no port of the range is free.
 pub(super) fn at_free_port<T>(
     address: IpAddr,
     ports: Option<Ports>,
@@ -22,7 +22,7 @@ pub(super) fn at_free_port<T>(
     Err(io::Error::new(ErrorKind::AddrInUse, text))
 }
 
-/// The port of a range that a flow connects from.
+/// Returns the port of a range that a flow connects from.
 pub(super) fn of_flow(ports: Ports, flow: u32) -> Result<u16, Fault> {
     let port = u32::from(ports.low) + flow;
     u16::try_from(port).ok().filter(|port| *port <= ports.high).ok_or_else(|| {
@@ -31,7 +31,7 @@ pub(super) fn of_flow(ports: Ports, flow: u32) -> Result<u16, Fault> {
     })
 }
 
-/// The fault of an end that has not got its port.
+/// The fault of an end that could not get its port.
 pub(super) fn fault(what: String, error: &io::Error) -> Fault {
     let fault = Fault::system(what, error);
     match error.kind() {
@@ -70,7 +70,7 @@ mod tests {
     fn check<T>(transport: &Transport, take: impl Fn(u16) -> io::Result<T>) {
         static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let _one_at_a_time = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // Below those that the kernel gives to others.
+        // Below the ephemeral range.
         let free = |low: &u16| take(*low).is_ok() && take(*low + 1).is_ok();
         let low = (20_000..30_000).step_by(2).find(free).unwrap();
         let ports = Ports { low, high: low + 1 };

@@ -1,7 +1,7 @@
-//! Whether the bytes of two hosts arrive, tried before anything is measured: the route
-//! that each kernel chooses, a connection that sends a token, and data in packets as large
-//! as the path MTU. No packet may be fragmented on the way (`IP_MTU_DISCOVER`, ip(7)), so
-//! one that is too large is lost, or a router reports it.
+//! Connectivity check between two hosts, before anything is measured: the route that each kernel
+//! chooses, a connection that sends a token, and data in packets as large as the path MTU. No
+//! packet may be fragmented (`IP_MTU_DISCOVER`, ip(7)), so one that is too large is lost, or a
+//! router reports it.
 
 use super::{hello, ports};
 use bytepath_record::wire::Token;
@@ -20,20 +20,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How long a connection may take. The kernel sends three requests, a second each, for an
-/// address on the link, and after that reports by itself that no host has it.
+/// Timeout of connecting. The kernel sends three ARP or neighbour requests, one per second, for an
+/// on-link address, and after that reports by itself that no host has it.
 pub const CONNECTING: Duration = Duration::from_secs(4);
 
-/// How long data may take that should arrive.
+/// Timeout for data that is expected to arrive.
 const ARRIVING: Duration = Duration::from_secs(2);
 
-/// The same where packets are known to be lost, and the question is from which size on.
+/// Timeout while searching for the size from which on packets are lost.
 const PROBING: Duration = Duration::from_millis(700);
 
-/// Data that is sent, bytes: two packets of the largest MTU there is.
+/// Bytes of data sent: two packets of the largest possible MTU.
 const AMOUNT: usize = 128 << 10;
 
-/// What a connection shows with the token: which direction its data takes.
+/// Sent with the token: in which direction the connection's data goes.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 enum Direction {
@@ -41,7 +41,7 @@ enum Direction {
     Back,
 }
 
-/// The way that packets to an address would go from here.
+/// Returns the route that packets from here to an address would take.
 pub fn route(to: IpAddr) -> Result<Route, Fault> {
     let mut netlink = Netlink::new();
     let found = netlink.route_to(to).map_err(|e| no_route(to, &e))?;
@@ -65,7 +65,7 @@ fn no_route(to: IpAddr, error: &io::Error) -> Fault {
     ))
 }
 
-/// The receiver's end: a peer that connects and sends the token gets data, or an answer to
+/// The receiver's end: a peer that connects and sends the token gets data, or an answer to its
 /// data.
 pub struct Meeting {
     address: SocketAddr,
@@ -90,8 +90,8 @@ impl Meeting {
                     && let Ok((socket, _)) = TcpListener::accept(&listener)
                 {
                     let (met, token) = (met.clone(), token.clone());
-                    // One that is stuck must not keep the next one waiting. One that gets no answer
-                    // is the peer's fault to report.
+                    // A stuck connection must not delay the next one. If a thread cannot be
+                    // started, the peer reports that it got no answer.
                     let one = thread::Builder::new().name("reach-one".into());
                     let _ = one.spawn(move || answer(&socket, &token, &met));
                 }
@@ -107,7 +107,7 @@ impl Meeting {
         self.address.port()
     }
 
-    /// What came, and what is about to come.
+    /// Returns which connections arrived, and whether one is half open.
     pub fn met(&self) -> Result<Met, Fault> {
         let file = if self.address.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
         let text = std::fs::read_to_string(file)
@@ -125,7 +125,7 @@ impl Drop for Meeting {
     }
 }
 
-/// Serves one connection. Whatever goes wrong here, the sender notices and reports.
+/// Serves one connection. Errors here show up at the sender, which reports them.
 fn answer(mut socket: &TcpStream, token: &Token, met: &Mutex<Met>) -> io::Result<()> {
     let with_met = |change: &dyn Fn(&mut Met)| {
         change(&mut met.lock().unwrap_or_else(PoisonError::into_inner));
@@ -149,8 +149,8 @@ fn answer(mut socket: &TcpStream, token: &Token, met: &Mutex<Met>) -> io::Result
     socket.read(&mut [0]).map(drop)
 }
 
-/// The sender's end: connects, shows the token, and moves data in both directions. `mtu`
-/// is what the ends' devices take, the sender's first.
+/// The sender's end: connects, sends the token, and transfers data in both directions. `mtu` is
+/// that of the ends' devices, the sender's first.
 pub fn connect(peer: SocketAddr, token: &Token, mtu: [u32; 2]) -> Contact {
     let mut path = mtu[0];
     let mut passage = |direction: Direction| match attempt(peer, token, direction, None, ARRIVING) {
@@ -180,18 +180,18 @@ fn nowhere(error: &io::Error) -> Contact {
     }
 }
 
-/// How far a connection came.
+/// How far a probe connection got.
 enum ProbeOutcome {
     Nowhere(io::Error),
-    /// It is established, but the token is not answered.
+    /// It is established, but the token was not answered.
     Unanswered,
-    /// The token is answered, and data does not arrive.
+    /// The token was answered, but data does not arrive.
     Stuck,
-    /// Data arrives; this end's kernel takes the way for one of such packets.
+    /// Data arrives; the path MTU as known to this end's kernel, in bytes.
     Through(u32),
 }
 
-/// One connection, whose packets are no larger than `packet` bytes if that is given.
+/// Makes one probe connection, with packets of at most `packet` bytes if given.
 fn attempt(
     peer: SocketAddr,
     token: &Token,
@@ -231,7 +231,7 @@ fn open(peer: SocketAddr, packet: Option<u32>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(peer), Type::STREAM, None)?;
     keep_whole(socket.as_fd(), peer.ip())?;
     if let Some(packet) = packet {
-        // The peer learns of it, so this bounds its packets, too.
+        // The MSS is announced to the peer, so this limits its packets, too.
         let segment = (packet - headers(peer.ip())) as i32;
         tcp::set_int(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_MAXSEG, segment)?;
     }
@@ -239,12 +239,12 @@ fn open(peer: SocketAddr, packet: Option<u32>) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// The largest packet, in bytes, in which data arrives where packets of `mtu` bytes are
-/// lost; 0 where not even those arrive that every way has to take.
+/// Finds the largest packet, in bytes, with which data arrives, given that packets of `mtu` bytes
+/// are lost; 0 if not even the minimum that every path must support arrives.
 fn largest(peer: SocketAddr, token: &Token, direction: Direction, mtu: u32) -> u32 {
     // RFC 791 and RFC 8200.
     let least = if peer.is_ipv4() { 576 } else { 1280 };
-    // No socket takes a larger TCP_MAXSEG than 32767 (net/ipv4/tcp.c).
+    // The kernel accepts no TCP_MAXSEG above 32767 (net/ipv4/tcp.c).
     let most = mtu.min(32767 + headers(peer.ip()));
     let arrives = |packet| {
         let came = attempt(peer, token, direction, Some(packet), PROBING);
@@ -262,12 +262,12 @@ fn largest(peer: SocketAddr, token: &Token, direction: Direction, mtu: u32) -> u
     arrived
 }
 
-/// Bytes of the headers of IP and TCP, without options.
+/// Bytes of the IP and TCP headers, without options.
 fn headers(address: IpAddr) -> u32 {
     if address.is_ipv4() { 40 } else { 60 }
 }
 
-/// What is too large is not cut into fragments.
+/// Forbids fragmentation.
 fn keep_whole(socket: BorrowedFd, address: IpAddr) -> io::Result<()> {
     match address {
         IpAddr::V4(_) => sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO)?,
@@ -276,7 +276,7 @@ fn keep_whole(socket: BorrowedFd, address: IpAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Largest packet in bytes that this end's kernel takes the way for by now.
+/// Returns the path MTU in bytes, as this end's kernel currently knows it.
 fn path_mtu(socket: BorrowedFd, address: IpAddr) -> io::Result<u32> {
     Ok(match address {
         IpAddr::V4(_) => sockopt::ip_mtu(socket)?,
@@ -284,8 +284,8 @@ fn path_mtu(socket: BorrowedFd, address: IpAddr) -> io::Result<u32> {
     })
 }
 
-/// Bounds each call, and what the kernel does with data that never arrives: nothing, once
-/// the socket is closed.
+/// Sets a timeout on each call, and makes closing reset the connection, so that the kernel does not
+/// keep retransmitting undelivered data.
 fn limit(socket: &TcpStream, timeout: Duration) -> io::Result<()> {
     socket.set_read_timeout(Some(timeout))?;
     socket.set_write_timeout(Some(timeout))?;
@@ -306,7 +306,7 @@ mod tests {
         let peer = (here, meeting.port()).into();
         let mtu = route(here).unwrap().mtu;
         let contact = connect(peer, &token(), [mtu; 2]);
-        // No IPv4 packet is as large as the loopback device takes it, 65536 bytes.
+        // No IPv4 packet is as large as the loopback device's MTU of 65536 bytes.
         let path = if here.is_ipv4() { mtu.min(65535) } else { mtu };
         let whole = Passage::Whole;
         assert_eq!(contact, Contact::Made { forth: whole, back: whole, mtu: path });
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn refused_where_nothing_listens() {
         let here = IpAddr::from(Ipv4Addr::LOCALHOST);
-        // Bound and not listening: no one else gets the port meanwhile.
+        // Bound but not listening, so that no one else gets the port meanwhile.
         let closed = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         closed.bind(&SocketAddr::new(here, 0).into()).unwrap();
         let peer = closed.local_addr().unwrap().as_socket().unwrap();

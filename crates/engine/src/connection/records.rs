@@ -1,32 +1,32 @@
-//! Records of TLS 1.3 with AES-128-GCM, made and read by the program (RFC 8446, section 5): in
-//! memory of the caller's, without allocating, and in place but for one copy of what is sent.
+//! Records of TLS 1.3 with AES-128-GCM, sealed and opened by the program (RFC 8446, section 5): in
+//! memory of the caller, without allocating, and in place except for one copy of what is sent.
 
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::ktls::Key;
 use graviola::aead::AesGcm;
 
-/// Most bytes that a record holds.
+/// Maximum number of plaintext bytes in a record.
 pub const LARGEST: usize = 1 << 14;
 
-/// Bytes of a record besides those it holds: its header, their type and a tag.
+/// Bytes of a record besides the plaintext: header, content type and tag.
 pub const OVERHEAD: usize = HEADER + 1 + TAG;
 
 const HEADER: usize = 5;
 const TAG: usize = 16;
 
-/// The type of what applications send.
+/// Content type of application data.
 const DATA: u8 = 23;
 
 pub struct Sealer(Cipher);
 
 impl Sealer {
-    /// With this key, from number 0 on.
+    /// With this key, starting at record number 0.
     pub fn new(key: &Key) -> Sealer {
         Sealer(Cipher::new(key))
     }
 
-    /// Puts a record of at most [`LARGEST`] bytes to the start of some memory, which has room for
-    /// [`OVERHEAD`] more. Gives its length.
+    /// Writes a record with at most [`LARGEST`] bytes of plaintext to the start of `memory`, which
+    /// must have room for [`OVERHEAD`] more. Returns its length.
     #[inline]
     pub fn seal(&mut self, plain: &[u8], memory: &mut [u8]) -> usize {
         let end = HEADER + plain.len() + 1;
@@ -47,13 +47,13 @@ impl Sealer {
 pub struct Opener(Cipher);
 
 impl Opener {
-    /// With this key, from number 0 on.
+    /// With this key, starting at record number 0.
     pub fn new(key: &Key) -> Opener {
         Opener(Cipher::new(key))
     }
 
-    /// What the next record held, decrypted where it is, and the length of the record. None as
-    /// long as it is not there as a whole.
+    /// Decrypts the next record in place; returns its plaintext and the length of the record, or
+    /// `None` if it is incomplete.
     #[inline]
     pub fn open<'a>(&mut self, memory: &'a mut [u8]) -> Result<Option<(&'a [u8], usize)>, Fault> {
         let Some((header, rest)) = memory.split_first_chunk_mut::<HEADER>() else {
@@ -70,7 +70,7 @@ impl Opener {
             return Err(broken("a TLS record cannot be decrypted")
                 .remedy("the two ends have different keys, or something changes bytes"));
         }
-        // What follows the type is padding.
+        // Padding follows the content type.
         match inner.iter().rposition(|byte| *byte != 0) {
             Some(end) if inner[end] == DATA => Ok(Some((&inner[..end], HEADER + len))),
             _ => Err(broken("a TLS record of another type than data arrived")),
@@ -78,7 +78,7 @@ impl Opener {
     }
 }
 
-/// Whether this processor has the instructions that the cipher is made of.
+/// True if this processor has the instructions that the cipher needs.
 pub fn supported() -> bool {
     graviola::util::is_cpu_supported()
 }
@@ -94,7 +94,7 @@ impl Cipher {
         Cipher { aes: AesGcm::new(&key.key), iv: key.iv, number: 0 }
     }
 
-    /// The nonce of the next record: the initial vector, with its number (section 5.3).
+    /// Returns the nonce of the next record: the IV, XORed with the record number (section 5.3).
     #[inline]
     fn next(&mut self) -> [u8; 12] {
         let mut nonce = self.iv;
@@ -118,7 +118,8 @@ mod tests {
         iv: *b"\x5b\x78\x92\x3d\xee\x08\x57\x90\x33\xe5\x23\xd9",
     };
 
-    /// What the client of RFC 8448, section 3, sends: 50 bytes from 0 on.
+    /// Record sent by the client in RFC 8448, section 3; its plaintext is 50 bytes, counting up
+    /// from 0.
     const RECORD: [u8; 72] = *b"\x17\x03\x03\x00\x43\xa2\x3f\x70\x54\xb6\x2c\x94\xd0\xaf\xfa\xfe\
         \x82\x28\xba\x55\xcb\xef\xac\xea\x42\xf9\x14\xaa\x66\xbc\xab\x3f\x2b\x98\x19\xa8\xa5\xb4\
         \x6b\x39\x5b\xd5\x4a\x9a\x20\x44\x1e\x2b\x62\x97\x4e\x1f\x5a\x62\x92\xa2\x97\x70\x14\xbd\
@@ -167,7 +168,7 @@ mod tests {
         let mut plain = RECORD;
         plain[0] = b'G';
         assert!(refused(&KEY, plain).contains("no TLS record"));
-        // An alert that closes, section 6.1: sealed as what it is.
+        // A close_notify alert (section 6.1), whose sealed content type is alert.
         let (header, mut inner, mut tag) = ([DATA, 3, 3, 0, 3 + TAG as u8], [1, 0, 21], [0; TAG]);
         let mut cipher = Cipher::new(&KEY);
         let nonce = cipher.next();

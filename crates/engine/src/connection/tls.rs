@@ -1,6 +1,6 @@
-//! TLS 1.3 over a connection, by the kernel (kTLS) or by the program: the records alone, with a
-//! secret that the controller made for this trial, because what is compared is the cost of the
-//! bytes and not of a handshake. The first thing on a connection, its token, is sent in the clear.
+//! TLS 1.3 over a connection, by the kernel (kTLS) or by the program. Only records, with a secret
+//! that the controller made for this trial, since what is compared is the cost of the bytes and not
+//! of a handshake. The token at the start of a connection is sent unencrypted.
 
 use super::{Flow, records};
 use bytepath_record::wire::Secret;
@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-/// The keys of one end of a flow. Not shown by `Debug`.
+/// Keys of one end of a flow. `Debug` does not show them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Keys {
     /// For what this end sends.
@@ -27,8 +27,8 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Those of a flow at a role's end. The index is part of the initial vectors, so that no
-    /// two records of a trial have a nonce in common.
+    /// The keys of a flow at a role's end. The index is part of the IVs, so that no two records of
+    /// a trial have the same nonce.
     pub fn of(secret: &Secret, index: u32, role: Role) -> Keys {
         let [sender, receiver] = secret.0.map(|bytes| {
             let mut key = Key { key: [0; 16], iv: [0; 12] };
@@ -44,7 +44,7 @@ impl Keys {
     }
 }
 
-/// A connected flow with TLS over it, if there is to be any.
+/// Sets up TLS on a connected flow, if required.
 pub(super) fn over(
     mut flow: Flow,
     tls: Tls,
@@ -70,11 +70,11 @@ pub(super) fn over(
 const KERNEL: &str = "tls.kernel";
 const USER: &str = "tls.user";
 
-/// What lets a kernel without TLS have it.
+/// Remedy for a kernel without TLS.
 const REMEDY: &str = "load it: modprobe tls (CONFIG_TLS) and gcm (CONFIG_CRYPTO_GCM); or run the \
                       study in guests, whose kernel has both: --testbed vm";
 
-/// Whether a host of which this is known can encrypt so.
+/// Returns whether a host with these facts can encrypt this way.
 pub fn support(tls: Tls, facts: &Facts) -> Support {
     match tls {
         Tls::None => Support::Yes,
@@ -83,7 +83,7 @@ pub fn support(tls: Tls, facts: &Facts) -> Support {
     }
 }
 
-/// Tries both: a record of the kernel's over the loopback device, if that is up.
+/// Tries both; the kernel's by a record over loopback, if that is up.
 pub fn attempts() -> [Attempt; 2] {
     let user = match records::supported() {
         true => Outcome::Works("TLS 1.3, AES-128-GCM".into()),
@@ -138,7 +138,7 @@ fn refused(flow: &Flow, error: &io::Error) -> Fault {
     }
 }
 
-/// What a record means that cannot be decrypted.
+/// Adds what an undecryptable record means to its fault.
 pub(super) fn undecryptable(fault: Fault) -> Fault {
     Fault { kind: FaultKind::Corrupt, ..fault }
         .context("a TLS record cannot be decrypted")

@@ -1,4 +1,4 @@
-//! What a transport and its connections are.
+//! Types of a transport and its connections.
 
 use super::flow::Flow;
 use bytepath_record::wire::{Secret, Token};
@@ -9,57 +9,57 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A way for two ends to meet. Whatever connects has to show the session's token
-/// first; who does not is not let in.
+/// A way for two ends to connect. A connecting peer must present the session's token first; without
+/// it, it is not accepted.
 pub struct Transport {
     /// Name, for messages.
     pub name: &'static str,
-    /// What it speaks: its peer may be another transport that does.
+    /// Its protocol; the peer may use another transport with the same protocol.
     pub protocol: Protocol,
-    /// Refuses a cell whose contract or link it cannot keep. Pure.
+    /// Refuses a cell whose contract or link it cannot support. Pure.
     pub check: fn(&Cell) -> Result<(), Fault>,
-    /// Gets ready to meet the peer's flows at an address of this host.
+    /// Starts listening for the peer's flows at an address of this host.
     pub listen: fn(IpAddr, &Terms) -> Result<Listener, Fault>,
-    /// Connects so many flows, which take the peer's addresses in turn; each shows the token and its
-    /// index: all, in their order.
+    /// Connects this many flows to the peer's addresses round-robin; each flow presents the token
+    /// and its index. Returns all of them, in order.
     pub connect: fn(&[SocketAddr], &Terms, &Token, u32) -> AllConnected,
 }
 
-/// The peer's address that a flow connects to.
+/// Returns the peer's address that a flow connects to.
 pub(super) fn peer_of_flow(peers: &[SocketAddr], index: u32) -> Result<SocketAddr, Fault> {
     let peer = peers.get(index as usize % peers.len().max(1)).copied();
     peer.ok_or_else(|| Fault::failed("no address to connect to").remedy("report this as a bug"))
 }
 
-/// A flow that is connected, or why not.
+/// A connected flow, or the reason why it could not be connected.
 pub type Connected = Result<Arc<dyn Connection>, Fault>;
 
-/// All flows, likewise.
+/// All connected flows, or the reason why one could not be connected.
 pub type AllConnected = Result<Vec<Arc<dyn Connection>>, Fault>;
 
-/// What both ends of a cell agree on, and where this end is.
+/// What both ends of a cell agree on, and this end's device and resources.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<'a> {
     /// The contract of the connections.
     pub contract: &'a Stream,
     /// The link as the cell requests it.
     pub link: &'a LinkSettings,
-    /// The network device of this end, where it is known.
+    /// The network device of this end, if known.
     pub device: Option<&'a str>,
-    /// Ports to listen on, or to connect the flows from, each from its own; none leaves it to the
+    /// Ports to listen on, or to connect from, one per flow; `None` leaves the choice to the
     /// transport.
     pub ports: Option<Ports>,
-    /// Queues of the tap of which this is the end with the descriptors.
+    /// Queues of the tap, if this is the end that has its file descriptors.
     pub queues: &'a [Arc<OwnedFd>],
-    /// What is set of the half of the path that this end's role is named after.
+    /// Options of the path half named after this end's role.
     pub options: &'a Options,
-    /// What the connections are encrypted with, if the contract requires it.
+    /// Key material of the connections, if the contract requires encryption.
     pub secret: Option<&'a Secret>,
 }
 
-/// An end that listens.
+/// A listening end.
 pub struct Listener {
-    /// Where the peer has to connect to.
+    /// Address that the peer must connect to.
     pub address: SocketAddr,
     accept: Box<Accept>,
 }
@@ -74,57 +74,57 @@ impl Listener {
         Listener { address, accept: Box::new(accept) }
     }
 
-    /// Takes the connections of all flows, in their order; none where the flows of this
-    /// transport end in a device.
+    /// Accepts the connections of all flows, in order; empty if the flows of this transport end in
+    /// a device.
     pub fn accept(&self, token: &Token, flows: u32) -> AllConnected {
         (self.accept)(token, flows)
     }
 }
 
-/// One connection. Movers of a transport of their own reach its type by way of `Any`:
+/// One connection. Movers of other transports than the kernel's reach their type via `Any`:
 /// `(connection as &dyn Any).downcast_ref::<TheirConnection>()`.
 pub trait Connection: Any + Send + Sync {
-    /// Its index among the flows of the session.
+    /// Index among the flows of the session.
     fn index(&self) -> u32;
 
-    /// The kernel's socket, where it is one: what meters read the state of.
+    /// The kernel's socket, if it has one, whose state meters read.
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// The same connection for movers that work by system calls on a socket; a
-    /// transport without one is refused by name.
+    /// The same connection for movers that make system calls on a socket. Errors, naming the
+    /// transport, if it has no socket.
     fn kernel(&self) -> Result<Flow, Fault>;
 
-    /// From here on small messages leave at once and do not wait for what was sent before
-    /// them. Nothing to do for a transport that never holds any back.
+    /// From now on, small messages are sent at once, without waiting for acknowledgement of earlier
+    /// ones. Does nothing for a transport that never holds messages back.
     fn send_at_once(&self) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Ends what this end sends and waits until the peer has acknowledged all of it, where
-    /// there are acknowledgements.
+    /// Ends the sending direction and waits until the peer has acknowledged everything, if the
+    /// protocol has acknowledgements.
     fn end_stream(&self) -> Result<(), Fault>;
 
-    /// Waits as [`Connection::end_stream`] does, after [`Connection::close`]: of many streams all are
-    /// ended before the first is waited for, since an acknowledgement may be delayed.
+    /// Waits like [`Connection::end_stream`], after [`Connection::close`]. Of many streams, all are
+    /// closed before waiting for the first, since acknowledgements may be delayed.
     fn await_end(&self) -> Result<(), Fault> {
         self.end_stream()
     }
 
-    /// Whether this process has to answer a peer that sends its end again, as the kernel does for its
-    /// sockets: then the connection is to be there until the peer has ended.
+    /// True if this process must answer a peer that retransmits its FIN, as the kernel does for its
+    /// sockets. The connection must then exist until the peer has ended.
     fn answers_late(&self) -> bool {
         false
     }
 
-    /// Waits until the peer has acknowledged what was sent so far.
+    /// Waits until the peer has acknowledged everything sent so far.
     fn wait_acknowledged(&self, timeout: Duration) -> Result<(), Fault>;
 
-    /// Fills the buffer with what comes next, the plain way.
+    /// Fills the buffer with the next bytes, by plain reads.
     fn read_exact(&self, buffer: &mut [u8]) -> Result<(), Fault>;
 
-    /// Ends both directions at once: calls that wait for this connection return.
+    /// Ends both directions at once; calls that wait on this connection return.
     fn cut(&self);
 
     /// Ends the sending direction without waiting.

@@ -1,5 +1,5 @@
-//! The witness page: a test, made on the real connection before each stream,
-//! of whether the sender's path really passes memory by reference.
+//! The witness page: a test, on the real connection before each stream, of whether the sender's
+//! path really passes memory by reference.
 
 use super::Connection;
 use bytepath_record::{Fault, FaultKind, ProvenWitness};
@@ -8,29 +8,28 @@ use std::time::Duration;
 /// Length of the witness page in bytes.
 pub const WITNESS_LEN: usize = 4096;
 
-/// Content of the page while it is sent, and after.
+/// Contents of the page while it is sent, and afterwards.
 const BEFORE: u8 = 0xb5;
 const AFTER: u8 = 0x4a;
 
-/// How long the peer's kernel may take to acknowledge one page.
+/// How long the peer's kernel may take to acknowledge the page.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The two contents of the page. A path fills the memory it will send from with
-/// [`WitnessPage::before`], sends it its own way, and calls
-/// [`WitnessPage::settle`], which overwrites the memory once the peer's kernel
-/// has the page. The receiver has not read it by then: it starts to read only
-/// when the controller reports that the sender is done.
+/// [`WitnessPage::before`], sends it by its own mechanism, and calls [`WitnessPage::settle`], which
+/// overwrites the memory once the peer's kernel has acknowledged the page. The receiver has not
+/// read it by then: it starts to read only when the controller reports that the sender is done.
 #[derive(Debug)]
 pub struct WitnessPage;
 
 impl WitnessPage {
-    /// Fills the page with what is sent.
+    /// Fills the page with the contents to send.
     pub fn before(page: &mut [u8]) {
         page.fill(BEFORE);
     }
 
-    /// Waits for the acknowledgement, then calls `overwrite` with the content
-    /// that the page must have afterwards.
+    /// Waits for the acknowledgement, then calls `overwrite` with the contents that the page must
+    /// have afterwards.
     pub fn settle(
         connection: &dyn Connection,
         overwrite: impl FnOnce(&[u8; WITNESS_LEN]),
@@ -43,7 +42,7 @@ impl WitnessPage {
     }
 }
 
-/// Receiver: reads the page the plain way and judges it.
+/// Called by the receiver: reads the page by plain reads and decides whether memory was shared.
 pub fn read_witness(connection: &dyn Connection) -> Result<ProvenWitness, Fault> {
     let mut page = [0u8; WITNESS_LEN];
     connection.read_exact(&mut page).map_err(|fault| fault.context("reading the witness page"))?;

@@ -7,7 +7,7 @@ use bytepath_spec::{find, resolve, split};
 
 pub static CATALOG: &[&EngineKind] = &[&cpu::KIND, &threaded::KIND, &dsa::KIND];
 
-/// Reads `NAME[:key=value,...]` into an engine and all of its options.
+/// Parses `NAME[:key=value,...]` into an engine and all of its options.
 pub fn engine(text: &str) -> Result<(&'static EngineKind, Options), Fault> {
     let (name, given) = split(text)?;
     let kind = *find("copy engine", &name, CATALOG, |kind| kind.name)?;

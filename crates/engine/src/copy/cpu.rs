@@ -1,4 +1,4 @@
-//! The caller's own CPU: a copy is done when it is submitted.
+//! The caller's own CPU: a copy is complete when it is submitted.
 
 use super::{Copy, Engine, EngineKind};
 use bytepath_record::{Fault, OptionKind, OptionSpec};
@@ -29,7 +29,8 @@ pub(super) static KIND: EngineKind = EngineKind {
 struct Cpu {
     memories: Memories,
     method: Method,
-    /// By the power of two that a size is at least, at which to find the fastest.
+    /// For `best`: one entry per power of two of copy sizes, for each of which the fastest method
+    /// is found.
     trials: Option<Box<[Trials; 32]>>,
     done: u64,
 }
@@ -50,30 +51,31 @@ impl Engine for Cpu {
     }
 }
 
-/// Copies of about one size. The first ones are made by each way in turn, several in a row, and
-/// the rest by the way whose rows were fastest in the middle. One copy by itself would not do:
-/// stores past the caches leave its target there for the next way to fetch, and what they owe to
-/// memory is paid by the copies after them.
+/// Copies of about one size. The first ones use each method in turn, several copies in a row; all
+/// later ones use the method whose median row was fastest. Timing single copies would not do: after
+/// non-temporal stores, the next method has to fetch the target from memory, and a method's
+/// deferred writes to memory slow down the copies after it.
 #[derive(Default)]
 struct Trials {
-    /// The row, and the copy in it.
+    /// The current row, and the copy in it.
     at: (usize, u32),
     begin: u64,
-    /// Ticks of a row.
+    /// Ticks of each row.
     times: [[u64; ROWS]; WAYS.len()],
     best: Option<Method>,
 }
 
 const WAYS: [Method; 3] = [Method::Memmove, Method::RepMovsb, Method::NonTemporal];
 
-/// Rows of each way: an odd number, so that one is in the middle.
+/// Rows per method: an odd number, so that there is a median.
 const ROWS: usize = 5;
 
-/// Copies of a row before its time begins, while the caches still are as the last way left them.
+/// Untimed copies at the start of a row, until the caches no longer reflect the previous method.
 const BEFORE: u32 = 2;
 
-/// Copies of a row that are timed, of this size: 2 MiB of them, so that a cache does not hold back
-/// what a way owes to memory, but neither so few that one decides, nor so many that the trials last.
+/// Returns the number of timed copies of this size in a row: 2 MiB of them, so that a cache cannot
+/// absorb a method's writes to memory; but not so few that a single copy decides, nor so many that
+/// the trials take long.
 fn row(len: u32) -> u32 {
     ((2 << 20) / len.max(1)).clamp(4, 512)
 }

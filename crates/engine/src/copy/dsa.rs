@@ -1,5 +1,5 @@
-//! Intel's Data Streaming Accelerator by its user interface: work queues of the driver idxd.
-//! Which queues there are and what each can do: `/sys/bus/dsa/devices`
+//! Intel's Data Streaming Accelerator through its user interface: work queues of the driver idxd.
+//! The queues and their limits are read from `/sys/bus/dsa/devices`
 //! (Documentation/ABI/stable/sysfs-driver-dma-idxd).
 
 pub mod status;
@@ -34,20 +34,20 @@ pub static KIND: EngineKind = EngineKind {
     },
 };
 
-/// How long a device may take for a copy before it is given up.
+/// How long to wait for any completion before the device is given up.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Empty polls between two looks at the clock.
+/// Empty polls between two checks of the timeout.
 const GLANCES: u32 = 4096;
 
-/// A queue with its limits.
+/// A queue and its limits.
 pub struct Queue {
     queue: WorkQueue,
-    /// Descriptors it holds: one more would be lost silently where it is dedicated.
+    /// Capacity in descriptors; a dedicated queue would silently lose one more.
     size: usize,
-    /// Bytes of a copy at most.
+    /// Maximum number of bytes of a copy.
     longest: u32,
-    /// Descriptors that were posted and whose records were not seen yet.
+    /// Descriptors posted whose records have not been read yet.
     posted: usize,
 }
 
@@ -57,24 +57,25 @@ impl Queue {
     }
 }
 
-/// Where a copy is.
+/// State of a copy.
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// Not with the device yet.
+    /// Not posted to a device yet.
     Held,
-    /// In a queue: its own descriptor, or one of a batch.
+    /// Posted to a queue, as a single descriptor or in a batch.
     Posted { queue: usize, batch: Option<Batch> },
 }
 
-/// A batch: the slot of its first copy, which is the number of its list, too.
+/// A batch, identified by the slot of its first copy, which is also the index of its descriptor
+/// list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Batch {
     first: usize,
-    /// Which of its copies this is.
+    /// Index of this copy in the batch.
     number: u32,
 }
 
-/// The driver, over queues of a device or of software that stands for one.
+/// The driver, over queues of a device or of a software model.
 pub struct Dsa {
     memories: Memories,
     shape: Shape,
@@ -82,19 +83,19 @@ pub struct Dsa {
     /// By slot, which is the number of a copy modulo the depth.
     copies: Vec<(Copy, State)>,
     submitted: u64,
-    /// Copies that are with a device, or were.
+    /// Number of copies posted to a device so far.
     posted: u64,
     done: u64,
-    /// What is held back is to go.
+    /// Whether to post copies that are held back for a batch.
     flushing: bool,
-    /// What is being posted: kept, so that no copy takes memory.
+    /// The copies being posted; kept so that posting does not allocate.
     list: Vec<(usize, Copy)>,
-    /// The queue that is tried first.
+    /// Index of the queue to try first.
     turn: usize,
     events: Events,
-    /// Polls that found nothing since the last that found something.
+    /// Empty polls since one found a completion.
     empty: u32,
-    /// When the last copy was complete, or the first one was posted.
+    /// When the last copy completed, or the first one was posted.
     progress: Instant,
     timeout: Duration,
     /// Why a copy could not be made.
@@ -128,7 +129,7 @@ impl Dsa {
         (number % self.shape.depth as u64) as usize
     }
 
-    /// Hands over what is held back: whole batches, and the rest if that is wanted.
+    /// Posts copies that are held back: whole batches and, when flushing, the rest.
     fn hand_over(&mut self) -> Result<(), Fault> {
         while self.posted < self.submitted {
             let held = (self.submitted - self.posted) as usize;
@@ -143,7 +144,7 @@ impl Dsa {
         Ok(())
     }
 
-    /// Posts the first copies that are held back, as one descriptor; false if no queue takes it.
+    /// Posts the first `count` held copies as one descriptor. False if no queue accepts it.
     fn post(&mut self, count: usize) -> Result<bool, Fault> {
         let all = self.queues.len();
         let free = (0..all)
@@ -181,7 +182,7 @@ impl Dsa {
         Ok(true)
     }
 
-    /// Goes on to the first copy that is not complete.
+    /// Advances to the first copy that is not complete; returns the number of complete copies.
     fn advance(&mut self) -> Result<u64, Fault> {
         self.hand_over()?;
         let before = self.done;
@@ -197,7 +198,7 @@ impl Dsa {
         Ok(self.done)
     }
 
-    /// Whether the copy of a slot is complete; what the device left over is copied here.
+    /// Returns whether the copy of a slot is complete; copies what the device left undone.
     fn settle(&mut self, slot: usize) -> Result<bool, Fault> {
         let (copy, State::Posted { queue: index, batch }) = self.copies[slot] else {
             return Ok(false);
@@ -205,7 +206,8 @@ impl Dsa {
         let queue = &mut self.queues[index];
         let record = match batch {
             None => queue.queue.record(slot),
-            // The list may be read until the batch has its own record, so that counts.
+            // The device may read the list until the batch's own record is written, so wait for
+            // that.
             Some(batch) => {
                 let Some(whole) = queue.queue.record(self.shape.depth + batch.first) else {
                     return Ok(false);
@@ -226,7 +228,7 @@ impl Dsa {
         Ok(true)
     }
 
-    /// Copies what the device did not: touching the pages brings them in.
+    /// Copies what the device did not; touching the pages makes them present.
     fn finish(&mut self, copy: &Copy, rest: std::ops::Range<u32>) {
         let piece = |place: super::Place| {
             let Piece { memory, at } = place.of(&self.memories);
@@ -237,7 +239,8 @@ impl Dsa {
         self.events.by_cpu += rest.len() as u64;
     }
 
-    /// Nothing has come for too long: a record that cannot be written is not reported.
+    /// Errors if nothing has completed for too long: the device cannot report a record that it
+    /// fails to write.
     fn overdue(&mut self) -> Result<(), Fault> {
         self.empty += 1;
         if !self.empty.is_multiple_of(GLANCES) || self.progress.elapsed() < self.timeout {
@@ -276,7 +279,7 @@ impl Engine for Dsa {
     }
 
     fn poll(&mut self) -> Result<u64, Fault> {
-        // What was refused stays refused, and its record is read once.
+        // A failure is permanent, and its record is read only once.
         if let Some(fault) = &self.failed {
             return Err(fault.clone());
         }
@@ -297,19 +300,19 @@ impl Drop for Dsa {
     }
 }
 
-/// A work queue, as sysfs describes it.
+/// A work queue as described in sysfs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueFacts {
     /// `wq0.0`.
     pub name: String,
-    /// Whether it is enabled, for programs, by the driver `user`.
+    /// Whether it is enabled for user programs (driver `user`).
     pub usable: bool,
-    /// Others may have it open, too.
+    /// Whether other programs may have it open, too.
     pub shared: bool,
     pub size: usize,
-    /// Descriptors of a batch at most; 0 where the device has no batches.
+    /// Maximum number of descriptors in a batch; 0 if the device has no batches.
     pub batch: usize,
-    /// Bytes of a copy at most.
+    /// Maximum number of bytes of a copy.
     pub longest: u32,
 }
 
@@ -325,7 +328,7 @@ impl fmt::Display for QueueFacts {
     }
 }
 
-/// The work queues of the machine, in the order of their names.
+/// Returns the work queues of the machine, sorted by name.
 pub fn found(roots: &Roots) -> Vec<QueueFacts> {
     let folder = roots.sys.join("bus/dsa/devices");
     let mut names = attribute::names(&folder);
@@ -346,7 +349,7 @@ fn facts(folder: &Path, name: String) -> QueueFacts {
     }
 }
 
-/// The queues of the option: those with these names, or all that can be used (`auto`).
+/// Returns the queues that the option selects: those with these names, or all usable ones (`auto`).
 pub fn chosen(roots: &Roots, names: &str) -> Result<Vec<QueueFacts>, Fault> {
     let remedy =
         "bytepath doctor lists what is missing; docs/reference/paths/copy.md has the commands";

@@ -1,7 +1,7 @@
-//! A FIFO of bytes between one writer and one reader, which may be two threads. The writer's
-//! bytes are copied in by an engine: it goes on while they are, several copies may be under
-//! way, and the reader sees bytes once they and all before them are there. It takes no memory
-//! after it was made.
+//! A FIFO of bytes between one writer and one reader, which may be two threads. An engine copies
+//! the writer's bytes in: the writer continues meanwhile, several copies may be in flight, and the
+//! reader sees bytes only once they and all before them are complete. It allocates nothing after
+//! creation.
 
 use super::{Copy, Counter, Engine, Events, Memories, Place};
 use bytepath_record::Fault;
@@ -11,38 +11,38 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How writer and reader keep out of each other's way.
+/// How writer and reader are synchronised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// A spin lock: the writer has it while it writes, the reader while it takes.
+    /// A spin lock, held by the writer while it writes and by the reader while it takes.
     Lock,
-    /// Two counters, each on a line of its own. Where one thread has both sides they never
-    /// leave its cache.
+    /// Two counters, each on its own cache line. If one thread has both sides, they never leave its
+    /// cache.
     LockFree,
 }
 
-/// What a writer has done. Times are in ticks of [`clock::tick_seconds`].
+/// Statistics of a writer. Times are in ticks of [`clock::tick_seconds`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Calls of [`Writer::write`].
     pub attempts: u64,
-    /// Those of which not a byte was taken.
+    /// Calls that accepted no byte.
     pub refused: u64,
-    /// Of these, where there was room, but the engine had its depth in flight.
+    /// Refused calls for which there was room, but the engine was at its depth.
     pub busy: u64,
-    /// Copies that the engine was given.
+    /// Copies that were submitted to the engine.
     pub copies: u64,
-    /// Their bytes.
+    /// Bytes of these copies.
     pub bytes: u64,
     /// Polls of the engine.
     pub polls: u64,
     pub submitting: u64,
-    /// Time within polls that found something.
+    /// Time within polls that found completions.
     pub polling: u64,
 }
 
-/// Makes a FIFO whose bytes are in the memory of number `ring`. `engine` copies between these
-/// memories, at most `depth` copies at a time.
+/// Creates a FIFO whose ring is the memory of index `ring`. `engine` copies between `memories`, at
+/// most `depth` copies at a time.
 pub fn fifo(
     sharing: Sharing,
     memories: &Memories,
@@ -52,7 +52,7 @@ pub fn fifo(
     let lock = (sharing == Sharing::Lock).then(SpinLock::default);
     let (written, taken) = Default::default();
     let shared = Arc::new(Shared { memories: memories.clone(), ring, lock, written, taken });
-    // A write has two parts at most, and may find all others complete without a notification.
+    // A write has at most two parts, and all earlier copies may be complete but not yet polled.
     let ends = VecDeque::with_capacity(depth + 2);
     let input = Input { engine, ends, begun: 0, done: 0, counts: Counts::default() };
     (Writer { shared: shared.clone(), input }, Reader { shared, taken: 0 })
@@ -69,16 +69,16 @@ pub struct Reader {
 }
 
 impl Writer {
-    /// Begins to copy as many of `len` bytes as there is room for, and returns how many those are.
-    /// The memory they come from must not change before [`Writer::settle`] reports that nothing
-    /// is in flight, or as many bytes were published. An error is final.
+    /// Begins to copy as many of `len` bytes as there is room for, and returns their number. The
+    /// source memory must not change until [`Writer::settle`] reports that nothing is in flight, or
+    /// these bytes are published. An error is final.
     pub fn write(&mut self, from: Place, len: usize) -> Result<usize, Fault> {
         let _held = self.shared.hold();
         self.input.write(&self.shared, from, len)
     }
 
-    /// Shows the reader what is there by now, and has the engine begin with all it was given.
-    /// True once nothing is in flight any more.
+    /// Publishes what is complete, and makes the engine start everything that was submitted. True
+    /// once nothing is in flight.
     pub fn settle(&mut self) -> Result<bool, Fault> {
         let _held = self.shared.hold();
         self.input.engine.flush()?;
@@ -86,35 +86,35 @@ impl Writer {
         Ok(self.input.ends.is_empty())
     }
 
-    /// Whether copies are in flight, as far as was known at the last poll.
+    /// True if copies were in flight at the last poll.
     pub fn is_under_way(&self) -> bool {
         !self.input.ends.is_empty()
     }
 
-    /// Bytes that the reader was shown, over all.
+    /// Total number of bytes published to the reader.
     pub fn published(&self) -> u64 {
         self.shared.written.own()
     }
 
-    /// Bytes that the reader has taken, over all.
+    /// Total number of bytes that the reader has taken.
     pub fn taken(&self) -> u64 {
         self.shared.taken.shown()
     }
 
-    /// What it has done so far.
+    /// The statistics so far.
     pub fn counts(&self) -> Counts {
         self.input.counts
     }
 
-    /// What its engine had to do besides copying.
+    /// What the engine had to do besides copying.
     pub fn events(&self) -> Events {
         self.input.engine.events()
     }
 }
 
 impl Reader {
-    /// Shows the available bytes to `take`, which returns how many of them, from the first one on,
-    /// it has taken; gives that number. Panics if that is more than it was shown.
+    /// Passes the available bytes to `take`, which returns how many of them, from the first on, it
+    /// has taken; returns that number. Panics if it exceeds what is available.
     pub fn take(&mut self, take: impl FnOnce(&Bytes) -> usize) -> usize {
         let Shared { memories, ring, written, taken, .. } = &*self.shared;
         let _held = self.shared.hold();
@@ -129,18 +129,18 @@ impl Reader {
     }
 }
 
-/// Bytes that a reader may take: a slice of the ring, or two where they wrap.
+/// Bytes available to a reader: one slice of the ring, or two if they wrap around.
 #[derive(Debug)]
 pub struct Bytes<'a> {
     memory: &'a Memory,
     at: usize,
-    /// How many there are.
+    /// Number of bytes.
     pub len: usize,
 }
 
 impl Bytes<'_> {
-    /// Copies bytes out, from the one of number `skip` on, as many as there are and fit; returns
-    /// how many.
+    /// Copies bytes out, starting at offset `skip`, as many as there are and fit; returns their
+    /// number.
     pub fn read(&self, skip: usize, into: &mut [u8]) -> usize {
         let count = into.len().min(self.len.saturating_sub(skip));
         let from = (self.at + skip) % self.memory.len();
@@ -151,14 +151,14 @@ impl Bytes<'_> {
     }
 }
 
-/// What both sides see.
+/// State that both sides access.
 struct Shared {
     memories: Memories,
     ring: usize,
     lock: Option<SpinLock>,
-    /// Bytes that were published.
+    /// Number of bytes published.
     written: Counter,
-    /// Bytes that were taken.
+    /// Number of bytes taken.
     taken: Counter,
 }
 
@@ -168,14 +168,14 @@ impl Shared {
     }
 }
 
-/// The writer's own part.
+/// State of the writer alone.
 struct Input {
     engine: Box<dyn Engine>,
     /// Where in the stream each copy in flight ends.
     ends: VecDeque<u64>,
-    /// Bytes that were given to the engine.
+    /// Number of bytes submitted to the engine.
     begun: u64,
-    /// Copies that are complete.
+    /// Number of complete copies.
     done: u64,
     counts: Counts,
 }
@@ -186,7 +186,7 @@ impl Input {
         let room = size - (self.begun - shared.taken.shown()) as usize;
         let (wanted, mut given) = (len.min(room), 0);
         let before = clock::now();
-        // Twice where the ring ends in between.
+        // Two copies if the ring wraps in between.
         while given < wanted {
             let at = (self.begun % size as u64) as usize;
             let part = (wanted - given).min(size - at);
@@ -207,14 +207,14 @@ impl Input {
         } else {
             self.counts.refused += 1;
             self.counts.busy += u64::from(wanted > 0);
-            // What it holds back may be what the reader waits for.
+            // The reader may be waiting for copies that the engine holds back to batch them.
             self.engine.flush()?;
         }
         self.poll(shared)?;
         Ok(given)
     }
 
-    /// Publishes what is complete.
+    /// Publishes completed copies.
     fn poll(&mut self, shared: &Shared) -> Result<(), Fault> {
         if self.ends.is_empty() {
             return Ok(());
@@ -234,14 +234,14 @@ impl Input {
     }
 }
 
-/// A lock that is waited for by asking again, as pthread_spin_lock(3) does; but now and then
-/// others may run, since its owner may need this core.
+/// A lock that is polled, like pthread_spin_lock(3), but yields now and then, since its owner may
+/// need this core.
 #[derive(Default)]
 #[repr(align(128))]
 struct SpinLock(AtomicBool);
 
 impl SpinLock {
-    /// Not inlined, so that a profile has a name for the time it takes.
+    /// Not inlined, so that the time spent here appears under its own name in a profile.
     #[inline(never)]
     fn hold(&self) -> Held<'_> {
         let mut tries = 0_u32;
@@ -255,7 +255,7 @@ impl SpinLock {
     }
 }
 
-/// The lock, until it is dropped.
+/// Guard that releases the lock when dropped.
 struct Held<'a>(&'a SpinLock);
 
 impl Drop for Held<'_> {
@@ -266,8 +266,8 @@ impl Drop for Held<'_> {
 
 #[cfg(test)]
 mod tests {
-    //! What a reader takes is what was written, byte by byte: like a queue of the standard
-    //! library, by two threads, and with every answer that a device may give.
+    //! The reader takes exactly the bytes written: checked against a queue of the standard library,
+    //! with two threads, and with every status that a device may return.
 
     use super::*;
     use crate::copy::dsa::status;
@@ -280,13 +280,13 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
-    /// Numbers of the memories: what is written, and the ring.
+    /// Indices of the memories: the source and the ring.
     const SOURCE: usize = 0;
     const RING: usize = 1;
 
     const BOTH: [Sharing; 2] = [Sharing::Lock, Sharing::LockFree];
 
-    /// A source of this many bytes, no two stretches alike, and an empty ring.
+    /// A source of this many bytes, in which no two stretches are alike, and an empty ring.
     fn memories(source: usize, ring: usize) -> (Memories, Vec<u8>) {
         let bytes: Vec<u8> = (0..source as u64).map(|n| (n.pow(3) >> 7 ^ n) as u8).collect();
         let memories = Memories::from([source, ring].map(|len| Memory::new(len).unwrap()));
@@ -304,7 +304,7 @@ mod tests {
         fifo(sharing, memories, RING, (engine, shape.depth))
     }
 
-    /// Takes at most this many bytes.
+    /// Takes at most `most` bytes.
     fn taken(reader: &mut Reader, most: usize) -> Vec<u8> {
         let mut found = Vec::new();
         reader.take(|bytes| {
@@ -434,10 +434,10 @@ mod tests {
         }
     }
 
-    /// This thread allocates no memory, whichever copies and however often it is refused.
+    /// Neither copies nor refusals allocate memory in this thread.
     #[test]
     fn allocates_nothing() {
-        // Finds out which clock there is.
+        // Determines the clock, which may allocate.
         clock::tick_seconds();
         for (name, given) in HERE {
             let (memories, _) = memories(1 << 16, 10_000);
@@ -488,8 +488,8 @@ mod tests {
         assert_eq!((count, &some[..]), (100, &bytes[12..112]));
     }
 
-    /// Writes 4 x 1000 bytes over such a device: what the reader was shown, and what was
-    /// said in the end.
+    /// Writes 4 x 1000 bytes through a modelled device. Returns the bytes the reader got, the bytes
+    /// written, and the final result.
     fn over(settings: Settings, batch: usize) -> (Vec<u8>, Vec<u8>, Result<Events, Fault>) {
         let (memories, bytes) = memories(4000, 4096);
         let engine = dsa_model::open(&memories, Shape { depth: 4, batch }, &settings).unwrap();
@@ -506,8 +506,8 @@ mod tests {
         (taken(&mut reader, 4000), bytes, ended)
     }
 
-    /// Each status of the kernel's header, of a copy and of a batch: the bytes arrive, or it is an
-    /// error and the reader is shown none of that copy.
+    /// For each status in the kernel's header, of a copy and of a batch: either the bytes arrive,
+    /// or an error is returned and the reader sees nothing of that copy.
     #[test]
     fn fifo_handles_every_completion_status() {
         for (operation, batch) in [(MEMMOVE, 1), (MEMMOVE, 4), (BATCH, 4)] {

@@ -1,4 +1,4 @@
-//! Threads that work for another one, and how they wait.
+//! Helper threads, and how threads wait for each other.
 
 use bytepath_record::Fault;
 use bytepath_sys::thread;
@@ -6,9 +6,9 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Starts a thread that works for this one: it is named after it, which makes its time the
-/// role's (`meter/cpu`), and runs on the CPU given, or else off the CPU that this one is pinned
-/// to. An error where that CPU is not available.
+/// Starts a thread that works for this one. It is named after it, so that its CPU time counts for
+/// the role (`meter/cpu`), and runs on the given CPU, or else on any but the one that this thread
+/// is pinned to. Errors if that CPU is not available.
 pub fn helper(
     what: &str,
     cpu: Option<u32>,
@@ -40,15 +40,15 @@ pub fn helper(
     Ok(started)
 }
 
-/// Rounds of waiting after which others are let run: they may need this core.
+/// Rounds of spinning between two yields: others may need this core.
 const SPINS: u32 = 1000;
 
-/// Rounds after which it sleeps for [`NAP`] each: nothing is wanted, as while another cell of a
-/// study has its turn.
+/// Rounds after which each further one sleeps for [`NAP`]: there is nothing to do, for example
+/// during slices of other cells.
 const QUIET: u32 = 200_000;
 const NAP: Duration = Duration::from_micros(50);
 
-/// One round of waiting for another core, the `round`th in a row.
+/// Waits one round for another core; `round` counts consecutive rounds.
 pub fn pause(round: u32) {
     match round {
         QUIET.. => std::thread::sleep(NAP),

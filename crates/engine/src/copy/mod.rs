@@ -1,13 +1,14 @@
 //! The copy engines: what moves bytes from memory to memory, independent of sockets and TCP.
 //!
-//! A caller submits a copy, goes on, and polls how many are complete: the CPU itself, a helper thread
-//! on another core, or a DSA by its work queues. One file each, and one line in [`CATALOG`].
-//! Engines are measured alone by [`trial`] (`bytepath copy`, in the program's own process), and in a
-//! stream by the path `userspace`: there a byte is copied by an engine into a [`fifo`], from which the
-//! stack takes it once that copy and all before it are complete.
+//! A caller submits a copy, continues, and polls how many are complete. The CPU itself does the
+//! copying, or a helper thread on another core, or the work queues of a DSA. Each engine has one
+//! file, and one line in [`CATALOG`]. Engines are measured alone by [`trial`] (`bytepath copy`, in
+//! the program's own process), and in a stream by the path `userspace`: there an engine copies
+//! bytes into a [`fifo`], from which the stack takes them once that copy and all before it are
+//! complete.
 //!
-//! An engine belongs to one thread. It allocates nothing after it was opened, and ends what is in
-//! flight when it is dropped, because memory must not be written after that.
+//! An engine belongs to one thread. It allocates nothing after it was opened, and completes what is
+//! in flight when it is dropped, because memory must not be written after that.
 
 mod catalog;
 mod counter;
@@ -26,7 +27,7 @@ pub use engine::{Engine, EngineKind, Events, Shape};
 pub use helper::{helper, pause};
 
 use counter::Counter;
-// Files that tests run with loom's atomics and locks name these by `super::sync`.
+// Files that are also tested with loom's atomics and locks import these via `super::sync`.
 use std::sync;
 
 #[cfg(test)]

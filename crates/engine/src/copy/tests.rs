@@ -1,5 +1,5 @@
-//! Every engine copies every byte, in order, with several in flight; and the driver of DSA
-//! answers to every status of the kernel's header.
+//! Every engine copies every byte, in order, with several in flight; and the DSA driver handles
+//! every status in the kernel's header.
 
 use super::dsa::status;
 use super::dsa_model::{self, InjectedFault, Settings};
@@ -11,7 +11,7 @@ use bytepath_sys::thread;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Options of an engine as declared, with these words in place of defaults.
+/// An engine's options at their defaults, except for these.
 pub(super) fn options(kind: &EngineKind, given: &[(&str, &str)]) -> Options {
     let value = |spec: &OptionSpec| {
         let typed = given.iter().find(|(name, _)| *name == spec.name).map(|(_, value)| *value);
@@ -25,7 +25,7 @@ pub(super) fn kind(name: &str) -> &'static EngineKind {
     all.find(|kind| kind.name == name).unwrap()
 }
 
-/// Engines that run on every machine, with options.
+/// Engines that run on every machine, and their options.
 pub(super) const HERE: [(&str, &[(&str, &str)]); 9] = [
     ("cpu", &[]),
     ("cpu", &[("method", "best")]),
@@ -72,7 +72,7 @@ fn dropped_engine_completes_copies() {
     let [one, other] = [0, 1].map(|memory| Place { memory, at: 0 });
     for round in 0..2000_u64 {
         let mut engine = (kind.open)(&memories, shape, &options(kind, &[])).unwrap();
-        // It is at work, and looks for more, when it is dropped.
+        // It is polling for more work when it is dropped.
         memories[1].write(0, &round.to_le_bytes());
         assert!(engine.submit(&Copy { from: one, to: other, len: size }).unwrap());
         drop(engine);
@@ -80,7 +80,7 @@ fn dropped_engine_completes_copies() {
     }
 }
 
-/// An engine that copies something else is found out.
+/// An engine that copies nothing is detected.
 #[test]
 fn detects_missing_copy() {
     static LIAR: EngineKind = EngineKind {
@@ -107,7 +107,7 @@ fn detects_missing_copy() {
     assert!(fault.message.contains("copy 0 of 100 bytes differs"), "{fault}");
 }
 
-/// What a submission takes is part of the time that a copy is in flight.
+/// The time of a submission is part of a copy's time in flight.
 #[test]
 fn latency_begins_before_the_submission() {
     const TAKES: Duration = Duration::from_millis(2);
@@ -135,15 +135,15 @@ fn latency_begins_before_the_submission() {
         let load = Load { size: 64, shape, rotate: false, time: Duration::from_millis(20) };
         let memories = memories(&[load]).unwrap();
         let found = run((&SLOW, &Options::default()), &memories, &load).unwrap();
-        // Of a burst the last copy waits for its own submission, the first for all.
+        // In a burst, the last copy waits only for its own submission, the first for all.
         let least = TAKES.as_secs_f64() * (depth + 1) as f64 / 2.0;
         assert!(found.latency >= least * 0.99, "{depth}: {} of {least}", found.latency);
         assert!(found.submitting >= 0.99 * TAKES.as_secs_f64() * found.copies as f64, "{found:?}");
     }
 }
 
-/// Copies with the model, `count` of `size` bytes, all in flight together: how many were done
-/// and what was said.
+/// Makes `count` copies of `size` bytes with the model, all in flight together. Returns the
+/// memories, how many were completed or the fault, and the events.
 fn copied(
     settings: &Settings,
     (count, size): (u64, u32),
@@ -175,7 +175,7 @@ fn copied(
     (memories, done, events)
 }
 
-/// Whether each copy is there.
+/// Returns which copies arrived.
 fn arrived(memories: &Memories, count: u64, size: u32) -> Vec<bool> {
     let stride = size.next_multiple_of(64) as usize;
     let bytes = |memory: usize, number: u64| {
@@ -197,7 +197,7 @@ fn cpu_finishes_page_faults() {
         (status::PAGE_FAULT, 0, 0),
         (status::PAGE_FAULT | status::WRITE, 77, 0),
         (status::PAGE_FAULT_UNANSWERED, 4096, 0),
-        // From the end to the beginning, as a device may where buffers overlap.
+        // Backwards, as a device may copy overlapping buffers.
         (status::PAGE_FAULT, 77, 1),
     ] {
         let record = Some(Record { status, completed, result, fault: 0x1000 });
@@ -226,7 +226,7 @@ pub(super) fn header() -> impl Iterator<Item = u8> {
     (0x01..=0x09).chain(0x10..=0x22).chain([0x26, 0x27])
 }
 
-/// Those of an operation that the driver handles.
+/// Statuses of an operation that the driver handles.
 pub(super) fn dealt_with(operation: u8) -> &'static [u8] {
     match operation {
         MEMMOVE => &[status::SUCCESS, status::PAGE_FAULT, status::PAGE_FAULT_UNANSWERED],
@@ -234,8 +234,8 @@ pub(super) fn dealt_with(operation: u8) -> &'static [u8] {
     }
 }
 
-/// Every status of the header: each is either an answer that the driver
-/// deals with, or an error with its own words, of a copy and of a batch.
+/// Each status in the header, of a copy and of a batch, is either handled by the driver or an error
+/// with a specific message.
 #[test]
 fn handles_every_completion_status() {
     let header: Vec<u8> = header().collect();
@@ -287,7 +287,7 @@ fn respects_queue_limits() {
     assert_eq!(taken, 4, "the depth");
 }
 
-/// A list that is too long for the device is refused by the device, not by chance.
+/// The device itself refuses a list that is too long for it.
 #[test]
 fn model_refuses_long_batches() {
     let settings = Settings { batch: 3, ..Settings::default() };
@@ -308,7 +308,7 @@ fn retries_full_shared_queue() {
     assert!(events.retries > 0, "{events:?}");
 }
 
-/// A record that is never written, as where its address cannot be translated.
+/// The record is never written, as if its address could not be translated.
 #[test]
 fn silent_device_times_out() {
     let faults = vec![InjectedFault { operation: MEMMOVE, number: 1, record: None }];
@@ -333,7 +333,7 @@ fn refuses_unavailable_options() {
     assert!(refused.unwrap().message.contains("cannot pin the helper"));
 }
 
-/// Also where the thread is not the process's first, whose CPUs are the helper's choice.
+/// Also on a thread other than the process's first, from whose CPUs the helper chooses.
 #[test]
 fn helper_avoids_callers_cpu() {
     let all = thread::allowed().unwrap();

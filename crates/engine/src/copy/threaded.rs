@@ -1,4 +1,4 @@
-//! A helper thread on another core: copies go through a lock-free ring.
+//! A helper thread on another core, which takes copies from a lock-free ring.
 
 use super::{Copy, Counter, Engine, EngineKind, Events, Place, Shape, helper, pause};
 use bytepath_record::{Fault, OptionKind, OptionSpec};
@@ -26,9 +26,9 @@ struct Slot([AtomicU64; 4]);
 
 struct Ring {
     slots: Vec<Slot>,
-    /// Copies that were handed over.
+    /// Number of copies handed over.
     head: Counter,
-    /// Copies that are done.
+    /// Number of completed copies.
     tail: Counter,
     stop: AtomicBool,
 }
@@ -37,7 +37,7 @@ struct Helper {
     memories: Memories,
     ring: Arc<Ring>,
     thread: Option<JoinHandle<()>>,
-    /// Copies that were submitted; those held back are not in the ring's head yet.
+    /// Number of copies submitted; those held back for a batch are not in `head` yet.
     submitted: u64,
     batch: u64,
     events: Events,
@@ -69,7 +69,7 @@ impl Ring {
         let mut done = 0;
         let mut idle = 0_u32;
         loop {
-            // Looked at first: what was handed over before the stop is still to be copied.
+            // Read before `head`, so that copies handed over before the stop are still made.
             let stopped = self.stop.load(Ordering::Acquire);
             let head = self.head.shown();
             if done == head {
@@ -101,7 +101,7 @@ impl Engine for Helper {
             return Ok(false);
         }
         let Copy { from, to, len } = *copy;
-        // What is wrong is the caller's affair, and shall not end the helper.
+        // Panics here, in the caller, for an invalid place, rather than in the helper.
         for place in [from, to] {
             place.address(&self.memories, len as usize);
         }

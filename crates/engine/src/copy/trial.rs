@@ -1,51 +1,50 @@
-//! One trial of an engine alone: copies of one size, with a fixed number in flight, for a time.
+//! One trial of an engine alone: copies of one size, a fixed number in flight, for a given time.
 
 use super::{Copy, Engine, EngineKind, Events, Memories, Memory, Place, Shape};
 use bytepath_record::{Fault, FaultKind, Options};
 use bytepath_sys::{clock, thread};
 use std::time::Duration;
 
-/// Bytes on each side that copies go through in turn, so that none is in a cache.
+/// Bytes on each side that copies cycle through, so that none are in a cache.
 pub const ROTATION: usize = 128 << 20;
 
-/// Bytes of a target that are verified at most, after the trial.
+/// Maximum number of bytes of the target that are verified after the trial.
 const VERIFIED: usize = 8 << 20;
 
-/// What is copied, and how.
+/// Parameters of the copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Bytes of a copy.
+    /// Bytes per copy.
     pub size: u32,
-    /// Copies in flight, and submitted together.
+    /// Number of copies in flight, and submitted together.
     pub shape: Shape,
-    /// Through [`ROTATION`] bytes and not the same few repeatedly.
+    /// Whether copies cycle through [`ROTATION`] bytes instead of reusing a few places.
     pub rotate: bool,
-    /// How long it is measured.
+    /// Length of the measurement.
     pub time: Duration,
 }
 
-/// Its outcome. Times are the caller's.
+/// Outcome of a trial. Times are those of the calling thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Copies that were made.
+    /// Number of completed copies.
     pub copies: u64,
-    /// Seconds that passed.
+    /// Elapsed seconds.
     pub seconds: f64,
     /// Seconds within submissions.
     pub submitting: f64,
-    /// Seconds within polls that found something.
+    /// Seconds within polls that found completions.
     pub polling: f64,
-    /// Polls, those that found nothing included.
+    /// Number of polls, including those that found nothing.
     pub polls: u64,
-    /// Mean seconds from just before a submission to the poll that found the copy done.
+    /// Mean seconds from just before a submission to the poll that found the copy complete.
     pub latency: f64,
     /// What else the engine had to do.
     pub events: Events,
 }
 
-/// Runs `work` on a thread of its own, pinned to this CPU if one is given. The process's first
-/// thread keeps its CPUs, from which a helper chooses another than its caller's
-/// ([`thread::leave`]).
+/// Runs `work` on a new thread, pinned to this CPU if one is given. The process's first thread is
+/// not pinned: a helper chooses one of its CPUs other than its caller's ([`thread::leave`]).
 pub fn on_cpu<R: Send>(
     cpu: Option<u32>,
     work: impl FnOnce() -> Result<R, Fault> + Send,
@@ -63,12 +62,12 @@ pub fn on_cpu<R: Send>(
     })
 }
 
-/// Memory for loads: one source and one target, [`ROTATION`] bytes each at least.
+/// Memory for loads: one source and one target, each large enough for any of them.
 pub fn memories(loads: &[Load]) -> Result<Memories, Fault> {
     let most = loads.iter().map(|load| load.places() * load.stride()).max().unwrap_or(1);
     let one = || Memory::new(most).map_err(|e| Fault::system("cannot map memory", &e));
     let (source, target) = (one()?, one()?);
-    // Bytes that differ from place to place, so that a copy from the wrong one is seen.
+    // The contents differ from place to place, so that a copy from the wrong place is detected.
     let mut word = 0x9e37_79b9_7f4a_7c15_u64;
     let mut block = [0; 4096];
     for at in (0..most).step_by(block.len()) {
@@ -84,7 +83,7 @@ pub fn memories(loads: &[Load]) -> Result<Memories, Fault> {
 }
 
 impl Load {
-    /// From one copy's place to the next: whole lines, so that copies share none.
+    /// Distance between the places of two copies: whole cache lines, so that copies share none.
     fn stride(&self) -> usize {
         (self.size as usize).next_multiple_of(64)
     }
@@ -121,12 +120,12 @@ pub fn run(
     let mut warm = false;
     loop {
         let before = clock::now();
-        // Not before a copy is done, however busy the machine is.
+        // Not before a copy is complete, however busy the machine is.
         if before >= end && counted.copies > 0 {
             if warm {
                 break;
             }
-            // The warm-up is over: what is in flight counts from here on.
+            // The warm-up is over: copies in flight count from now on.
             (warm, begin, end) = (true, before, before + ticks(load.time));
             counted = Counted { under_way: submitted - done, ..Counted::default() };
             counted.submitted_at = u128::from(before) * u128::from(counted.under_way);
@@ -155,8 +154,8 @@ pub fn run(
     Ok(counted.outcome(last - begin, tick, after.since(&events)))
 }
 
-/// Sums, in ticks. The mean time in flight follows from the sums of both moments (Little's
-/// law), so no copy needs a note of its own.
+/// Sums, in ticks. The mean time in flight follows from the sums of submission and completion times
+/// (Little's law), so no copy needs a timestamp of its own.
 #[derive(Default)]
 struct Counted {
     copies: u64,
@@ -169,8 +168,8 @@ struct Counted {
 }
 
 impl Counted {
-    /// Submits what there is room for beside the copies that are done; when the last submission
-    /// ended. Each is timed from just before it, which is where the one before it ended.
+    /// Submits copies until the depth is in flight; returns when the last submission ended. Each is
+    /// timed from just before it, which is when the previous one ended.
     fn submit(
         &mut self,
         engine: &mut dyn Engine,
@@ -207,7 +206,7 @@ impl Counted {
     }
 }
 
-/// Compares what was copied with its source.
+/// Compares the copies with their source.
 fn verify(memories: &Memories, load: &Load, copies: u64, reach: usize) -> Result<(), Fault> {
     let size = load.size as usize;
     let (mut source, mut target) = (vec![0; size], vec![0; size]);

@@ -1,6 +1,6 @@
 //! `af-xdp`: frames in memory of this process by AF_XDP sockets, bypassing the network stack
-//! (Documentation/networking/af_xdp.rst). The kernel copies each, unless driver and device
-//! can do without: the bind mode is queried from the kernel, and reported.
+//! (Documentation/networking/af_xdp.rst). The kernel copies each frame, unless driver and device
+//! support zero-copy: the bind mode is queried from the kernel, and reported.
 
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, Opened, frames};
@@ -49,13 +49,13 @@ const RX_OPTIONS: &[OptionSpec] = &[
     frames::STOP_AFTER,
 ];
 
-/// Frames that are taken at once.
+/// Maximum number of frames received at once.
 const TURN: usize = 64;
 
-/// Entries of its rings, where the job's frames fit into its memory.
+/// Returns the number of ring entries. Errors if the job's frames do not fit into its memory.
 fn ring(job: &HalfConfig) -> Result<u32, Fault> {
     let entries = frames::ring(job, 2048)?;
-    // The kernel keeps 256 bytes before a frame for programs.
+    // The kernel reserves 256 bytes before each frame for programs.
     let (largest, most) = (job.message_size as usize, FRAME - 256);
     if largest > most {
         let text = format!("a frame of {largest} bytes does not fit into AF_XDP's memory");
@@ -109,7 +109,7 @@ fn open_tx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Open
 
 struct Generator {
     at: Attached,
-    /// What drivers require of a device that sends as zero-copy.
+    /// The program that some drivers require on a device for zero-copy sends.
     _enabled: Option<Arc<Passer>>,
     sender: Sender,
     flow: u32,
@@ -118,11 +118,11 @@ struct Generator {
     bytes: u64,
 }
 
-/// The calls of both halves.
+/// System calls of both halves.
 const SENDTO: Call = Call(0, "sendto");
 const POLL: Call = Call(1, "poll");
 
-/// How long it waits for what is under way, when it is over.
+/// How long to wait at the end for frames in flight.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Tx for Generator {
@@ -133,7 +133,7 @@ impl Tx for Generator {
 
     fn send_up_to(&mut self, total: u64, recorder: &mut Recorder) -> Result<(), Fault> {
         while recorder.total() < total {
-            // What is in flight will be done, and is not to pass the total.
+            // Frames in flight will be sent, and must not make the total exceed `total`.
             let left = total - recorder.total();
             let left = left.saturating_sub(self.sender.under_way().into());
             self.send_at_most(left, recorder)?;
@@ -166,8 +166,8 @@ impl Tx for Generator {
 }
 
 impl Generator {
-    /// Shows up to this many frames to the kernel, records what it is done with, and returns how many
-    /// were shown.
+    /// Offers up to `wanted` frames to the kernel, enters completed ones, and returns how many were
+    /// offered.
     #[inline]
     fn turn(&mut self, wanted: u32, recorder: &mut Recorder) -> Result<u64, Fault> {
         let send = || self.sender.send(wanted);
@@ -178,7 +178,7 @@ impl Generator {
         self.hops.refused += u64::from(sent.dropped);
         recorder.moved(sent.completed.saturating_sub(sent.dropped.into()) as usize);
         if sent.no_room {
-            // A stopped queue, or completions that are still to come.
+            // A stopped queue, or completions are still outstanding.
             self.at.check()?;
             let waited = recorder.timed_with(POLL, || self.sender.wait(QUIET), |()| 0);
             waited.map_err(|e| self.at.fault("poll", &e))?;
@@ -209,15 +209,15 @@ fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Open
     Ok(Box::new(Queues { receivers, next: 0, mode, _redirector: redirector, flow, received }))
 }
 
-/// Queues that the flow's device receives by. Before Linux 6.8, and of a device that is
-/// down, it is not reported, and one is known of.
+/// Returns the number of receive queues of the flow's device; 1 if they are not reported: before
+/// Linux 6.8, and by a device that is down.
 fn all_queues(at: &Attached) -> Result<u32, Fault> {
     let name = device::name(at.device()?).map_err(|e| at.fault("looking for its name", &e))?;
     Ok(device::receive_queues(&name).unwrap_or(1))
 }
 
-/// The queues of a flow: where there are more than flows, they share all, because a device
-/// spreads frames over its queues as it likes.
+/// Returns the queues of a flow. If there are more queues than flows, the flows share all of them,
+/// since a device distributes frames over its queues as it likes.
 fn queues_of(at: &Attached, flow: u32, flows: u32) -> Result<Vec<u32>, Fault> {
     let more = (flow..all_queues(at)?).step_by(flows.max(1) as usize).skip(1);
     Ok(std::iter::once(flow).chain(more).collect())
@@ -225,10 +225,10 @@ fn queues_of(at: &Attached, flow: u32, flows: u32) -> Result<Vec<u32>, Fault> {
 
 /// The queues of one flow.
 struct Queues {
-    // Detached before the sockets go.
+    // Detached before the sockets are closed.
     _redirector: Arc<Redirector>,
     receivers: Vec<Receiver>,
-    /// The receiver whose turn it is.
+    /// Index of the receiver to try first.
     next: usize,
     mode: Mode,
     flow: u32,
@@ -284,14 +284,14 @@ impl Rx for Queues {
     }
 }
 
-/// What a program in the stack means for the bytes, however the socket is bound
-/// (net/xdp/xsk.c, `xsk_generic_rcv`).
+/// Ledger entry of a program in the stack, however the socket is bound (net/xdp/xsk.c,
+/// `xsk_generic_rcv`).
 const IN_THE_STACK: (Manner, &str) = (
     Manner::Copied,
     "AF_XDP by a program in the stack (mode=generic): the kernel copies each frame",
 );
 
-/// What a binding means for the bytes, and how that is known.
+/// Returns the ledger entry of a binding, and its source.
 fn as_bound(binding: Binding) -> (Manner, &'static str) {
     match binding {
         Binding::ZeroCopy => (Manner::NotCopied, "AF_XDP bound as zero-copy (XDP_OPTIONS)"),

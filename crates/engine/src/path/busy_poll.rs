@@ -1,6 +1,7 @@
-//! Busy polling: before it sleeps, a wait polls the device queue (NAPI instance) that its sockets receive
-//! from. In a call that receives by options of the socket (socket(7)), in epoll_wait(2) by those of the
-//! instance (ioctl_eventpoll(2)), in io_uring_enter(2) by those of the ring (io_uring_register_napi(3)).
+//! Busy polling: before it sleeps, a wait polls the device queue (NAPI instance) that its sockets
+//! receive from. A receiving call does so according to socket options (socket(7)), epoll_wait(2) to
+//! those of the instance (ioctl_eventpoll(2)), io_uring_enter(2) to those of the ring
+//! (io_uring_register_napi(3)).
 
 use super::common::{refuse_if, tried};
 use super::ring;
@@ -24,7 +25,7 @@ pub(super) const PREFER: OptionSpec =
          5.11, CAP_NET_ADMIN)",
     );
 
-/// Of receiving calls and of epoll: rings have the kernel's own number.
+/// Option of receiving calls and of epoll; for rings, the kernel's default applies.
 pub(super) const BUDGET: OptionSpec = OptionSpec::new(
     "busy-poll-budget",
     OptionKind::WordCount("auto", 1, 65_535),
@@ -34,7 +35,7 @@ pub(super) const BUDGET: OptionSpec = OptionSpec::new(
     "most packets of a poll (auto: the kernel's 8; of a receiving call: Linux 5.11, CAP_NET_ADMIN)",
 );
 
-/// Of rings.
+/// Option of rings.
 pub(super) const TRACKING: OptionSpec =
     OptionSpec::new("napi-tracking", OptionKind::Choice(&["dynamic", "static"]), "dynamic").help(
         "queues that are polled: those that waiting operations are found at, or those known at the \
@@ -49,19 +50,19 @@ const EPOLL: &str = "epoll.busy-poll";
 const RING: &str = "io_uring.napi";
 const RING_STATIC: &str = "io_uring.napi-static";
 
-/// How long a wait polls, and how.
+/// How a wait polls, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BusyPoll {
     microseconds: u32,
     prefer: bool,
-    /// Packets of a poll; 0: the kernel's own number.
+    /// Packets per poll; 0 means the kernel's default.
     budget: u16,
-    /// Whether a ring polls those queues alone that are known at the start.
+    /// Whether a ring polls only the queues known at the start.
     is_static: bool,
 }
 
 impl BusyPoll {
-    /// What options ask for; `None` if waits sleep at once.
+    /// Reads the options; `None` if busy polling is off.
     pub(super) fn of(options: &Options) -> Option<BusyPoll> {
         let microseconds = options.number(MICROSECONDS.name).filter(|n| *n > 0)?;
         let budget = options.number(BUDGET.name).unwrap_or(0);
@@ -73,7 +74,7 @@ impl BusyPoll {
         })
     }
 
-    /// Has calls that receive from this socket poll.
+    /// Makes receiving calls on this socket poll.
     pub(super) fn set_on_socket(self, flow: &Flow) -> Result<(), Fault> {
         let microseconds = self.microseconds.try_into().unwrap_or(i32::MAX);
         let options = [
@@ -88,7 +89,7 @@ impl BusyPoll {
         Ok(())
     }
 
-    /// Has waits of this epoll instance poll.
+    /// Makes waits on this epoll instance poll.
     pub(super) fn set_on_epoll(self, instance: impl AsFd) -> Result<(), Fault> {
         let set = eventpoll::set_busy_poll(instance, self.microseconds, self.budget, self.prefer);
         set.map_err(|e| {
@@ -101,7 +102,7 @@ impl BusyPoll {
         })
     }
 
-    /// Has waits of a ring poll; `register` makes that known to the kernel.
+    /// Makes waits of a ring poll; `register` passes the settings to the kernel.
     pub(super) fn set_on_ring(
         self,
         sockets: &[BorrowedFd],
@@ -114,7 +115,7 @@ impl BusyPoll {
     }
 }
 
-/// What waits for a half, and so polls.
+/// What a half waits with, which therefore polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waiter {
     /// A call that receives.
@@ -123,7 +124,7 @@ pub(super) enum Waiter {
     Ring,
 }
 
-/// Whether a host with these facts can poll as requested.
+/// Returns whether a host with these facts can poll as requested.
 pub(super) fn support(job: &HalfConfig, facts: &Facts, waiter: Waiter) -> Support {
     let options = &job.options;
     let Some(asked) = BusyPoll::of(options) else { return has_effect(options) };
@@ -156,7 +157,7 @@ const PRIVILEGE: &str = "run as root, not in a user namespace (CAP_NET_ADMIN), o
 const SINCE: &str =
     "boot Linux 6.9 or later, built with CONFIG_NET_RX_BUSY_POLL, or leave busy-poll at 0";
 
-/// Refuses options of polling where nothing polls.
+/// Refuses options of busy polling while it is off.
 fn has_effect(options: &Options) -> Support {
     let idle = [
         (options.flag(PREFER.name), PREFER.name),
@@ -170,7 +171,7 @@ fn has_effect(options: &Options) -> Support {
     idle.into_iter().map(refuse).fold(Support::Yes, Support::and)
 }
 
-/// Tries what sockets can be asked for.
+/// Tries the socket options.
 pub(super) fn socket_attempts() -> Vec<Attempt> {
     let set = |option, value| {
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
@@ -183,12 +184,12 @@ pub(super) fn socket_attempts() -> Vec<Attempt> {
     ]
 }
 
-/// Tries what an epoll instance can be asked for.
+/// Tries busy polling by epoll.
 pub(super) fn epoll_attempt() -> Attempt {
     tried(EPOLL, eventpoll::try_busy_poll().map(|()| String::new()))
 }
 
-/// Tries what a ring can be asked for. Nothing where there are no rings.
+/// Tries busy polling by a ring. Empty if rings cannot be created.
 pub(super) fn ring_attempts() -> Vec<Attempt> {
     let is_there = |track| uring::try_busy_poll(track).map(|()| String::new());
     match uring::features() {
@@ -197,21 +198,22 @@ pub(super) fn ring_attempts() -> Vec<Attempt> {
     }
 }
 
-/// A ring that polls fixed queues: those, and its connections.
+/// A ring that polls fixed queues: the queues, and its connections.
 pub struct FixedQueues {
     queues: Vec<u32>,
     connections: Vec<Arc<dyn Connection>>,
 }
 
 impl FixedQueues {
-    /// Of a ring that was just given these connections; `None` if it finds by itself where they receive.
+    /// For a ring that has just been opened over these connections; `None` if it tracks queues
+    /// dynamically.
     pub fn of(options: &Options, connections: &[Arc<dyn Connection>]) -> Option<FixedQueues> {
         let queues = BusyPoll::of(options)?.is_static.then(|| queues(&sockets(connections)))?;
         Some(FixedQueues { queues, connections: connections.to_vec() })
     }
 
-    /// What a reader has to know: that connections of such rings receive by now from a queue that their
-    /// ring does not poll. `None` if there is no such connection.
+    /// Returns a note for the reader if connections of such rings now receive from a queue that
+    /// their ring does not poll, or `None` if there is no such connection.
     pub fn left(rings: &[FixedQueues]) -> Option<String> {
         describe_left(rings.iter().map(|ring| {
             let now = sockets(&ring.connections).into_iter().map(queue).collect();
@@ -220,8 +222,8 @@ impl FixedQueues {
     }
 }
 
-/// The same of the queues that each ring polls, and of those from which each of its connections receives
-/// now, as far as they are known.
+/// Like [`FixedQueues::left`], given the queues that each ring polls and, if known, the queue from
+/// which each of its connections now receives.
 fn describe_left<'q>(rings: impl Iterator<Item = (&'q [u32], Vec<Option<u32>>)>) -> Option<String> {
     let (mut left, mut all) = (0, 0);
     for (polled, now) in rings {
@@ -237,8 +239,8 @@ fn describe_left<'q>(rings: impl Iterator<Item = (&'q [u32], Vec<Option<u32>>)>)
     })
 }
 
-/// What a reader has to know where polling was asked for: that there was no queue to poll. `None` if
-/// there was one for every connection.
+/// Returns a note for the reader if polling was requested but some connections have no queue to
+/// poll. `None` if every connection has one.
 pub fn unpolled(options: &Options, connections: &[Arc<dyn Connection>]) -> Option<String> {
     BusyPoll::of(options)?;
     let sockets = sockets(connections);
@@ -257,7 +259,7 @@ fn sockets(connections: &[Arc<dyn Connection>]) -> Vec<BorrowedFd<'_>> {
     connections.iter().filter_map(|one| one.socket()).collect()
 }
 
-/// The queues that these sockets have received from, as far as they can be polled.
+/// Returns the queues that these sockets have last received from, as far as they can be polled.
 fn queues(sockets: &[BorrowedFd]) -> Vec<u32> {
     let mut all: Vec<u32> = sockets.iter().filter_map(|socket| queue(*socket)).collect();
     all.sort_unstable();
@@ -265,7 +267,7 @@ fn queues(sockets: &[BorrowedFd]) -> Vec<u32> {
     all
 }
 
-/// The queue that a socket has received from last, if it can be polled.
+/// Returns the queue that a socket last received from, if it can be polled.
 fn queue(socket: BorrowedFd) -> Option<u32> {
     tcp::incoming_napi(socket).ok().flatten()
 }
@@ -286,7 +288,7 @@ mod tests {
         Options(ALL.iter().map(|spec| (spec.name.to_owned(), value(spec))).collect())
     }
 
-    /// What a host that lacks one thing answers.
+    /// Returns the refusal of a host that lacks one feature.
     fn refusal(given: &[(&str, &str)], waiter: Waiter, lacks: &str) -> String {
         refusal_of(given, waiter, lacks, None)
     }
@@ -368,7 +370,7 @@ mod tests {
         let left = |rings: &[(&[u32], &[Option<u32>])]| {
             describe_left(rings.iter().map(|(polled, now)| (*polled, now.to_vec())))
         };
-        // Another connection of the ring may have received from it.
+        // Another connection of the ring may have received from it earlier.
         assert_eq!(left(&[(&[7, 8], &[Some(8), Some(8)]), (&[9], &[Some(9)])]), None);
         assert_eq!(left(&[(&[7], &[Some(7), None])]), None, "no queue at the start, and none now");
         let note = left(&[(&[], &[Some(7)]), (&[8], &[Some(8), Some(9)])]).unwrap();

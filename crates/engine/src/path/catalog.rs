@@ -1,4 +1,4 @@
-//! Every path and named pair, and how the ends of a cell meet.
+//! All paths and named pairs, and how the ends of a cell connect.
 
 use super::half::DataPath;
 use super::{
@@ -14,7 +14,7 @@ use bytepath_record::{Cell, Fault, Half, Role};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Every data path, in the order in which tables show them.
+/// Every data path, in the order of tables.
 pub static CATALOG: &[&DataPath] = &[
     &socket::PATH,
     &sendfile::PATH,
@@ -51,8 +51,7 @@ pub struct Pair {
     pub rx: &'static str,
 }
 
-/// The named pairs, in the order in which tables show them. `TX+RX` reaches
-/// every other combination.
+/// The named pairs, in the order of tables. `TX+RX` selects any other combination.
 pub static PAIRS: &[Pair] = &[
     Pair { name: "socket", tx: "socket", rx: "socket" },
     Pair { name: "sendfile", tx: "sendfile", rx: "socket" },
@@ -64,17 +63,17 @@ pub static PAIRS: &[Pair] = &[
     Pair { name: "devmem", tx: "devmem", rx: "devmem" },
 ];
 
-/// What a study of frames runs that names no paths: over a tap, and over other links.
+/// Default paths of a study of frames: over a tap, and over other links.
 pub static TAP_PAIRS: &[&str] = &["packet+tap", "packet+vhost"];
 pub static FRAME_PAIRS: &[&str] =
     &["packet+packet", "packet-ring+packet-ring", "af-xdp+af-xdp", "packet+xdp-drop"];
 
-/// The entry of a catalogue with this name.
+/// Returns the entry of a catalogue with this name.
 pub fn find<'a>(catalog: &[&'a DataPath], name: &str) -> Option<&'a DataPath> {
     catalog.iter().copied().find(|path| path.name == name)
 }
 
-/// A cell of this path at both ends, whose receiving half has these options.
+/// A cell with this path at both ends, whose receiving half has these options.
 #[cfg(test)]
 pub(crate) fn cell_of(name: &str, given: &[(&str, &str)]) -> Cell {
     let path = find(CATALOG, name).expect(name);
@@ -87,9 +86,9 @@ pub(crate) fn cell_of(name: &str, given: &[(&str, &str)]) -> Cell {
     Cell::new(name, half.clone(), half)
 }
 
-/// A cell as one of its ends plays it. Where a workload opens both halves at each end, and they
-/// are of different stacks so that no end can have both, or one of them is an event loop, each end
-/// takes the path of its own role for both directions.
+/// Returns the cell as one of its ends runs it. Each end uses the path of its own role for both
+/// directions if one of the paths is an event loop, if connections come and go, or if the workload
+/// opens both halves at each end and they use different stacks, so that no end can have both.
 pub fn of_end(paths: &[&DataPath], cell: &Cell, role: Role) -> Cell {
     let meets = |cell: &Cell| {
         let find = |role: Role| find(paths, &cell.half(role).path);
@@ -110,9 +109,8 @@ pub fn of_end(paths: &[&DataPath], cell: &Cell, role: Role) -> Cell {
     if !meets(cell) && meets(&apart) { apart } else { cell.clone() }
 }
 
-/// How one end of a cell meets its peer: by the first transport that speaks what the
-/// workload wants and that all halves it opens there have in common. An end that opens
-/// none takes its peer's.
+/// Returns the transport of one end: the first that has the workload's protocol and that all halves
+/// opened there support. An end that opens none uses its peer's.
 pub fn transport(
     workload: &Workload,
     cell: &Cell,
@@ -144,8 +142,8 @@ pub fn transport(
     })
 }
 
-/// Refuses an event loop to a workload that has nothing to do with many connections at a time, and
-/// anything but loops to one whose connections come and go.
+/// Refuses an event loop for a workload that does not handle many connections per thread, and
+/// anything but loops for a workload whose connections come and go.
 pub fn suits_workload(workload: &Workload, path: &DataPath) -> Result<(), Fault> {
     let has_loop = path.loop_of(workload).is_some();
     let (path, name) = (path.name, workload.name);
@@ -161,7 +159,7 @@ pub fn suits_workload(workload: &Workload, path: &DataPath) -> Result<(), Fault>
     Err(Fault::usage(text).remedy("choose --workload rr, or a path with a thread per flow"))
 }
 
-/// Refuses several adapters to what knows one device at each end.
+/// Refuses several adapters for workloads and transports with one device at each end.
 pub fn crosses_adapters(workload: &Workload, transport: &Transport) -> Result<(), Fault> {
     let what = if workload.reconnects {
         format!("connections of the workload {} come and go between two addresses", workload.name)
@@ -174,7 +172,7 @@ pub fn crosses_adapters(workload: &Workload, transport: &Transport) -> Result<()
     Err(Fault::usage(text).remedy("leave out adapters, or choose another path or workload"))
 }
 
-/// Whether frames come to this half by a vhost worker, which can be placed.
+/// True if a vhost worker, which can be placed, passes frames to this half.
 pub fn has_vhost_worker(half: &str) -> bool {
     half == vhost::PATH.name
 }
@@ -285,10 +283,10 @@ mod tests {
         assert_eq!(names(own, other, "rr", Role::Sender), [own, own]);
         assert_eq!(names(own, other, "rr", Role::Receiver), [other, other]);
         assert_eq!(names(other, own, "rr", Role::Receiver), [own, own]);
-        // One end opens one half alone, or can have both.
+        // One end opens only one half, or can have both.
         assert_eq!(names(own, other, "stream", Role::Sender), [own, other]);
         assert_eq!(names("uring-zc", "uring", "rr", Role::Sender), ["uring-zc", "uring"]);
-        // A path without the half that it would have to take stays refused.
+        // A path without the half that it would need remains refused.
         assert_eq!(names(own, "splice", "rr", Role::Receiver), [own, "splice"]);
     }
 }

@@ -1,4 +1,4 @@
-//! What halves share: their memory, their attempts, and refusals that several have.
+//! What halves have in common: memory, attempts, and shared checks.
 
 use super::busy_poll::BusyPoll;
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
@@ -14,13 +14,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// An epoll instance that watches one socket for bytes, level-triggered.
+/// An epoll instance that watches one socket for input, level-triggered.
 pub(super) struct Epoll {
     fd: OwnedFd,
 }
 
 impl Epoll {
-    /// Its waits poll first if they are to.
+    /// Creates it; its waits busy poll first if `polling` is given.
     pub(super) fn of(flow: &Flow, polling: Option<BusyPoll>) -> Result<Epoll, Fault> {
         let make = || -> io::Result<OwnedFd> {
             let fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -33,7 +33,8 @@ impl Epoll {
         Ok(Epoll { fd })
     }
 
-    /// Waits, at most this long if there is a limit: whether there is anything. A signal may end it, too.
+    /// Waits for at most `limit`, if there is one. True if there is input. A signal may end it,
+    /// too.
     pub(super) fn wait(
         &self,
         limit: Option<Duration>,
@@ -53,7 +54,8 @@ impl Epoll {
     }
 }
 
-/// Bytes that went one way, and the events that report them: calls, completions or fragments.
+/// Bytes moved in one way, and the number of events that reported them: calls, completions or
+/// fragments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub bytes: u64,
@@ -80,7 +82,7 @@ pub(super) fn refuse_if(
     if applies { Support::no(reason, remedy) } else { Support::Yes }
 }
 
-/// A fault as the answer of a check.
+/// Turns the result of a check into [`Support`].
 pub(super) fn fits<T>(result: Result<T, Fault>) -> Support {
     match result {
         Ok(_) => Support::Yes,
@@ -88,8 +90,8 @@ pub(super) fn fits<T>(result: Result<T, Fault>) -> Support {
     }
 }
 
-/// Refuses to wait for more than one message at once where the peer sends the next only
-/// after it has been answered.
+/// Refuses waiting for more than one message at once if the peer sends the next only after an
+/// answer.
 pub(super) fn waits_within_messages(job: &HalfConfig, bytes: Option<u64>) -> Support {
     let size = job.message_size;
     match bytes.map(|bytes| bytes.min(job.read_size)) {
@@ -101,7 +103,7 @@ pub(super) fn waits_within_messages(job: &HalfConfig, bytes: Option<u64>) -> Sup
     }
 }
 
-/// Refuses a working set where the kernel chooses the memory that bytes arrive in.
+/// Refuses a working set if the kernel chooses the memory that bytes arrive in.
 pub(super) fn reads_into_kernel_memory(job: &HalfConfig, name: &str) -> Support {
     refuse_if(
         job.read_memory > job.read_size,
@@ -121,14 +123,14 @@ pub(super) fn needs_stream(job: &HalfConfig, option: &str, is_set: bool) -> Supp
     }
 }
 
-/// A message of this size in memory of its own, filled in.
+/// A message of this size in newly allocated memory, filled with the pattern.
 pub(super) fn message(size: u64, huge: bool) -> Result<Region, Fault> {
     let mut message = buffer("the message buffer", size, huge)?;
     Pattern::new(size).fill(&mut message, 0);
     Ok(message)
 }
 
-/// Page-aligned memory of an engine, touched.
+/// Page-aligned, prefaulted memory.
 pub(super) fn buffer(what: &str, bytes: u64, huge: bool) -> Result<Region, Fault> {
     let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
     usize::try_from(bytes).map_err(|_| too_large()).and_then(|len| Region::new(len, huge)).map_err(
@@ -139,10 +141,10 @@ pub(super) fn buffer(what: &str, bytes: u64, huge: bool) -> Result<Region, Fault
     )
 }
 
-/// Memory that the reads of a job fill in turn.
+/// Memory that reads fill in turn.
 pub(super) struct ReadBuffer {
     memory: Region,
-    /// Bytes of a read, and where the next one goes.
+    /// Bytes of a read, and the offset of the next one.
     read: usize,
     at: usize,
 }
@@ -153,13 +155,14 @@ impl ReadBuffer {
         Ok(ReadBuffer { memory, read: job.read_size as usize, at: 0 })
     }
 
-    /// Where the next read goes.
+    /// Returns the memory for the next read.
     #[inline]
     pub(super) fn room(&mut self) -> &mut [u8] {
         &mut self.memory[self.at..self.at + self.read]
     }
 
-    /// After a read: the next one goes behind it, or to the beginning if there is no room.
+    /// Advances to the memory of the next read: behind the last one, or at the beginning if there
+    /// is no room.
     #[inline]
     pub(super) fn advance(&mut self) {
         self.at += self.read;
@@ -168,14 +171,13 @@ impl ReadBuffer {
         }
     }
 
-    /// Bytes of all of it.
+    /// Total size in bytes.
     pub(super) fn len(&self) -> usize {
         self.memory.len()
     }
 }
 
-/// The outcome of an attempt, as a fact; the text of a success is
-/// a detail.
+/// An attempt with this outcome; the text of a success is its detail.
 pub(super) fn tried(name: &str, result: io::Result<String>) -> Attempt {
     let outcome = match result {
         Ok(detail) => Outcome::Works(detail),
@@ -187,7 +189,7 @@ pub(super) fn tried(name: &str, result: io::Result<String>) -> Attempt {
     Attempt { name: name.to_owned(), outcome }
 }
 
-/// The attempt at something that is there or missing.
+/// An attempt that only looks for something; `missing` is the text if it is not there.
 pub(super) fn looked_for(name: &str, is_there: bool, missing: &str) -> Attempt {
     tried(name, is_there.then(String::new).ok_or_else(|| io::Error::other(missing)))
 }
@@ -196,20 +198,20 @@ pub(super) const LOWAT: OptionSpec =
     OptionSpec::new("lowat", OptionKind::AutoSize(1, 1 << 30), "auto")
         .help("SO_RCVLOWAT: bytes to wait for, at most the read size (auto: any)");
 
-/// Has receives wait for so many bytes, if any. Not before a mover begins: it would also hold up
-/// the reading of the witness page.
+/// Makes receives wait for this many bytes, if given. Must not be called before a mover begins,
+/// since it would also delay reading the witness page.
 pub(super) fn set_lowat(flow: &Flow, bytes: Option<u64>) -> Result<(), Fault> {
     let Some(bytes) = bytes else { return Ok(()) };
     tcp::set_int(flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, clamp(bytes))
         .map_err(|e| flow.fault("SO_RCVLOWAT", &e))
 }
 
-/// A number as a socket option takes it.
+/// Converts a number to a socket option's type, limited to its maximum.
 pub(super) fn clamp(number: u64) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// Sends a whole page by `send` from an offset on.
+/// Sends a whole page; `send` sends it from an offset on.
 pub(super) fn send_page(
     flow: &Flow,
     call: &str,
@@ -222,7 +224,7 @@ pub(super) fn send_page(
     Ok(())
 }
 
-/// Memory with the content in which the witness page is sent.
+/// Memory with the initial contents of the witness page.
 pub(super) fn witness_page() -> Result<Region, Fault> {
     let mut page = buffer("the witness page", WITNESS_LEN as u64, false)?;
     WitnessPage::before(&mut page);

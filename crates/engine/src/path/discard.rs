@@ -1,6 +1,6 @@
-//! `discard`: recv(2) with `MSG_TRUNC`, which on TCP takes bytes off the receive queue and
-//! discards them without a copy (tcp(7); `tcp_recvmsg_locked` in net/ipv4/tcp.c). No
-//! application sees them: an upper bound for receive paths.
+//! `discard`: recv(2) with `MSG_TRUNC`, which on TCP removes bytes from the receive queue and
+//! discards them without a copy (tcp(7); `tcp_recvmsg_locked` in net/ipv4/tcp.c). No application
+//! sees them: an upper bound for receive paths.
 
 use super::common::{self, LOWAT};
 use super::{DataPath, HalfPath, Opened};
@@ -42,7 +42,7 @@ fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn 
 
 struct Discarder {
     flow: Flow,
-    /// Says how much may be discarded at once; the kernel writes nothing into it.
+    /// Its size limits how much is discarded at once; the kernel writes nothing into it.
     room: Region,
     lowat: Option<u64>,
     calls: u64,

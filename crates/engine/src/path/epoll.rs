@@ -1,4 +1,4 @@
-//! `epoll`: an event loop by epoll_wait(2), send(2) and recv(2), as most servers have one.
+//! `epoll`: an event loop by epoll_wait(2), send(2) and recv(2), as in most servers.
 
 use super::busy_poll::{self, BusyPoll, Waiter};
 use super::event_loop::{self, OPTIMISTIC, THREADS};
@@ -56,7 +56,7 @@ struct Epoll {
     fd: OwnedFd,
     trigger: Trigger,
     events: Vec<Event>,
-    /// The socket whose event is dealt with, and which is renewed after it.
+    /// The socket whose event is being handled, and which is rearmed afterwards.
     current: Option<usize>,
 }
 
@@ -115,7 +115,7 @@ impl Readiness for Epoll {
         Ok(epoll::add(&self.fd, on.socket, data, self.interest(on.input, room))?)
     }
 
-    /// The kernel forgets a socket when its last descriptor is closed (epoll(7)).
+    /// The kernel removes a socket when its last file descriptor is closed (epoll(7)).
     fn release(&mut self, _: usize) {
         self.current = None;
     }
@@ -147,7 +147,7 @@ impl Readiness for Epoll {
     fn want_room(&mut self, on: &Watched, wanted: bool, tried: bool) -> io::Result<()> {
         match self.trigger {
             Trigger::Level => self.modify(on, wanted),
-            // Reports once more what is there already.
+            // Makes the kernel report again what is already there.
             Trigger::Edge if wanted && !tried => self.modify(on, wanted),
             Trigger::Oneshot if self.current != Some(on.place) => self.modify(on, wanted),
             Trigger::Edge | Trigger::Oneshot => Ok(()),
@@ -157,7 +157,7 @@ impl Readiness for Epoll {
     fn repeat(&mut self, on: &Watched, room: bool) -> io::Result<()> {
         match self.trigger {
             Trigger::Edge => self.modify(on, room),
-            // Reported as long as it is there, or when it is renewed.
+            // Level-triggered events persist; oneshot events are reported again when rearmed.
             Trigger::Level | Trigger::Oneshot => Ok(()),
         }
     }

@@ -1,5 +1,5 @@
-//! What the event loops have in common: their options, their figures, and the loop of those that
-//! wait until sockets are ready ([`ReadyLoop`]) and then call send(2) and recv(2).
+//! What the event loops have in common: their options, their counters, and [`ReadyLoop`], the loop
+//! of those that wait until sockets are ready and then call send(2) and recv(2).
 
 pub(super) mod blocking;
 mod passing;
@@ -26,7 +26,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Threads of an end, by which `Cell::threads` knows an event loop.
+/// Threads of an end; `Cell::threads` recognises an event loop by this option.
 pub(super) const THREADS: OptionSpec = OptionSpec::new("threads", OptionKind::Count(1, 256), "1")
     .help("threads that share the connections of an end, each with a loop of its own");
 
@@ -35,7 +35,7 @@ pub(super) const OPTIMISTIC: OptionSpec =
         "what is tried before readiness was reported: nothing, sending, or receiving again, too",
     );
 
-/// What every loop can be asked for.
+/// Checks what applies to every event loop.
 pub(super) fn check(job: &HalfConfig, _: &Facts) -> Support {
     refuse_if(
         job.touch == Touch::Verify,
@@ -44,13 +44,14 @@ pub(super) fn check(job: &HalfConfig, _: &Facts) -> Support {
     )
 }
 
-/// In place of a half: workloads that an event loop suits open the loop for all connections.
+/// Opens nothing: event loops have no halves. Workloads that suit them open the loop for all
+/// connections instead.
 pub(super) fn open_half<T: ?Sized>(_: &HalfConfig, _: &dyn Connection, _: &Group) -> Opened<T> {
     let fault = Fault::failed("an event loop was to be opened for one flow alone");
     Err(fault.remedy("report this as a bug"))
 }
 
-/// The kernel's sockets of connections, which from here on their process's death resets.
+/// Returns the kernel sockets of the connections, which from now on are reset if the process dies.
 pub(super) fn sockets(connections: &[Arc<dyn Connection>]) -> Result<Vec<Arc<Flow>>, Fault> {
     let socket = |connection: &Arc<dyn Connection>| {
         let any: Arc<dyn Any + Send + Sync> = connection.clone();
@@ -64,37 +65,37 @@ pub(super) fn sockets(connections: &[Arc<dyn Connection>]) -> Result<Vec<Arc<Flo
     connections.iter().map(socket).collect()
 }
 
-/// Bytes that a connection may send of a stream, or receive, until the next one has its turn; a
-/// receive that has begun may bring more.
+/// Bytes that a connection may send of a stream, or receive, before the next connection has its
+/// turn; a receive that has begun may exceed it.
 pub(super) const TURN: usize = 1 << 20;
 
-/// What goes out over one connection.
+/// Output state of one connection.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Output {
-    /// Bytes that are still to go out.
+    /// Bytes still to be sent.
     pub(super) left: u64,
-    /// Where in the message the next of them is.
+    /// Offset in the message of the next byte.
     pub(super) at: usize,
-    /// Whether a send is under way, or waits for room.
+    /// Whether a send is in flight, or waits for room.
     pub(super) busy: bool,
     /// Whether the peer has ended its stream.
     pub(super) ended: bool,
 }
 
 impl Output {
-    /// The part of the message that comes next.
+    /// Returns the part of the message to send next.
     #[inline]
     pub(super) fn part(&self, message: usize) -> std::ops::Range<usize> {
         self.at..self.at + self.left.min((message - self.at) as u64) as usize
     }
 
-    /// Whether it is kept full.
+    /// True if the connection is kept full.
     #[inline]
     pub(super) fn is_endless(&self) -> bool {
         self.left > ENDLESS / 2
     }
 
-    /// So much of it is gone.
+    /// Enters that `bytes` have been sent.
     #[inline]
     pub(super) fn sent(&mut self, bytes: usize, message: usize) {
         self.left -= bytes as u64;
@@ -102,21 +103,22 @@ impl Output {
     }
 }
 
-/// What a loop counts over its whole life.
+/// Totals over the lifetime of a loop.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) sent: Sum,
     pub(super) received: Sum,
-    /// Waits that ended with events, and those events.
+    /// Waits that ended with events, and the number of those events.
     pub(super) waits: u64,
     pub(super) events: u64,
-    /// Sends that found no room, or receives that found no buffer.
+    /// Sends that found no room, and receives that found no buffer.
     pub(super) full: u64,
     pub(super) short: u64,
 }
 
 impl Counts {
-    /// The account of a loop that copies, with so many connections at a time and so much memory.
+    /// The account of a loop that copies; `connections` is the most at a time, `memory` is in
+    /// bytes.
     pub(super) fn account(
         &self,
         role: Role,
@@ -140,52 +142,52 @@ impl Counts {
     }
 }
 
-/// What reports which sockets are ready.
+/// A kernel interface that reports which sockets are ready.
 pub(super) trait Readiness {
-    /// Takes in a socket that is new at its place. `room`: reports room to send from the start.
+    /// Adds the socket of a new connection. `room`: also reports room to send from the start.
     fn watch(&mut self, on: &Watched, room: bool) -> io::Result<()>;
 
-    /// The socket of a place is about to be closed.
+    /// Called before the socket of a place is closed.
     fn release(&mut self, place: usize);
 
-    /// Waits, at most this long if there is a limit: how many are ready.
+    /// Waits, for at most `limit` if there is one; returns how many sockets are ready.
     fn wait(&mut self, limit: Option<Duration>, recorder: &mut Recorder) -> io::Result<usize>;
 
-    /// One of those that the last wait found, and for what: it is dealt with until
+    /// Returns an event of the last wait, by number. The event remains in progress until
     /// [`Readiness::rearm`].
     fn event(&mut self, number: usize) -> Ready;
 
-    /// From here on reports room to send, too, or no longer. `tried` if a send has found none,
-    /// so that room can only come later.
+    /// Starts or stops reporting room to send. `tried`: a send has just found no room, so any room
+    /// is yet to come.
     fn want_room(&mut self, on: &Watched, wanted: bool, tried: bool) -> io::Result<()>;
 
-    /// Reports once more what a socket is ready for: not all of it was dealt with.
+    /// Reports the socket's readiness again, because not everything was read or sent.
     fn repeat(&mut self, on: &Watched, room: bool) -> io::Result<()> {
         let _ = (on, room);
         Ok(())
     }
 
-    /// The event of a socket was dealt with.
+    /// Called after the event of a socket has been handled.
     fn rearm(&mut self, on: &Watched, room: bool) -> io::Result<()> {
         let _ = (on, room);
         Ok(())
     }
 
-    /// Reports nothing more of a socket, whose stream has ended.
+    /// Stops reporting a socket whose stream has ended.
     fn forget(&mut self, on: &Watched) -> io::Result<()>;
 
-    /// Whether it reports bytes only when they come, and not as long as they are there.
+    /// True if it reports only new bytes (edge-triggered), rather than any bytes still queued.
     fn reports_once(&self) -> bool;
 
-    /// Bytes of its memory.
+    /// Size of its memory in bytes.
     fn memory(&self) -> usize;
 }
 
-/// A socket with its place.
+/// A socket and its place.
 pub(super) struct Watched<'a> {
     pub(super) socket: BorrowedFd<'a>,
     pub(super) place: usize,
-    /// Whether anything can still come in.
+    /// Whether more input can still arrive.
     pub(super) input: bool,
 }
 
@@ -195,7 +197,7 @@ pub(super) struct Ready {
     pub(super) place: usize,
     pub(super) input: bool,
     pub(super) room: bool,
-    /// The peer has ended its stream, or there is an error: what is left is read to its end.
+    /// The peer has ended its stream, or there is an error: what remains is read to its end.
     pub(super) last: bool,
 }
 
@@ -209,14 +211,14 @@ pub(super) struct ReadyLoop<R> {
     message: Region,
     buffer: ReadBuffer,
     toucher: Toucher,
-    /// Whether connections wait to be accepted that found no place.
+    /// Whether connections wait to be accepted because there was no free place.
     unaccepted: bool,
-    /// Whether sending, and whether receiving is tried before it is known to be possible.
+    /// Whether to try sending, and receiving, before readiness is reported.
     tries: [bool; 2],
     counts: Counts,
 }
 
-/// Sends the witness page over the first of these by send(2).
+/// Sends the witness page over the first flow by send(2).
 fn send_witness(flows: &[Arc<Flow>]) -> Result<(), Fault> {
     let Some(flow) = flows.first() else { return Ok(()) };
     let mut page = common::witness_page()?;
@@ -230,7 +232,7 @@ const SEND: Call = Call(1, "send");
 const SEND_PIECES: Call = Call(1, "sendmsg");
 
 impl<R: Readiness> ReadyLoop<R> {
-    /// What goes out and comes in over these, with `readiness` of the lasting ones in their order.
+    /// Opens the loop for `sockets`; `readiness` already watches the lasting ones, in their order.
     pub(super) fn open(
         [send, receive]: [&HalfConfig; 2],
         sockets: Sockets,
@@ -257,7 +259,7 @@ impl<R: Readiness> ReadyLoop<R> {
         })
     }
 
-    /// Sends what there is room for, as far as it is the connection's turn.
+    /// Sends as much as there is room for, within the connection's turn.
     #[inline]
     fn flush(
         &mut self,
@@ -295,7 +297,7 @@ impl<R: Readiness> ReadyLoop<R> {
         if output.busy { self.await_room(place, false, true) } else { Ok(()) }
     }
 
-    /// The same of a connection that has a session.
+    /// Like [`Self::flush`], for a connection with a TLS session.
     fn flush_session(
         &mut self,
         place: usize,
@@ -326,11 +328,11 @@ impl<R: Readiness> ReadyLoop<R> {
         self.await_room(place, false, true)
     }
 
-    /// What was to be sent did not find room, or never will.
+    /// Handles a failed send: waits for room, or gives the connection up.
     #[cold]
     fn unsent(&mut self, place: usize, e: io::Error, recorder: &mut Recorder) -> Result<(), Fault> {
         match e.raw_os_error() {
-            // The SYN of a send that connects took nothing.
+            // A Fast Open send that only connected: the SYN carried no data.
             Some(libc::EINPROGRESS) => Ok(()),
             Some(libc::EAGAIN) => {
                 self.counts.full += 1;
@@ -353,7 +355,7 @@ impl<R: Readiness> ReadyLoop<R> {
         })
     }
 
-    /// A connection's turn is over before all was done: it gets another. `room`: to send.
+    /// A connection's turn ended with work left over: schedules another one. `room`: for sending.
     #[cold]
     fn come_again(&mut self, place: usize, room: bool) -> Result<(), Fault> {
         let output = &mut self.outputs[place];
@@ -366,7 +368,7 @@ impl<R: Readiness> ReadyLoop<R> {
         })
     }
 
-    /// Has the readiness of a place changed.
+    /// Applies `change` to the readiness of a place.
     #[inline]
     fn watched(
         &mut self,
@@ -380,8 +382,8 @@ impl<R: Readiness> ReadyLoop<R> {
         changed.map_err(|e| Fault::system(format_args!("connection {place}: {what}"), &e))
     }
 
-    /// Receives what is there, as far as it is the connection's turn. `whole`: all of it, since it is
-    /// not reported again.
+    /// Receives what is queued, within the connection's turn. `whole`: all of it, since it will not
+    /// be reported again.
     fn receive(
         &mut self,
         place: usize,
@@ -409,7 +411,7 @@ impl<R: Readiness> ReadyLoop<R> {
                     if answer > 0 || has_output {
                         self.put(place, answer, Some(&mut *service), recorder)?;
                     }
-                    // A stream of which less came than there was room for has no more (epoll(7)).
+                    // A short read of a stream means that nothing more is queued (epoll(7)).
                     let more = is_full && self.readiness.reports_once();
                     if !(more || whole || self.tries[1]) {
                         return Ok(());
@@ -426,7 +428,7 @@ impl<R: Readiness> ReadyLoop<R> {
         }
     }
 
-    /// Has so many more bytes go out.
+    /// Queues `bytes` more to be sent.
     #[inline]
     fn put(
         &mut self,
@@ -444,7 +446,7 @@ impl<R: Readiness> ReadyLoop<R> {
         }
     }
 
-    /// The peer has ended its stream; what it has asked for still goes out.
+    /// The peer has ended its stream; answers it has requested are still sent.
     #[cold]
     fn end(&mut self, place: usize, recorder: &mut Recorder) -> Result<(), Fault> {
         if let Err(e) = self.sessions.ended(place) {
@@ -550,7 +552,7 @@ impl<R: Readiness> EventLoop for ReadyLoop<R> {
             self.counts.events += ready as u64;
         }
         for number in 0..ready {
-            // Serving all of them may take long.
+            // Serving all events may take long.
             recorder.phase();
             let event = self.readiness.event(number);
             self.serve(event, service, recorder)?;

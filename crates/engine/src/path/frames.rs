@@ -1,4 +1,4 @@
-//! What the halves that move frames require of their jobs.
+//! What halves that move frames have in common: checks, counters, waiting, and XDP setup.
 
 use crate::connection::{Attached, Connection};
 use crate::workload::{
@@ -17,33 +17,33 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The frames that are requested of a half.
+/// Returns the frames that a half is to move. Errors if the workload has none.
 pub(super) fn plan(job: &HalfConfig) -> Result<&FramePlan, Fault> {
     job.frames.as_ref().ok_or_else(|| {
         Fault::usage("this path carries only frames").remedy("choose --workload packets")
     })
 }
 
-/// IPv4, which the frames of generators are.
+/// EtherType of the generators' frames: IPv4.
 pub(super) const ETHERTYPE: u16 = 0x0800;
 
-/// The group of the packet sockets that share what a device receives, where there are several;
-/// the number is this network namespace's.
+/// Returns the fanout group of the packet sockets that share what a device receives, or `None` if
+/// there is only one socket. Group numbers are per network namespace.
 pub(super) fn group(job: &HalfConfig) -> Option<u16> {
     (job.flows > 1).then_some(1)
 }
 
-/// Frames that a generator submitted by calls that return how many were taken.
+/// Frames that a generator submitted by calls that return how many the kernel accepted.
 #[derive(Debug, Default)]
 pub(super) struct SubmittedFrames {
     hops: Hops,
-    /// Bytes of the frames that the kernel took.
+    /// Bytes of the accepted frames.
     bytes: u64,
     calls: u64,
 }
 
 impl SubmittedFrames {
-    /// Enters a call. Returns how many frames the kernel was offered.
+    /// Enters a call. Returns how many frames were offered to the kernel.
     #[inline]
     pub(super) fn enter(&mut self, batch: Batch, recorder: &mut Recorder) -> u64 {
         let Batch { sent, bytes, refused } = batch;
@@ -56,7 +56,7 @@ impl SubmittedFrames {
         tried
     }
 
-    /// All of them, with what is known of their bytes.
+    /// The account of all submitted frames; `manner` applies to all their bytes.
     pub(super) fn account(&self, manner: Manner, source: &str) -> Account {
         Account { hops: self.hops, ..Account::of(manner, self.bytes, self.calls, source) }
     }
@@ -71,20 +71,20 @@ pub(super) fn made_in_kernel(hops: Hops, bytes: u64, events: u64, source: &str) 
 
 /// Frames that a sink received.
 pub(super) struct ReceivedFrames {
-    /// Where the sink is.
+    /// Where the sink is attached.
     pub at: Attached,
     inspector: FrameInspector,
-    /// Frames that are still to be taken in; the others are left where they are.
+    /// Frames still to be received before the sink stops; the rest stays in its queues.
     left: u64,
     hops: Hops,
     bytes: u64,
-    /// Waits that ended because there was a frame.
+    /// Waits that ended because a frame had arrived.
     wakes: u64,
     /// Whether it never sleeps.
     pub spins: bool,
 }
 
-/// After how many frames a sink stops: [`ReceivedFrames::of`] looks for it.
+/// Option: number of frames after which a sink stops. [`ReceivedFrames::of`] reads it.
 pub(super) const STOP_AFTER: OptionSpec =
     OptionSpec::new("stop-after", OptionKind::WordCount("none", 0, 1_000_000_000_000), "none")
         .help("frames after which it stops receiving, so that the rest stays in the queues");
@@ -92,13 +92,13 @@ pub(super) const STOP_AFTER: OptionSpec =
 pub(super) const BYPASS: OptionSpec = OptionSpec::new("bypass", OptionKind::Flag, "off")
     .help("PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline");
 
-/// What a sink does while there is nothing: [`ReceivedFrames::of`] looks for it.
+/// Option: what a sink does while no frame is queued. [`ReceivedFrames::of`] reads it.
 pub(super) const WAIT: OptionSpec =
     OptionSpec::new("wait", OptionKind::Choice(&["block", "spin"]), "block")
         .help("while there is nothing: sleep, or look again, so that no frame costs a wake-up");
 
-/// Polls for a frame that is seen without a call, for as long as a sink waits;
-/// whether there is one. poll(2) would take a socket's lock from the sender each time.
+/// Polls shared memory for a frame, without system calls, for [`QUIET`]. True if there is one.
+/// poll(2) would contend with the sender for the socket's lock each time.
 pub(super) fn spin(is_there: impl Fn() -> bool) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < QUIET {
@@ -111,7 +111,7 @@ pub(super) fn spin(is_there: impl Fn() -> bool) -> bool {
 }
 
 impl ReceivedFrames {
-    /// Nothing yet; `before` are the bytes that precede each frame.
+    /// No frames yet; `before` is the number of bytes that precede each frame.
     pub(super) fn of(job: &HalfConfig, at: Attached, before: usize) -> ReceivedFrames {
         ReceivedFrames {
             at,
@@ -124,9 +124,9 @@ impl ReceivedFrames {
         }
     }
 
-    /// Frames that may be taken in a turn of this many; `None` where they are to be left where
-    /// they are, after a while in which they were. Once the generator has ended they are taken
-    /// to be counted.
+    /// Returns how many frames to receive in a turn of at most `turn`; `None`, after a sleep, if
+    /// the rest must stay in the queues. After the generator has ended, the rest is received to be
+    /// counted.
     pub(super) fn most(
         &self,
         turn: usize,
@@ -143,7 +143,7 @@ impl ReceivedFrames {
         Ok(None)
     }
 
-    /// Enters what was read at once. The error is that of a frame that was changed on its way.
+    /// Enters one read. Errors if a frame was changed on its way.
     #[inline]
     pub(super) fn enter(&mut self, read: &[u8], recorder: &mut Recorder) -> Result<(), Fault> {
         match self.inspector.inspect(read)? {
@@ -165,7 +165,7 @@ impl ReceivedFrames {
         self.hops.strays += 1;
     }
 
-    /// Waits for a frame by this call, for as long as a sink does; whether there is one.
+    /// Waits for a frame by this call, for at most [`QUIET`]. True if there is one.
     pub(super) fn wait(
         &mut self,
         recorder: &mut Recorder,
@@ -184,13 +184,13 @@ impl ReceivedFrames {
         }
     }
 
-    /// Enters a wait that ended, and whether a frame was there.
+    /// Enters the end of a wait; `there`: a frame has arrived. Returns `there`.
     pub(super) fn woken(&mut self, there: bool) -> bool {
         self.wakes += u64::from(there);
         there
     }
 
-    /// All of it, what the sink's own queue has dropped, and what is known of the bytes.
+    /// The account of all received frames. `dropped`: frames dropped by the sink's own queue.
     pub(super) fn account(&self, dropped: u64, manner: Manner, source: &str) -> Account {
         let hops = Hops { sink_dropped: dropped, ..self.hops };
         let scope = Scope::Flow(Role::Receiver, self.at.index());
@@ -200,7 +200,7 @@ impl ReceivedFrames {
     }
 }
 
-/// For a sink that takes frames off the descriptors of a tap.
+/// Check of a sink that reads from the file descriptors of a tap.
 pub(super) fn on_a_tap(job: &HalfConfig) -> Support {
     super::refuse_if(
         job.frames.as_ref().is_some_and(|frames| frames.descriptors().is_none()),
@@ -209,7 +209,7 @@ pub(super) fn on_a_tap(job: &HalfConfig) -> Support {
     )
 }
 
-/// For a sink that takes no messages of several frames.
+/// Check of a sink that cannot receive unsegmented messages.
 pub(super) fn cut(job: &HalfConfig, name: &str) -> Support {
     super::refuse_if(
         job.frames.as_ref().and_then(|frames| frames.tap).is_some_and(|tap| tap.uso),
@@ -218,7 +218,7 @@ pub(super) fn cut(job: &HalfConfig, name: &str) -> Support {
     )
 }
 
-/// For a sink that takes frames off a device of its own.
+/// Check of a sink that receives from a network device.
 pub(super) fn on_a_device(job: &HalfConfig) -> Support {
     super::refuse_if(
         job.frames.as_ref().is_some_and(|frames| frames.descriptors().is_some()),
@@ -227,7 +227,7 @@ pub(super) fn on_a_device(job: &HalfConfig) -> Support {
     )
 }
 
-/// For a generator that makes all frames alike.
+/// Check of a generator whose frames are all of the same size.
 pub(super) fn of_one_size(job: &HalfConfig, name: &str) -> Support {
     let sizes = job.frames.as_ref().map_or(&[][..], |frames| &frames.sizes);
     super::refuse_if(
@@ -237,7 +237,7 @@ pub(super) fn of_one_size(job: &HalfConfig, name: &str) -> Support {
     )
 }
 
-/// For a sink, or with a generator, whose frames cannot be verified: `why` not.
+/// Check of a half whose frames cannot be verified; `why` is the reason.
 pub(super) fn cannot_verify(job: &HalfConfig, why: &str) -> Support {
     match job.touch {
         Touch::Verify => Support::no(why, "choose touch=none, or another path"),
@@ -245,7 +245,7 @@ pub(super) fn cannot_verify(job: &HalfConfig, why: &str) -> Support {
     }
 }
 
-/// For a sink whose frames no application sees.
+/// Check of a sink whose frames no application sees.
 pub(super) fn never_seen(job: &HalfConfig, name: &str) -> Support {
     match job.touch {
         Touch::None => Support::Yes,
@@ -253,7 +253,7 @@ pub(super) fn never_seen(job: &HalfConfig, name: &str) -> Support {
     }
 }
 
-/// For a generator whose packets are several frames until the device gets them.
+/// Check of a generator whose packets consist of several frames until they reach the device.
 pub(super) fn counted_by_frame(job: &HalfConfig) -> Support {
     super::refuse_if(
         job.frames.as_ref().is_some_and(|frames| frames.queued),
@@ -263,7 +263,7 @@ pub(super) fn counted_by_frame(job: &HalfConfig) -> Support {
     )
 }
 
-/// Entries of the ring that a job requests.
+/// Returns the number of ring entries, `usual` if the option is not set.
 pub(super) fn ring(job: &HalfConfig, usual: u64) -> Result<u32, Fault> {
     let entries = job.options.number("ring").unwrap_or(usual);
     if entries.is_power_of_two() && entries <= 1 << 15 {
@@ -273,7 +273,7 @@ pub(super) fn ring(job: &HalfConfig, usual: u64) -> Result<u32, Fault> {
     Err(Fault::usage(text).remedy("choose a power of two, such as 256"))
 }
 
-/// Where a program is to run.
+/// Returns where an XDP program is to run: in the driver, or in the generic hook.
 pub(super) fn mode(job: &HalfConfig) -> Mode {
     match job.options.word("mode") {
         "generic" => Mode::Generic,
@@ -281,23 +281,23 @@ pub(super) fn mode(job: &HalfConfig) -> Mode {
     }
 }
 
-/// The MTU of a flow's device, if it is more than drivers take with XDP: one page holds a frame
-/// of the usual size and what surrounds it.
+/// Returns the MTU of a flow's device, or `None` if most drivers support XDP with it: a frame of up
+/// to 1500 bytes and its headroom fit into one page.
 pub(super) fn large_mtu(at: &Attached) -> Option<u32> {
     let name = device::name(at.device().ok()?).ok()?;
     let mtu = Netlink::new().link(&name).ok()??.mtu;
     (mtu > 1500).then_some(mtu)
 }
 
-/// The remedy for an MTU that is too large.
+/// Remedy for an MTU that is too large.
 pub(super) const USUAL_MTU: &str = "choose mtu=1500 for the link";
 
-/// A program that the device of a flow did not take.
+/// The fault for a program that the flow's device rejected.
 pub(super) fn unattached(at: &Attached, refused: Refused) -> Fault {
     let code = refused.error.raw_os_error();
     let is_refused = matches!(code, Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE));
     let fault = unloaded("attaching a program to the device", refused);
-    // What has no XDP has none with any MTU.
+    // A device without XDP has none at any MTU.
     let has_none = at.device().is_ok_and(|index| device::xdp_features(index).is_ok_and(|f| f == 0));
     match large_mtu(at).filter(|_| is_refused && !has_none) {
         Some(mtu) => {
@@ -309,14 +309,15 @@ pub(super) fn unattached(at: &Attached, refused: Refused) -> Fault {
     }
 }
 
-/// Makes the device of a generator send frames of XDP, and those of AF_XDP as zero-copy: many
-/// drivers do only while the device has a program of its own, and refuse or drop them otherwise.
+/// Enables XDP transmission on the generator's device, including zero-copy AF_XDP: many drivers
+/// support these only while a program is attached to the device, and refuse or drop frames
+/// otherwise.
 pub(super) fn enable_xdp(at: &Attached, group: &Group) -> Result<Arc<Passer>, Fault> {
     group.share(|| Passer::attach(at.device()?).map_err(|refused| unattached(at, refused)))
 }
 
-/// The same where it is needed: software devices send without, and drivers report whether they
-/// do (Linux 6.3).
+/// Like [`enable_xdp`], if needed: software devices send without a program, and drivers report
+/// since Linux 6.3 whether they do.
 pub(super) fn enable_xdp_if_needed(
     at: &Attached,
     group: &Group,
@@ -332,13 +333,13 @@ pub(super) fn enable_xdp_if_needed(
     }
 }
 
-/// Whether a device is on a bus, as a NIC is, also an emulated one.
+/// True if a device is on a bus, as physical and emulated NICs are.
 pub(super) fn is_hardware(index: u32) -> bool {
     let driver = device::name(index).and_then(|name| device::driver(&name));
     driver.is_ok_and(|driver| driver.is_some())
 }
 
-/// A program that the kernel did not take.
+/// The fault for a program that the kernel rejected.
 pub(super) fn unloaded(what: &str, refused: Refused) -> Fault {
     let Refused { error, log } = refused;
     let remedy = match error.raw_os_error() {

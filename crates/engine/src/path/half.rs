@@ -1,4 +1,4 @@
-//! What a path is: up to two halves, each a description with the functions that check and open it.
+//! Types of a path: up to two halves, each a description with the functions that check and open it.
 
 use super::HugePages;
 use crate::connection::{Connection, FRAMES, KERNEL_TCP, KERNEL_UDP, Transport};
@@ -16,25 +16,25 @@ pub struct DataPath {
     pub name: &'static str,
     /// One line: how the bytes move.
     pub summary: &'static str,
-    /// Actually tries what its halves' `check` needs to know. Called once per host, in
-    /// the agent, never during a trial, with the network device the bytes would take.
+    /// Tests on the host what its halves' `check` has to know. Called once per host, in the agent,
+    /// never during a trial, with the network device that the bytes would use.
     pub attempt: fn(Option<&str>) -> Vec<Attempt>,
-    /// Whether it works by io_uring, and may have worker threads therefore.
+    /// Whether it uses io_uring, and so may have worker threads.
     pub uses_io_uring: bool,
     /// Its sending half, if it has one.
     pub tx: Option<HalfPath<OpenTx>>,
     /// Its receiving half, if it has one.
     pub rx: Option<HalfPath<OpenRx>>,
-    /// Opens it for all connections of a thread, if it is an event loop: its halves are the client's
-    /// and the server's then, and each end takes its own for both directions.
+    /// Opens it for all connections of a thread, if it is an event loop. Its halves are then the
+    /// client's and the server's, and each end uses its own for both directions.
     pub event_loop: Option<OpenLoop>,
-    /// Opens it as a loop of one connection at a time, which waits for that alone: for workloads
-    /// whose connections come and go, where it is a path with a thread per connection.
+    /// Opens it as a loop that serves one connection at a time and blocks on it: for a path with a
+    /// thread per connection, in workloads whose connections come and go.
     pub one_at_a_time: Option<OpenLoop>,
 }
 
 impl DataPath {
-    /// No path yet: what most have in common.
+    /// Defaults shared by most paths.
     pub const EMPTY: DataPath = DataPath {
         name: "",
         summary: "",
@@ -46,12 +46,12 @@ impl DataPath {
         one_at_a_time: None,
     };
 
-    /// The loop by which it plays a workload, if it does so by one.
+    /// Returns the loop by which it plays a workload, if it uses one.
     pub fn loop_of(&self, workload: &Workload) -> Option<OpenLoop> {
         self.event_loop.or(self.one_at_a_time.filter(|_| workload.reconnects))
     }
 
-    /// The half that a role is named after: the sender's sends.
+    /// Returns the half of a role: the sender's sends.
     pub fn half(&self, role: Role) -> Option<HalfPath> {
         match role {
             Role::Sender => self.tx.map(HalfPath::description),
@@ -59,8 +59,8 @@ impl DataPath {
         }
     }
 
-    /// Whether the half of a role can do the usual job, with its default options, on a
-    /// host of which this is known. `None` if there is no such half.
+    /// Checks whether the half of a role, with its default options, can run the stream workload (or
+    /// the smallest frames) on a host with these facts. `None` if there is no such half.
     pub fn check(&self, role: Role, facts: &Facts) -> Option<Support> {
         let half = self.half(role)?;
         let default =
@@ -77,32 +77,33 @@ impl DataPath {
     }
 }
 
-/// One half of a path. `Open` is [`OpenTx`] or [`OpenRx`]; where only the rest matters it is
-/// left out.
+/// One half of a path. `Open` is [`OpenTx`] or [`OpenRx`], or `()` if only the description matters.
 #[derive(Clone, Copy)]
 pub struct HalfPath<Open = ()> {
     pub options: &'static [OptionSpec],
-    /// How this half can meet its peer.
+    /// Transports by which this half can reach its peer.
     pub transports: &'static [&'static Transport],
-    /// Whether a host with these facts can do this, and whether the values fit together. Pure.
+    /// Checks whether a host with these facts can run it, and whether its values are compatible.
+    /// Pure.
     pub check: fn(&HalfConfig, &Facts) -> Support,
-    /// What has to be set on a NIC before this half with these options can be opened over it, in
-    /// this order. Pure; nothing is set here, and nothing is requested on a virtual device.
+    /// Settings that the NIC needs, in this order, before this half can be opened with these
+    /// options. Pure: nothing is set here, and virtual devices get no settings.
     pub nic_settings: fn(&Options, &Wire) -> Result<Vec<Setting>, Fault>,
     /// The reserved huge pages that its flows over the adapter of this number take, on a host with
-    /// these facts over that adapter's device: not its own matter alone, so `check` leaves them out.
+    /// these facts for that adapter's device. `check` leaves them out, since others take from the
+    /// same pages.
     pub huge_pages: fn(&HalfConfig, &Facts, u32) -> HugePages,
-    /// Whether reads have a size: what has arrived is delivered whole by a half whose memory the
-    /// kernel fills by itself.
+    /// Whether reads have a size. False for a half whose memory the kernel fills by itself: it
+    /// delivers whatever has arrived.
     pub sizes_reads: bool,
-    /// Opens it for one flow: all memory is taken and touched here.
+    /// Opens it for one flow; allocates and touches all memory.
     pub open: Open,
 }
 
-/// A half that is open, or why not.
+/// An opened half, or the reason why it could not be opened.
 pub type Opened<Half> = Result<Box<Half>, Fault>;
 
-/// Opens an event loop for what an end sends and receives, over these connections.
+/// Opens an event loop over these connections, with the configurations for sending and receiving.
 pub type OpenLoop = fn([&HalfConfig; 2], &[Arc<dyn Connection>], &Group) -> Opened<dyn EventLoop>;
 
 pub type OpenTx = fn(&HalfConfig, &dyn Connection, &Group) -> Opened<dyn Tx>;
@@ -130,7 +131,7 @@ impl<Open: Copy> HalfPath<Open> {
         HalfPath { options, transports, check, nic_settings, huge_pages, sizes_reads, open }
     }
 
-    /// The same half, which delivers what has arrived whole.
+    /// The same half, but it delivers whatever has arrived, regardless of the read size.
     pub const fn without_read_size(self) -> Self {
         HalfPath { sizes_reads: false, ..self }
     }
@@ -144,7 +145,7 @@ impl<Open: Copy> HalfPath<Open> {
         HalfPath { transports, ..self }
     }
 
-    /// The same half over TCP and UDP of the kernel.
+    /// The same half over the kernel's TCP and UDP.
     pub const fn over_kernel(self) -> Self {
         self.over(&[KERNEL_TCP, KERNEL_UDP])
     }
@@ -156,10 +157,10 @@ impl<Open: Copy> HalfPath<Open> {
     }
 }
 
-/// The NIC that flows come by, for [`HalfPath::nic_settings`].
+/// The NIC that flows arrive on, for [`HalfPath::nic_settings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wire<'a> {
-    /// Name of the device.
+    /// Name of the network interface.
     pub device: &'a str,
     /// Receive queues in use.
     pub queues: u32,
@@ -167,15 +168,15 @@ pub struct Wire<'a> {
     pub own: IpAddr,
     /// Address of the other end.
     pub peer: IpAddr,
-    /// Port that the receiver listens on, where it is known. Without it, everything that the peer
-    /// sends to this address by TCP is taken for the flows.
+    /// Port that the receiver listens on, if known. If not, all TCP traffic from the peer to this
+    /// address counts as the flows'.
     pub port: Option<u16>,
-    /// How many flows there are, over all adapters.
+    /// Number of flows, over all adapters.
     pub flows: u32,
-    /// The number of this adapter.
+    /// Index of this adapter.
     pub adapter: u32,
-    /// How many adapters flows cross in turn.
+    /// Number of adapters over which flows are distributed round-robin.
     pub adapters: u32,
-    /// Whether this end connects, and the other one listens.
+    /// True if this end connects and the other one listens.
     pub connects: bool,
 }

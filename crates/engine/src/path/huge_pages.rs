@@ -1,45 +1,47 @@
-//! Reserved huge pages of 2 MiB that paths make their memory of: how many a cell takes, and whether
-//! they are there. Both ends on one machine take them from the same nodes, and so do devices on one node.
+//! Reserved huge pages of 2 MiB that paths allocate their memory from: how many a cell takes, and
+//! whether enough are free. Both ends on one machine take pages from the same nodes, and so do
+//! devices on the same node.
 
 use crate::workload::HalfConfig;
 use bytepath_record::{Facts, Role, Support, distinct, free_huge_pages, huge_pages, joined};
 use bytepath_sys::memory::HUGE_PAGE;
 use std::fmt::Display;
 
-/// What a half takes for the flows over one adapter.
+/// Huge pages that a half takes for the flows over one adapter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HugePages {
     pub count: usize,
-    /// The NUMA node that they are of; `None` if any will do.
+    /// NUMA node that must provide them; `None` if any may.
     pub node: Option<u32>,
 }
 
 impl HugePages {
-    /// Those of areas of so many bytes each.
+    /// Pages of `areas` areas of `bytes` each.
     pub(super) fn of(areas: u32, bytes: usize, node: Option<u32>) -> HugePages {
         HugePages { count: bytes.div_ceil(HUGE_PAGE).saturating_mul(areas as usize), node }
     }
 }
 
-/// What one half of a cell takes, on a host with these facts.
+/// Huge pages that one half of a cell takes, on a host with these facts.
 #[derive(Clone, Copy, Debug)]
 pub struct PagesTaken<'f> {
-    /// Whose end takes them.
+    /// Role whose end takes them.
     pub role: Role,
     pub facts: &'f Facts,
     pub pages: HugePages,
 }
 
 impl PagesTaken<'_> {
-    /// The machine that they are of. One whose name could not be read is shared with no other role.
+    /// Identifies the machine that provides them. If its name could not be read, no other role
+    /// shares it.
     fn machine(&self) -> (&str, Option<Role>) {
         let name = self.facts.machine.as_str();
         (name, name.is_empty().then_some(self.role))
     }
 }
 
-/// Whether as many huge pages are free as all halves of a cell take together: of each NUMA node that
-/// they are to be of, and of each machine.
+/// Checks whether enough huge pages are free for all halves of a cell together, on each machine
+/// and, if they require one, on each NUMA node.
 pub fn check_huge_pages(all: &[PagesTaken]) -> Support {
     let of_nodes = all.iter().filter(|one| one.pages.node.is_some());
     let of_nodes = of_nodes.map(|one| (one.machine(), one.pages.node));
@@ -55,15 +57,16 @@ pub fn check_huge_pages(all: &[PagesTaken]) -> Support {
     distinct(places).into_iter().map(judge).fold(Support::Yes, Support::and)
 }
 
-/// The same of one node, or of one machine; a host that shows none is not judged.
+/// Checks one node or one machine. A host that reports no counts is not refused.
 fn check_at(node: Option<u32>, all: &[PagesTaken]) -> Support {
     let shown = all
         .iter()
         .filter_map(|one| Some((one.facts.number::<usize>(&free_huge_pages(node))?, one.facts)));
-    // What is reserved for one of two ends that share a machine is there for both.
+    // Pages reserved on behalf of one of two ends on the same machine are available to both, so the
+    // larger count applies.
     let Some((free, facts)) = shown.max_by_key(|(free, _)| *free) else { return Support::Yes };
     let needed = all.iter().fold(0_usize, |sum, one| sum.saturating_add(one.pages.count));
-    // Those that others have taken stay theirs.
+    // Pages that others use must stay reserved, too.
     let reserved = facts.number::<usize>(&huge_pages(node)).unwrap_or(free);
     let pages = reserved.saturating_sub(free).saturating_add(needed);
     let remedy = match is_guest(facts) {
@@ -80,23 +83,23 @@ fn check_at(node: Option<u32>, all: &[PagesTaken]) -> Support {
     super::refuse_if(free < needed, reason, remedy)
 }
 
-/// How many flows of a job cross the adapter of this number.
+/// Returns how many flows cross the adapter with this index.
 pub(super) fn flows_over(job: &HalfConfig, adapter: u32) -> u32 {
     (adapter..job.flows).step_by(job.adapters.max(1) as usize).count() as u32
 }
 
-/// Whether a study boots this host, so that settings and commands on the machine do not reach it.
+/// True if the study boots this host, so that settings and commands on the machine do not affect
+/// it.
 pub(super) fn is_guest(facts: &Facts) -> bool {
     facts.booted.is_some()
 }
 
-/// What to type so that a guest has so many huge pages.
+/// Remedy: how to boot a guest with this many huge pages.
 pub(super) fn reserve_at_boot(pages: impl Display) -> String {
     format!("boot the guest with {pages} huge pages: --kernel 'NAME=SOURCE hugepages={pages}'")
 }
 
-/// What to type so that there are huge pages for so many bytes, on the NUMA node of a NIC if it has
-/// one.
+/// Remedy: how to reserve huge pages for this many bytes, on the NUMA node of a NIC if it has one.
 pub(super) fn reserve(bytes: usize, node: Option<u32>) -> String {
     let pages = bytes.div_ceil(HUGE_PAGE);
     match node {
@@ -108,7 +111,7 @@ pub(super) fn reserve(bytes: usize, node: Option<u32>) -> String {
     }
 }
 
-/// What to do where huge pages of a NIC's node may not be chosen.
+/// Remedy if huge pages of a NIC's node may not be requested.
 pub(super) const MAY_CHOOSE_NODE: &str = "give the container CAP_SYS_NICE (docker run --cap-add \
      SYS_NICE), without which its seccomp profile refuses set_mempolicy, or allow that there";
 
@@ -117,7 +120,7 @@ mod tests {
     use super::*;
     use bytepath_record::LINK_NODE;
 
-    /// A machine with so many huge pages, and so many of them free.
+    /// A machine with `all` huge pages, of which `free` are free.
     fn facts(all: &str, free: &str) -> Facts {
         let mut facts = Facts { machine: "one".into(), ..Facts::default() };
         facts.settings.insert(huge_pages(None), all.into());
@@ -125,7 +128,7 @@ mod tests {
         facts
     }
 
-    /// The same over a device of a NUMA node, on which so many are free.
+    /// The same machine with a device on a NUMA node, on which `free` pages are free.
     fn on_node(facts: &Facts, node: u32, free: &str) -> Facts {
         let mut facts = facts.clone();
         facts.settings.insert(LINK_NODE.into(), node.to_string());
@@ -133,7 +136,7 @@ mod tests {
         facts
     }
 
-    /// What an area of so many pages takes over the device of the facts.
+    /// Pages taken by an area of this many pages for the device of the facts.
     fn area(role: Role, facts: &Facts, pages: usize) -> PagesTaken<'_> {
         PagesTaken {
             role,
@@ -142,7 +145,7 @@ mod tests {
         }
     }
 
-    /// What each end takes over its device: 32 pages.
+    /// Each end takes 32 pages for its device.
     fn ends<'f>(facts: [&'f Facts; 2]) -> [PagesTaken<'f>; 2] {
         Role::ALL.map(|role| area(role, facts[role as usize], 32))
     }

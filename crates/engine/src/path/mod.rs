@@ -1,15 +1,15 @@
 //! The data paths: how bytes get from the memory of a program to a connection, and back.
 //!
 //! A path is a static description in a file of its own and one line in [`CATALOG`]. Its sending and
-//! its receiving half are chosen separately; [`PAIRS`] names the combinations that make sense
-//! together. A half's `check` judges a job by what is known of the host, without touching it; `open`
-//! takes all memory and returns a mover ([`crate::workload::Tx`], [`crate::workload::Rx`]), which
-//! makes the system calls. Which bytes move, and for how long, is the workload's affair.
+//! its receiving half are chosen separately; [`PAIRS`] names useful combinations. A half's `check`
+//! decides from the facts of a host whether it can run there, without touching it; `open` allocates
+//! all memory and returns a mover ([`crate::workload::Tx`], [`crate::workload::Rx`]), which makes
+//! the system calls. The workload decides which bytes move, and for how long.
 //!
-//! On its way out a byte is in the half's message, and the mover hands it to the kernel, a ring, a
-//! device or the user-space TCP; on its way in the mover takes it from there and shows it to the
-//! workload's `Toucher`. `attempt` runs on an agent's control thread and movers each on the thread of
-//! their flow; `check`, `nic_settings` and `huge_pages` are pure and run in the controller.
+//! On its way out, a byte is in the half's message, and the mover hands it to the kernel, a ring, a
+//! device or the user-space TCP. On its way in, the mover takes it from there and passes it to the
+//! workload's `Toucher`. `attempt` runs on an agent's control thread, movers run on the threads of
+//! their flows; `check`, `nic_settings` and `huge_pages` are pure and run in the controller.
 
 mod af_xdp;
 mod busy_poll;

@@ -1,10 +1,9 @@
-//! `msg-zerocopy`: send(2) with MSG_ZEROCOPY pins the pages of the message,
-//! and a completion on the error queue shows when the kernel has released them
-//! and whether it copied after all
+//! `msg-zerocopy`: send(2) with MSG_ZEROCOPY pins the pages of the message, and a completion on the
+//! error queue reports when the kernel has released them and whether it copied after all
 //! (Documentation/networking/msg_zerocopy.rst).
 //!
-//! The ledger rests on the completions only. A completion without the
-//! COPIED flag is not proof: with XDP on a local peer the kernel copies later. So the witness page decides.
+//! The ledger relies on the completions alone. A completion without the COPIED flag is no proof:
+//! with XDP on a local peer the kernel copies later. So the witness page decides.
 
 use super::zerocopy_send::{COMPLETIONS, Payload, WINDOW, ZerocopySender};
 use super::{DataPath, HalfPath, Opened};
@@ -39,7 +38,7 @@ const OPTIONS: &[OptionSpec] = &[
         .help("sends between checks of the error queue"),
 ];
 
-/// What is tried on a host.
+/// Name of the attempt.
 const ATTEMPT: &str = "so-zerocopy";
 
 fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
@@ -48,7 +47,7 @@ fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn 
     Ok(Box::new(ZerocopySender::new(connection.kernel()?, Message(message), reap)?))
 }
 
-/// The message in memory of ours.
+/// The message in the process's own memory.
 struct Message(Region);
 
 impl Payload for Message {
@@ -75,8 +74,7 @@ impl Payload for Message {
     }
 }
 
-/// Sends a page over the loopback device, if that is up, and waits for its
-/// completion.
+/// Sends a page over loopback, if that is up, and waits for its completion.
 fn attempt() -> io::Result<String> {
     let enable = |fd: BorrowedFd| tcp::set_int(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1);
     let (tx, _rx) = match tcp::loopback_pair() {

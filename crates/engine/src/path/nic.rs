@@ -1,7 +1,7 @@
-//! NIC settings required before it writes payload into our memory, so that flows, and
-//! nothing else, arrive on dedicated receive queues: what `zcrx` and `devmem` both require
-//! (Documentation/networking/devmem.rst, "NIC Setup",
-//! Documentation/networking/iou-zcrx.rst, "Setup NIC").
+//! NIC settings required before a NIC writes payload into our memory, so that flows, and nothing
+//! else, arrive on dedicated receive queues: what `zcrx` and `devmem` both require
+//! (Documentation/networking/devmem.rst, "NIC Setup", Documentation/networking/iou-zcrx.rst, "Setup
+//! NIC").
 
 use super::Wire;
 use crate::workload::HalfConfig;
@@ -10,13 +10,13 @@ use bytepath_record::{
     Split, Support, WantedSetting, Word,
 };
 
-/// How many receive queues of a NIC flows are spread over: those that cross it take them in turn.
+/// How many receive queues of a NIC its flows are spread over, round-robin.
 pub(super) const QUEUES: OptionSpec = OptionSpec::new("queues", OptionKind::Count(1, 64), "1")
     .help(
         "number of receive queues, starting at that one, to spread flows over (above 200 Gbit/s)",
     );
 
-/// Refuses queues that no flow of a job would come by.
+/// Refuses more queues than flows, since some would receive none.
 pub(super) fn each_has_a_flow(job: &HalfConfig) -> Support {
     let (queues, adapters) = (number_of(&job.options), job.adapters);
     let over = if adapters > 1 { &format!(" over {adapters} adapters") } else { "" };
@@ -27,51 +27,51 @@ pub(super) fn each_has_a_flow(job: &HalfConfig) -> Support {
     )
 }
 
-/// The receive queue of a flow, of a device with this many queues: flows take the adapters in turn,
-/// and those of each its queues.
+/// Returns the receive queue of a flow on a device with `of` queues: flows are distributed over the
+/// adapters round-robin, and over each adapter's queues likewise.
 pub(super) fn queue_of(job: &HalfConfig, flow: u32, of: u32) -> u32 {
     let count = number_of(&job.options);
     first(&job.options, count, of) + turn(flow, job.adapters) % count
 }
 
-/// How many flows cross the adapter of a flow before it.
+/// Returns how many earlier flows use the same adapter.
 fn turn(flow: u32, adapters: u32) -> u32 {
     flow / adapters
 }
 
-/// How many receive queues the flows of a job are spread over, those of all adapters: two flows come
-/// by the same one if their numbers are equal modulo this.
+/// Returns the number of receive queues of all adapters together: two flows use the same queue if
+/// their indices are equal modulo this number.
 pub(super) fn number_of_all(job: &HalfConfig) -> u32 {
     job.adapters * number_of(&job.options)
 }
 
-/// How many receive queues of a NIC options request.
+/// Returns the number of receive queues per NIC that the options request.
 pub(super) fn number_of(options: &Options) -> u32 {
     options.number(QUEUES.name).map_or(1, |queues| queues as u32)
 }
 
-/// The first of this many queues: the one of the option `queue`, or else they are the last.
+/// Returns the first of the dedicated queues: that of the option `queue`, else they are the last
+/// ones.
 fn first(options: &Options, count: u32, of: u32) -> u32 {
     options.number("queue").map_or(of.saturating_sub(count), |queue| queue as u32)
 }
 
-/// Receive queues of a device that flows have to themselves.
+/// Receive queues of a device that are dedicated to flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnQueues {
     pub first: u32,
-    /// How many there are, at least one.
+    /// Number of queues, at least one.
     pub count: u32,
 }
 
-/// The settings of a receiver's device, in the order in which they have to be
-/// made.
+/// Returns the settings of a receiver's device, in the order in which they must be made.
 pub(super) fn own_queues(
     path: &str,
     options: &Options,
     wire: &Wire,
 ) -> Result<Vec<Setting>, Fault> {
     let count = number_of(options);
-    // One queue is left for everything else.
+    // One more queue, for all other traffic.
     let has = if count > 1 { wire.queues.max(count + 1) } else { wire.queues };
     let (first, asked) = (first(options, count, has), options.number("queue").is_some());
     if first + count > has || has == count || (first == 0 && !asked) {
@@ -92,13 +92,13 @@ pub(super) fn own_queues(
     Ok(more.into_iter().chain(rest).collect())
 }
 
-/// What gives a device so many queues.
+/// The setting that gives a device `count` combined channels.
 pub fn channels(device: &str, count: u32) -> Result<Setting, Fault> {
     let channels = Channels { combined: Some(count), ..Channels::default() };
     Setting::Channels { device: DeviceName::new(device)?, channels }.checked()
 }
 
-/// What has a device put headers into buffers of their own, of packets of any size.
+/// The settings that make a device put headers into separate buffers, for packets of any size.
 pub fn header_split(wire: &Wire) -> Result<Vec<Setting>, Fault> {
     let device = DeviceName::new(wire.device)?;
     let split = Rings { tcp_data_split: Some(Split::On), ..Rings::default() };
@@ -107,8 +107,8 @@ pub fn header_split(wire: &Wire) -> Result<Vec<Setting>, Fault> {
     rings.into_iter().map(Setting::checked).collect()
 }
 
-/// A setting of a NIC as it is wanted: a driver without a threshold of header split (mlx5, gve)
-/// splits packets of any size, and refuses one.
+/// Turns a NIC setting into a requested one. A threshold of header split is optional: a driver
+/// without one (mlx5, gve) splits packets of any size, and refuses to set it.
 pub fn wanted(setting: Setting) -> WantedSetting {
     let is_threshold = |rings: &Rings| {
         rings.hds_thresh.is_some() && Rings { hds_thresh: None, ..*rings } == Rings::default()
@@ -117,9 +117,9 @@ pub fn wanted(setting: Setting) -> WantedSetting {
     WantedSetting { optional, ..WantedSetting::from(setting) }
 }
 
-/// What sends flows, and nothing else, to receive queues of a device: also for a path
-/// that can do without, so that it is compared over the same queues. Several queues take flows
-/// that are distinguished by their ports: [`spread_ports`].
+/// The settings that steer flows, and nothing else, to receive queues of a device. Also used for a
+/// path that does not need them, so that it is compared over the same queues. If there are several
+/// queues, flows are distinguished by their ports: [`spread_ports`].
 pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
     let device = DeviceName::new(wire.device)?;
     let feature = Word::new("rx-ntuple-filter")?;
@@ -158,8 +158,8 @@ pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
     table.into_iter().chain(rules).map(Setting::checked).collect()
 }
 
-/// What to expect where flows have the first receive queue of a NIC to themselves: what a NIC has no
-/// hash of, such as ARP, does not go by the table, and comes by that queue on many.
+/// Returns a warning if flows have the first receive queue of a NIC to themselves: packets without
+/// an RSS hash, such as ARP, bypass the indirection table, and on many NICs arrive on that queue.
 pub fn warn_of_first_queue<'s>(settings: impl IntoIterator<Item = &'s Setting>) -> Option<String> {
     settings.into_iter().find_map(|setting| match setting {
         Setting::Flow { device, rule } if rule.queue == 0 => Some(format!(
@@ -170,17 +170,16 @@ pub fn warn_of_first_queue<'s>(settings: impl IntoIterator<Item = &'s Setting>) 
     })
 }
 
-/// The ports that flows connect from, in their order, where they are spread over several
-/// queues.
+/// The ports that flows connect from, in flow order, if they are spread over several queues.
 pub fn spread_ports(flows: u32) -> Ports {
     Ports { low: SPREAD, high: SPREAD + flows.saturating_sub(1) as u16 }
 }
 
-/// The ports that a receiver listens on if a rule steers what goes there: always the same if it
-/// is free, so that trials are set alike.
+/// The ports that a receiver listens on if a rule matches that port: always the same one if it is
+/// free, so that all trials have the same settings.
 pub const STEERED_PORTS: Ports = Ports { low: SPREAD - 100, high: SPREAD - 1 };
 
-/// The first of them: below those that kernels give to others (`ip_local_port_range`).
+/// First port that flows connect from: below the ephemeral range (`ip_local_port_range`).
 const SPREAD: u16 = 21_000;
 
 #[cfg(test)]
@@ -189,7 +188,7 @@ mod tests {
     use bytepath_record::{Cell, Half, OptionValue, Role};
     use std::collections::BTreeMap;
 
-    /// A receiver's job of so many flows, over so many adapters to so many queues of each.
+    /// A receiver's configuration with this many flows, adapters, and queues per adapter.
     fn job(flows: u32, adapters: u32, queues: u64) -> HalfConfig {
         let mut cell = Cell::new("a", Half::plain("socket"), Half::plain("zcrx"));
         (cell.stream.flows, cell.link.adapters) = (flows, adapters);
@@ -197,7 +196,7 @@ mod tests {
         HalfConfig::stream(&cell, Role::Receiver)
     }
 
-    /// The queue of each flow by the rules of an adapter, which has so many.
+    /// Returns the queue of each flow according to the rules of an adapter with this many queues.
     fn steered(job: &HalfConfig, adapter: u32, queues: u32) -> BTreeMap<u32, u32> {
         let wire = Wire {
             device: "eth1",

@@ -54,14 +54,14 @@ struct Generator {
 
 const SENDMMSG: Call = Call(0, "sendmmsg");
 
-/// How long it waits at once for room in its socket's buffer.
+/// Maximum time of one wait for room in the socket's buffer.
 const TIMEOUT: Duration = Duration::from_millis(10);
 
 impl Tx for Generator {
     #[inline]
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
-        // Frames that a stopped queue holds fill the buffer. A call that waited for room
-        // itself would not notice that the trial is over.
+        // Frames held by a stopped queue fill the buffer. A send that blocked for room would not
+        // notice the end of the trial.
         let writable = packet::wait_writable(self.socket.as_fd(), TIMEOUT);
         if !writable.map_err(|e| self.at.fault("poll", &e))? {
             return self.at.check().map(|()| 0);
@@ -86,10 +86,10 @@ const TAKE_OPTIONS: &[OptionSpec] = &[
     frames::STOP_AFTER,
 ];
 
-/// Frames of one recvmmsg(2).
+/// Maximum number of frames per recvmmsg(2).
 const BATCH: usize = 64;
 
-/// Room for a frame that is larger than any of the generator's, which is another's.
+/// Room for a foreign frame that is larger than any of the generator's.
 const ROOM: usize = 2048;
 
 fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {

@@ -1,5 +1,5 @@
-//! `packet-ring`: frames in memory that the kernel shares, by the rings of packet sockets. One
-//! send(2) passes many; what is received is already in the ring.
+//! `packet-ring`: frames in memory shared with the kernel, by the rings of packet sockets. One
+//! send(2) passes many; received frames are already in the ring.
 
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, Opened, frames};
@@ -98,7 +98,7 @@ struct Taker {
 
 const POLL: Call = Call(0, "poll");
 
-/// Frames that are taken in a turn.
+/// Maximum number of frames received per turn.
 const TURN: usize = 256;
 
 impl Rx for Taker {

@@ -1,5 +1,5 @@
-//! `pktgen`: the kernel's own packet generator, driven through its files. The frames are made
-//! by a kernel thread on each CPU and handed to the device past its queueing discipline.
+//! `pktgen`: the kernel's own packet generator, controlled through its files. A kernel thread on
+//! each CPU makes the frames and hands them to the device, bypassing its qdisc.
 
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
@@ -32,13 +32,13 @@ const OPTIONS: &[OptionSpec] = &[
         .help("how often each buffer is sent again (clone_skb); likewise"),
 ];
 
-/// Where its files are found.
+/// Where its files are.
 const PROC: &str = "/proc";
 
-/// How often its progress is read.
+/// Interval at which its progress is read.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How often a stop is requested until it has stopped: one requested before the start is ignored.
+/// Interval at which a stop is repeated until it takes effect: one before the start is ignored.
 const TELL: Duration = Duration::from_millis(20);
 
 fn attempt(_: Option<&str>) -> Vec<Attempt> {
@@ -66,12 +66,12 @@ fn open(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<
     }))
 }
 
-/// The threads of all flows: they are started and stopped together.
+/// The threads of all flows, which are started and stopped together.
 struct Threads {
     generator: Arc<Generator>,
-    /// Whether each has a number of frames after which it ends by itself.
+    /// Whether each thread ends by itself after a number of frames.
     counted: bool,
-    /// Who waits for all of them to end.
+    /// The thread that waits for all of them to end.
     waiting: Mutex<Waiting>,
 }
 
@@ -88,7 +88,8 @@ impl Threads {
                 .map_err(|e| Fault::system("loading pktgen", &e).remedy(REMEDY))?;
         }
         let device = device::name(at.device()?).map_err(|e| at.fault("asking for its name", &e))?;
-        // The flow's thread is where the generator was meant to be; without a pin they spread.
+        // The flow's thread runs on the CPU meant for the generator; if not pinned, generators are
+        // spread.
         let cpus = thread::allowed().map_err(|e| at.fault("asking for CPUs", &e))?;
         let number = |name| job.options.number(name).unwrap_or_default() as u32;
         let job = pktgen::Job {
@@ -108,7 +109,7 @@ impl Threads {
         Ok(Threads { generator: Arc::new(generator), counted: plan.count.is_some(), waiting })
     }
 
-    /// Starts all threads, unless another flow has.
+    /// Starts all threads, unless another flow already has.
     fn start(&self) -> Result<(), Fault> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*waiting, Waiting::NotStarted) {
@@ -120,7 +121,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until all have ended; those without a number of frames are stopped.
+    /// Waits until all have ended. `tell`: stops those without a number of frames.
     fn end(&self, tell: bool) -> Result<(), Fault> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let Waiting::Started(running) = std::mem::replace(&mut *waiting, Waiting::Ended) else {
@@ -139,12 +140,12 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // A trial that was cut: failures are no longer reported.
+        // The trial was cut, so failures are no longer reported.
         let _ = self.end(true);
     }
 }
 
-/// What one flow has of a number of all; 0 is none.
+/// Returns one flow's share of `all`, or 0 if `all` is `None`.
 fn part(all: Option<u64>, job: &HalfConfig, flow: u32) -> u64 {
     all.map_or(0, |all| share(all, job.flows, flow))
 }
@@ -158,7 +159,8 @@ struct Flow {
 }
 
 impl Tx for Flow {
-    /// The kernel's thread generates by itself, and by its own clock where it has a rate.
+    /// Only waits and records: the kernel thread generates by itself, at its own rate if it has
+    /// one.
     fn send_at_most(&mut self, _: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         self.at.check()?;
         self.all.start()?;
@@ -170,7 +172,7 @@ impl Tx for Flow {
         self.all.end(!self.all.counted)?;
         self.look(recorder)?;
         let Progress { sent, errors, .. } = self.seen;
-        // What the device dropped was refused by it, and is among its drops.
+        // Frames dropped by the device count as refused, and are among its drops.
         let hops = Hops { offered: sent + errors, refused: errors, ..Hops::default() };
         let source = "pktgen: frames made in the kernel";
         Ok(frames::made_in_kernel(hops, sent * self.size, sent, source))
@@ -178,7 +180,7 @@ impl Tx for Flow {
 }
 
 impl Flow {
-    /// Records its progress and returns how many frames were generated since the last look.
+    /// Records the progress; returns how many frames were generated since the last call.
     fn look(&mut self, recorder: &mut Recorder) -> Result<u64, Fault> {
         let now = self.all.generator.progress(self.flow as usize).map_err(|r| refused(&r))?;
         recorder.moved(now.sent.saturating_sub(self.seen.sent) as usize);
@@ -187,7 +189,7 @@ impl Flow {
     }
 }
 
-/// A setting that the kernel does not take.
+/// The fault of a setting that the kernel rejected.
 fn refused(refused: &Refused) -> Fault {
     let what = format!("pktgen, {}: {}", refused.file.display(), refused.command);
     let fault = Fault::system(what, &refused.error);

@@ -1,4 +1,4 @@
-//! `poll`: an event loop by poll(2), which looks at every socket whenever one is ready.
+//! `poll`: an event loop by poll(2), which checks every socket whenever one is ready.
 
 use super::event_loop::{self, OPTIMISTIC, Readiness, Ready, ReadyLoop, Sockets, THREADS, Watched};
 use super::{DataPath, HalfPath, Opened};
@@ -37,7 +37,7 @@ const WAIT: Call = Call(2, "poll");
 
 struct Poll {
     set: PollSet,
-    /// What the last wait found, with room for all.
+    /// Result of the last wait, with room for all sockets.
     found: Vec<Ready>,
 }
 

@@ -1,5 +1,5 @@
-//! What the io_uring paths have in common: what is probed on a host, and
-//! the messages for what it lacks and what fails.
+//! What the io_uring paths have in common: the probes of a host, and the messages for missing
+//! features and failures.
 
 use super::busy_poll::{self, BusyPoll, Waiter};
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
@@ -26,21 +26,21 @@ pub(super) const SQPOLL: &str = "io_uring.sqpoll";
 
 /// The only system call these engines make while bytes flow.
 pub(super) const ENTER: Call = Call(0, "io_uring_enter");
-/// The other one of `zcrx`, which on a queue without a device has the refill ring flushed.
+/// Additional call of `zcrx`, which flushes the refill ring of a queue without a device.
 pub(super) const REGISTER: Call = Call(1, "io_uring_register");
 
-/// Whether waits of a ring count as iowait, by which cpuidle's governor and cpufreq's take the
-/// CPU for busy (`nr_iowait_cpu`, kernel/sched/core.c).
+/// Option: whether waits of a ring count as iowait, which makes the governors of cpuidle and
+/// cpufreq take the CPU for busy (`nr_iowait_cpu`, kernel/sched/core.c).
 pub(super) const IOWAIT: OptionSpec =
     OptionSpec::new("iowait", OptionKind::Choice(&["auto", "on", "off"]), "auto")
         .help("whether waiting counts as iowait (off: Linux 6.15; auto: off where the kernel can)");
 
-/// Whether a job requests waits that count as iowait.
+/// True if the job requests waits that count as iowait.
 pub(super) fn counts_iowait(job: &HalfConfig) -> bool {
     job.options.word(IOWAIT.name) == "on"
 }
 
-/// Has a ring over these sockets poll before its waits sleep, if a job requests that.
+/// Makes a ring over these sockets busy poll before its waits sleep, if the job requests that.
 pub(super) fn busy_poll(
     job: &HalfConfig,
     sockets: &[BorrowedFd],
@@ -52,19 +52,19 @@ pub(super) fn busy_poll(
     }
 }
 
-/// Most bytes that one chain or bundle of sends may hold, so that an engine
-/// still notices a new phase within milliseconds.
+/// Maximum number of bytes in one chain or bundle of sends, so that an engine still notices a new
+/// phase within milliseconds.
 const CHAIN_BYTES: u64 = 16 << 20;
 
-/// How many messages a chain or bundle holds.
+/// Returns the number of messages in a chain or bundle.
 pub(super) fn chain(job: &HalfConfig) -> u32 {
     let depth = job.options.number("depth").unwrap_or(1).clamp(1, u64::from(job.batch).max(1));
     (CHAIN_BYTES / job.message_size.max(1)).clamp(1, depth) as u32
 }
 
-/// The message size of a job, if one operation can carry it.
+/// Returns the message size of a job. Errors if one operation cannot carry it.
 pub(super) fn message_size(job: &HalfConfig) -> Result<usize, Fault> {
-    /// `MAX_RW_COUNT`, include/linux/fs.h: longer ones are cut silently.
+    /// `MAX_RW_COUNT`, include/linux/fs.h: the kernel silently truncates longer sends.
     const MOST: u64 = 0x7fff_f000;
     let size = job.message_size;
     if (1..=MOST).contains(&size) {
@@ -74,9 +74,9 @@ pub(super) fn message_size(job: &HalfConfig) -> Result<usize, Fault> {
     Err(Fault::usage(message).remedy("choose 1 byte to 2G minus a page"))
 }
 
-/// Sends the witness page of a flow through a ring of its own, and overwrites it
-/// when the peer's kernel has it. `make` sets the ring up around the page, `send`
-/// queues the one operation.
+/// Sends the witness page of a flow through a separate ring, and overwrites it once the peer's
+/// kernel has acknowledged it. `make` sets the ring up around the page, `send` queues the one
+/// operation.
 pub(super) fn witness(
     flow: &Flow,
     make: impl FnOnce(Region) -> Result<SendRing, Fault>,
@@ -89,8 +89,8 @@ pub(super) fn witness(
     WitnessPage::settle(flow, |after| ring.memory_mut().copy_from_slice(after))
 }
 
-/// Waits until the one send that is queued, of the witness page, is through.
-/// Its notification, where there is one, may come only after the peer has read.
+/// Waits until the queued send of the witness page is complete. Its notification, if there is one,
+/// may arrive only after the peer has read.
 fn await_witness(ring: &mut SendRing) -> Result<(), Fault> {
     let failed = |e: &io::Error| fault("cannot send the witness page", e);
     let mut sent = 0;
@@ -102,7 +102,7 @@ fn await_witness(ring: &mut SendRing) -> Result<(), Fault> {
         while let Some(event) = ring.event() {
             match event {
                 SendEvent::Sent { result: Ok(bytes), .. } => sent += bytes as usize,
-                // A bundle may end by finding that there is no second buffer.
+                // A bundle may end with an error because there is no second buffer.
                 SendEvent::Sent { result: Err(e), .. } if sent < WITNESS_LEN => {
                     return Err(failed(&e));
                 }
@@ -116,8 +116,8 @@ fn await_witness(ring: &mut SendRing) -> Result<(), Fault> {
     Err(Fault::failed(format!("{sent} of the witness page's {WITNESS_LEN} bytes were sent")))
 }
 
-/// Tries what the io_uring paths need. What depends on a ring is not tried
-/// where there is none.
+/// Tries what the io_uring paths need. If rings cannot be created, nothing that depends on one is
+/// tried.
 pub(super) fn attempts() -> Vec<Attempt> {
     let features = match uring::features() {
         Ok(features) => features,
@@ -136,7 +136,7 @@ pub(super) fn attempts() -> Vec<Attempt> {
     ]
 }
 
-/// Tries what only an event loop can be asked for. Nothing where there are no rings.
+/// Tries what only event loops use. Empty if rings cannot be created.
 pub(super) fn loop_attempts() -> Vec<Attempt> {
     let Ok(features) = uring::features() else { return Vec::new() };
     const GATHER: &str = "minimum waits came with Linux 6.12";
@@ -150,7 +150,7 @@ pub(super) fn loop_attempts() -> Vec<Attempt> {
     all
 }
 
-/// Kernels before the feature ignore the flag, so that an attempt proves nothing.
+/// Kernels without the feature ignore the flag, so that an attempt would prove nothing.
 fn bundle(name: &str, feature: bool, try_it: impl FnOnce() -> io::Result<()>) -> Attempt {
     match feature {
         true => attempt(name, try_it(), ""),
@@ -158,13 +158,12 @@ fn bundle(name: &str, feature: bool, try_it: impl FnOnce() -> io::Result<()>) ->
     }
 }
 
-/// An attempt with its outcome.
+/// An attempt with this outcome.
 pub(super) fn attempt(name: &str, result: io::Result<()>, detail: &str) -> Attempt {
     super::tried(name, result.map(|()| detail.into()))
 }
 
-/// Whether rings can be made at all and wait as requested, with the reason where they
-/// cannot.
+/// Returns whether rings can be created and can wait as requested, with the reason if not.
 pub(super) fn support(job: &HalfConfig, facts: &Facts) -> Support {
     let quiet = match job.options.word(IOWAIT.name) {
         "off" => facts.require(NO_IOWAIT, "boot Linux 6.15 or later, or leave iowait at auto"),
@@ -188,7 +187,7 @@ fn rings(facts: &Facts) -> Support {
     }
 }
 
-/// EPERM from io_uring_setup has two sources, which a sysctl distinguishes.
+/// Finds out why io_uring_setup returned EPERM: a sysctl or a seccomp filter.
 fn forbidden(facts: &Facts) -> Support {
     const SYSCTL: &str = "kernel.io_uring_disabled";
     let open = "sysctl kernel.io_uring_disabled=0";
@@ -210,7 +209,7 @@ fn forbidden(facts: &Facts) -> Support {
     }
 }
 
-/// The refusal of something that came with a later kernel.
+/// Returns whether a feature of a later kernel works, with the reason if not.
 pub(super) fn needs(facts: &Facts, attempt: &str, what: &str, since: &str) -> Support {
     let remedy = format!("boot Linux {since} or later");
     match facts.attempt(attempt) {
@@ -227,7 +226,7 @@ pub(super) fn needs(facts: &Facts, attempt: &str, what: &str, since: &str) -> Su
     }
 }
 
-/// Whether a ring was entered; to be interrupted is no fault.
+/// Checks the result of io_uring_enter; interruption is not a fault.
 pub(super) fn entered(result: io::Result<usize>) -> Result<(), Fault> {
     match result {
         Err(e) if !uring::is_transient(&e) => Err(fault("io_uring_enter", &e)),
@@ -235,7 +234,7 @@ pub(super) fn entered(result: io::Result<usize>) -> Result<(), Fault> {
     }
 }
 
-/// A failed call or operation of an engine, with the remedy where we know one.
+/// The fault of a failed call or operation, with a remedy if one is known.
 pub(super) fn fault(what: impl fmt::Display, error: &io::Error) -> Fault {
     let fault = Fault::system(what, error);
     match error.raw_os_error() {
@@ -243,7 +242,7 @@ pub(super) fn fault(what: impl fmt::Display, error: &io::Error) -> Fault {
             fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or use smaller messages or buffers")
         }
         Some(libc::EPERM) => fault.remedy("sysctl kernel.io_uring_disabled=0"),
-        // io_cqring_wait(), io_uring/wait.c: from now on every wait reports it.
+        // From now on every wait returns it (io_cqring_wait(), io_uring/wait.c).
         Some(libc::EBADR) => fault
             .context(
                 "a completion, and the bytes it reported, is lost: its queue \
@@ -265,7 +264,7 @@ mod tests {
     use super::*;
     use bytepath_record::{Cell, Half, OptionValue, Role};
 
-    /// A host of which only this is known.
+    /// Facts of a host with only this release and these attempts.
     fn host(release: &str, attempts: &[(&str, Outcome)]) -> Facts {
         let attempts = attempts
             .iter()

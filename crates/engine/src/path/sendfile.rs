@@ -1,9 +1,9 @@
-//! `sendfile`: the message is in a file in memory, and sendfile(2) puts
-//! references to its pages into the socket.
+//! `sendfile`: the message is in a memory file (memfd), and sendfile(2) puts references to its
+//! pages into the socket.
 //!
-//! The kernel copies anyway if the device cannot gather (no scatter-gather
-//! in `ethtool -k`; `tcp_sendmsg_locked`, net/ipv4/tcp.c), and nothing in the
-//! call shows it. The witness page does: it takes the same path.
+//! The kernel still copies if the device does not support scatter-gather (`ethtool -k`;
+//! `tcp_sendmsg_locked`, net/ipv4/tcp.c). The call does not show it; the witness page does, since
+//! it is sent the same way.
 
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
@@ -26,7 +26,7 @@ pub(super) static PATH: DataPath = DataPath {
     ..DataPath::EMPTY
 };
 
-/// What is tried on a host.
+/// Name of the attempt.
 const ATTEMPT: &str = "memfd";
 
 fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
@@ -41,7 +41,7 @@ fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn 
 
 struct Sender {
     flow: Flow,
-    /// The message, once.
+    /// One copy of the message.
     file: MemoryFile,
     size: u64,
     /// Position of the stream in the message.
@@ -88,7 +88,7 @@ impl Tx for Sender {
     }
 }
 
-/// A file that holds one message.
+/// Creates a file that contains one message.
 fn file(message_size: u64) -> io::Result<MemoryFile> {
     let file = MemoryFile::new("bytepath-message")?;
     let pattern = Pattern::new(message_size);
@@ -101,7 +101,7 @@ fn file(message_size: u64) -> io::Result<MemoryFile> {
     Ok(file)
 }
 
-/// Sends a page over the loopback device, if that is up.
+/// Sends a page over loopback, if that is up.
 fn attempt() -> io::Result<String> {
     let file = MemoryFile::new("bytepath-attempt")?;
     file.write_at(&[1; WITNESS_LEN], 0)?;

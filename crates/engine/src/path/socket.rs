@@ -1,5 +1,4 @@
-//! `socket`: send(2) and recv(2), what almost every program does. The kernel
-//! copies at both ends.
+//! `socket`: send(2) and recv(2), as in almost every program. The kernel copies at both ends.
 
 mod tls;
 
@@ -44,7 +43,7 @@ fn check_tx(job: &HalfConfig, _: &Facts) -> Support {
         .and(suits_passing(job))
 }
 
-/// Connections that come and go are sent and received over in the usual way alone.
+/// Refuses options other than the defaults for connections that come and go.
 fn suits_passing(job: &HalfConfig) -> Support {
     if job.passing.is_none() {
         return Support::Yes;
@@ -87,7 +86,7 @@ fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
         .and(busy_poll::support(job, facts, waiter(job)))
 }
 
-/// What waits where nothing is queued.
+/// Returns what waits if nothing is queued.
 fn waiter(job: &HalfConfig) -> Waiter {
     if job.options.word("wait") == "epoll" { Waiter::Epoll } else { Waiter::Call }
 }
@@ -165,7 +164,7 @@ struct Receiver {
     calls: u64,
 }
 
-/// What to do when nothing is queued.
+/// What to do if nothing is queued.
 enum Wait {
     Block,
     /// Sleep in epoll_wait, as event loops do.
@@ -196,7 +195,7 @@ impl Rx for Receiver {
             Err(e) if e.kind() == ErrorKind::WouldBlock => match &mut self.wait {
                 Wait::Epoll(epoll) => drop(epoll.wait(None, recorder, EPOLL)?),
                 Wait::Spin => std::hint::spin_loop(),
-                // A socket of a blocking receiver does not return this.
+                // The socket of a blocking receiver never returns EAGAIN.
                 Wait::Block => return Err(self.flow.fault("recv", &e)),
             },
             Err(e) => return Err(self.flow.fault("recv", &e)),

@@ -1,7 +1,7 @@
-//! `splice`: pipes filled once hold the message; for each turn tee(2) puts
-//! references to their pages into a second pipe and splice(2) moves those into
-//! the socket. No byte is touched, and because the pages are whole, single and
-//! not page cache, a receiver with TCP_ZEROCOPY_RECEIVE can map them.
+//! `splice`: pipes filled once hold the message; each turn, tee(2) puts references to their pages
+//! into a second pipe and splice(2) moves those into the socket. No byte is touched, and because
+//! the pages are whole, single and not page cache, a receiver with TCP_ZEROCOPY_RECEIVE can map
+//! them.
 //!
 //! A pipe can only be read from its front, so each source pipe is used from its
 //! start: the pattern repeats every [`PATTERN_PERIOD`] bytes within a message,
@@ -9,18 +9,16 @@
 //! message of any length. The end of a message that is not a whole number of
 //! pages is sent from the front part of a page; those bytes cannot be mapped.
 //!
-//! Segments and pages become misaligned if the peer's window ends inside
-//! a page: the kernel cuts there, fills the rest up to full length from the pages
-//! that follow, and until they happen to realign, every packet begins and
-//! ends inside a page, which cannot be mapped there. So TCP_CORK keeps the
-//! kernel from cutting segments short, and the last byte of each record of
-//! 1 MiB goes by send(2) with MSG_EOR, after which the kernel begins a new
-//! packet. That byte is copied and its page cannot be mapped: 0.4 % of the
-//! stream, against 3 to 7 % and many more calls at a receiver that is slower
-//! than the sender. The option `align` turns this off.
+//! Segments and pages become misaligned if the peer's window ends inside a page: the kernel cuts
+//! the segment there and fills the next ones to full length from the following pages. Until they
+//! happen to realign, every packet begins and ends inside a page, which a receiver cannot map. So
+//! TCP_CORK keeps the kernel from cutting segments short, and the last byte of each 1 MiB record is
+//! sent by send(2) with MSG_EOR, after which the kernel begins a new packet. That byte is copied
+//! and its page cannot be mapped: 0.4 % of the stream, instead of 3 to 7 % and many more calls at a
+//! receiver that is slower than the sender. The option `align` turns this off.
 //!
-//! The kernel copies anyway if the device cannot gather, and nothing in
-//! the calls shows it; the witness page does.
+//! The kernel still copies if the device does not support scatter-gather. The calls do not show it;
+//! the witness page does.
 
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
@@ -46,10 +44,10 @@ const OPTIONS: &[OptionSpec] = &[
         .help("TCP_CORK and an end of record every MiB: segments remain whole pages"),
 ];
 
-/// What is tried on a host.
+/// Name of the attempt.
 const ATTEMPT: &str = "splice";
 
-/// Size of a pipe where the option is not given, bytes.
+/// Default pipe size in bytes.
 const DEFAULT_PIPE: usize = 1 << 20;
 
 const REMEDY: &str = "choose a smaller pipe or fewer flows, or raise sysctl fs.pipe-max-size \
@@ -66,8 +64,8 @@ fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn 
     let through = Pipe::new(wanted).map_err(refused)?;
     let sources = Sources::new(job.message_size, wanted).map_err(refused)?;
     let pattern = Pattern::new(job.message_size);
-    // Where the peer answers each message, nothing may wait for more to come. TLS makes records of
-    // full length on its own, would keep the last one, and nobody maps ciphertext.
+    // If the peer answers each message, waiting for more bytes would deadlock. TLS fills its
+    // records by itself, would hold back the last one, and no receiver maps ciphertext.
     let bulk = job.batch > 1 && job.tls == Tls::None;
     let align = bulk && job.options.flag("align");
     let stand = StreamPosition::default();
@@ -77,7 +75,7 @@ fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn 
 /// Pipes that hold the pattern of one message.
 struct Sources {
     pipes: Vec<Pipe>,
-    /// Bytes from the start of one pipe to the start of the next.
+    /// Bytes of the message from the start of one pipe to the start of the next.
     stride: u64,
     message_size: u64,
 }
@@ -86,7 +84,7 @@ impl Sources {
     fn new(message_size: u64, capacity: usize) -> io::Result<Self> {
         let mut pipes = vec![Pipe::new(capacity)?];
         let stride = pipes[0].capacity() as u64;
-        // All sizes are powers of two, so whole pipes make up whole periods.
+        // All these sizes are powers of two, so whole pipes make up whole periods.
         let span = message_size.min(stride.max(PATTERN_PERIOD as u64));
         while (pipes.len() as u64) * stride < span {
             pipes.push(Pipe::new(capacity)?);
@@ -102,15 +100,15 @@ impl Sources {
         Ok(Sources { pipes, stride, message_size })
     }
 
-    /// The pipe whose front holds what a message carries from this offset on,
-    /// which is a multiple of the stride, and how many bytes to take from it.
+    /// Returns the pipe whose front holds the bytes of the message from `offset` on, and how many
+    /// bytes to take from it. `offset` must be a multiple of the stride.
     #[inline]
     fn at(&self, offset: u64) -> (&Pipe, usize) {
         let index = (offset / self.stride) as usize % self.pipes.len();
         (&self.pipes[index], self.stride.min(self.message_size - offset) as usize)
     }
 
-    /// The offset within its message `by` bytes on, which do not leave it.
+    /// Returns the offset `by` bytes later; these bytes must not exceed the message.
     #[inline]
     fn advance(&self, offset: u64, by: usize) -> u64 {
         (offset + by as u64) % self.message_size
@@ -133,15 +131,15 @@ struct Sender {
 struct StreamPosition {
     /// Offset within the message.
     at: u64,
-    /// Bytes of the record so far.
+    /// Bytes sent of the current record.
     record: u64,
-    /// The last byte of the record is still to be sent.
+    /// Whether the last byte of the record is still to be sent.
     eor_pending: bool,
     splices: u64,
     ends: u64,
 }
 
-/// Bytes of the stream from one end of a record to the next, at least.
+/// Minimum length of a record in bytes.
 const RECORD: u64 = 1 << 20;
 
 const TEE: Call = Call(0, "tee");
@@ -149,9 +147,8 @@ const SPLICE: Call = Call(1, "splice");
 const SEND: Call = Call(2, "send");
 
 impl Tx for Sender {
-    /// The page that is sent is user memory lent to a pipe, because no one can
-    /// write to a page that a pipe owns. From the pipe on it goes the way of
-    /// the stream.
+    /// The witness page is user memory lent to a pipe (vmsplice), because no one can write to a
+    /// page that a pipe owns. From the pipe on, it takes the same route as the stream.
     fn witness(&mut self) -> Result<(), Fault> {
         const CALL: &str = "splice of the witness page";
         let failed = |e: io::Error| self.flow.fault(CALL, &e);
@@ -186,8 +183,8 @@ impl Tx for Sender {
                     stand.record += n as u64;
                     stand.at = self.sources.advance(stand.at, n);
                 }
-                // The kernel fills an empty pipe of the same size whole (`link_pipe`,
-                // fs/splice.c), and what it left out could not be reached any more.
+                // The kernel fills an empty pipe of the same size completely (`link_pipe`,
+                // fs/splice.c); bytes left out could not be reached any more.
                 Some(n) => return Err(Fault::failed(format!("tee: {n} of {len} bytes"))),
                 None => {
                     stand.eor_pending = false;
@@ -227,8 +224,7 @@ impl Tx for Sender {
     }
 }
 
-/// Makes both pipes of the default size and sends a page over the loopback
-/// device, if that is up.
+/// Creates both pipes at the default size and sends a page over loopback, if that is up.
 fn attempt() -> io::Result<String> {
     let (mut source, mut through) = (Pipe::new(DEFAULT_PIPE)?, Pipe::new(DEFAULT_PIPE)?);
     source.fill(&[1; WITNESS_LEN])?;
@@ -267,7 +263,7 @@ mod tests {
         }
     }
 
-    /// All bytes of a pipe, through a socket.
+    /// Reads all bytes of a pipe, through a socket.
     fn drain(pipe: &mut Pipe) -> Vec<u8> {
         use std::io::Read;
         use std::os::unix::net::UnixStream;

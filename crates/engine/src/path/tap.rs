@@ -1,6 +1,6 @@
-//! `tap`: frames read from the descriptors of a tap or a macvtap: one per read(2), one per
-//! readv(2) into two pieces, or by io_uring, which reads as many as it has buffers without another
-//! request. The kernel copies each.
+//! `tap`: frames read from the file descriptors of a tap or a macvtap: one per read(2), one per
+//! readv(2) into two pieces, or by io_uring, which reads as many as it has buffers for without
+//! being queued again. The kernel copies each.
 
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, Opened, frames, ring};
@@ -22,7 +22,7 @@ pub(super) static PATH: DataPath = DataPath {
     ..DataPath::EMPTY
 };
 
-/// What is tried on a host.
+/// Name of the attempt.
 const MULTISHOT: &str = "io_uring.read-multishot";
 
 const OPTIONS: &[OptionSpec] = &[
@@ -36,7 +36,7 @@ const OPTIONS: &[OptionSpec] = &[
     frames::STOP_AFTER,
 ];
 
-/// Frames that are read in a turn: how often it looks whether the trial is over.
+/// Frames read per turn, between checks whether the trial is over.
 const TURN: usize = 64;
 
 fn check(job: &HalfConfig, facts: &Facts) -> Support {
@@ -56,21 +56,21 @@ fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn 
     let (plan, queue) = (frames::plan(job)?, at.queue()?);
     let TapSettings { vnet_header, uso, .. } = plan.tap.unwrap_or_default();
     let before = if vnet_header { FrameInspector::VNET_HEADER } else { 0 };
-    // Room for a frame that is larger than any that was requested, which is another's.
+    // Room for a foreign frame that is larger than any requested one.
     let largest = if uso { MESSAGE } else { plan.largest() };
     let room = (largest as usize + before).max(4096);
     let received = ReceivedFrames::of(job, at, before);
     if job.options.word("by") == "uring" {
         return Ring::open(job, &queue, room, received).map(|ring| Box::new(ring) as _);
     }
-    // The header of a tap's own, or those of the frame.
+    // The tap's own header, or the headers of the frame.
     let head = if vnet_header { before } else { FramePlan::HEADERS };
     let head = (job.options.word("by") == "readv").then_some(head);
     let room = super::buffer("the read buffer", room as u64, false)?;
     Ok(Box::new(Reader { queue, room, head, received }))
 }
 
-/// Most bytes of a UDP message that was not cut, with all headers.
+/// Maximum size in bytes of an unsegmented UDP message, with all headers.
 const MESSAGE: u32 = 65_535 + 14;
 
 struct Reader {
@@ -81,7 +81,7 @@ struct Reader {
     received: ReceivedFrames,
 }
 
-/// How a frame is read: into one piece, or two.
+/// Calls that read a frame: into one piece, or two.
 const READ: Call = Call(0, "read");
 const READV: Call = Call(0, "readv");
 const POLL: Call = Call(1, "poll");
@@ -126,7 +126,7 @@ impl Ring {
         room: usize,
         received: ReceivedFrames,
     ) -> Result<Ring, Fault> {
-        // io_uring would give up where there is no frame.
+        // io_uring would give up when there is no frame.
         tap::set_waiting(queue.as_fd()).map_err(|e| received.at.fault("making it block", &e))?;
         let shape = RecvShape {
             buffers: job.options.number("depth").unwrap_or(1) as u16,

@@ -1,12 +1,11 @@
 //! `tcp-zerocopy-receive`: received pages are mapped into the process instead
 //! of copied (`TCP_ZEROCOPY_RECEIVE`, net/ipv4/tcp.c).
 //!
-//! The kernel maps a fragment only if it is exactly one page of its own:
-//! neither part of a larger page nor page cache. It copies up to a page of
-//! what is in between in the same call; the rest is read with recv(2). Where
-//! nothing can be mapped, the engine reads longer and longer stretches with
-//! recv(2) before it tries again, so that a hopeless sender costs no more than
-//! the `socket` path; the ledger distinguishes the bytes.
+//! The kernel maps a fragment only if it is exactly one page of its own: neither part of a larger
+//! page nor page cache. In the same call it copies up to a page of what lies in between; the rest
+//! is read with recv(2). If nothing can be mapped, the engine reads longer and longer stretches
+//! with recv(2) before it tries again, so that a hopeless sender costs no more than the `socket`
+//! path; the ledger distinguishes the bytes.
 
 use super::{DataPath, HalfPath, Opened, Sum};
 use crate::connection::{Connection, Flow};
@@ -32,33 +31,32 @@ const OPTIONS: &[OptionSpec] =
     &[OptionSpec::new("lowat", OptionKind::AutoSize(1, 1 << 30), "auto")
         .help("SO_RCVLOWAT: bytes to wait for before mapping (auto: see the docs)")];
 
-/// What is tried on a host.
+/// Name of the attempt.
 const ATTEMPT: &str = "tcp-zerocopy-receive";
 
 const REMEDY: &str = "needs Linux 4.18 with CONFIG_MMU";
 
-/// Bytes to wait for if the option is `auto`, at most half the read size:
-/// enough for the cost of a wake-up to be negligible compared with that of its pages, and little
-/// enough to leave the sender room in the window while we map.
+/// Bytes to wait for if the option is `auto`, at most half the read size: enough that a wake-up
+/// costs little compared with mapping its pages, and few enough to leave the sender room in the
+/// window while we map.
 const AUTO_LOWAT: u64 = 512 << 10;
 
-/// Bytes that have to be queued after a call that ended at a piece of a page for
-/// the next call to be made at once: one packet, which is the most that such a
-/// call takes anyway.
+/// After a call that ended within a page, the next call is made at once if this many bytes are
+/// queued: one packet, which is the most that such a call takes anyway.
 const PACKET: usize = 64 << 10;
 
-/// A call that maps less than this, and no more than it copies or leaves to be
-/// copied, was not worth its price.
+/// A call that maps less than this, and no more than it copies or leaves to be copied, was not
+/// worth its cost.
 const WORTH: usize = 32 << 10;
 
-/// Fruitless calls in a row after which recv reads further than it has to.
+/// Fruitless calls in a row after which recv reads more than it must.
 const TRIES: u32 = 4;
 
-/// Most bytes that recv reads between two tries: a try costs less than a
-/// thousandth of copying this much.
+/// Maximum number of bytes that recv reads between two tries: a try costs less than a thousandth of
+/// copying this much.
 const LONGEST_STRETCH: usize = 4 << 20;
 
-/// What it reads before the first of the tries that become rare.
+/// Bytes that recv reads before the first retry, once tries are fruitless.
 const SHORTEST_STRETCH: usize = 128 << 10;
 
 /// Share of mapped bytes below which a note explains what mapping requires.
@@ -71,7 +69,7 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
         .and(facts.require(ATTEMPT, REMEDY))
 }
 
-/// Whether so much can be mapped at once.
+/// Errors if this many bytes cannot be mapped at once.
 fn mappable(size: u64) -> Result<(), Fault> {
     let page = rustix::param::page_size() as u64;
     if (page..=LARGEST_READ).contains(&size) {
@@ -86,7 +84,7 @@ fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn 
     mappable(size)?;
     let mapping = Mapping::new(flow.fd(), size as usize)
         .map_err(|e| flow.fault("mapping the receive queue", &e).remedy(REMEDY))?;
-    // Where each message is answered, nothing may wait for more to come.
+    // If each message is answered, waiting for more bytes could deadlock.
     let auto = if job.batch > 1 { AUTO_LOWAT.min(size / 2) } else { 1 };
     let lowat = job.options.number("lowat").unwrap_or(auto).min(size);
     Ok(Box::new(Receiver {
@@ -101,7 +99,7 @@ fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn 
     }))
 }
 
-/// Most bytes that can be mapped at once; the kernel's length has 32 bits.
+/// Maximum number of bytes that can be mapped at once; the kernel's length field has 32 bits.
 const LARGEST_READ: u64 = 1 << 30;
 
 struct Receiver {
@@ -117,7 +115,7 @@ struct Receiver {
     plain: usize,
 }
 
-/// What went which way.
+/// Bytes by how they were received.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     mapped: Sum,
@@ -169,7 +167,7 @@ impl Rx for Receiver {
     }
 }
 
-/// The outcome of a recv.
+/// Outcome of a recv.
 enum Read {
     Bytes(usize),
     Nothing,
@@ -177,16 +175,16 @@ enum Read {
 }
 
 impl Receiver {
-    /// Bytes that have to be queued for the next call to be worth it. Where the
-    /// last one took all there was, it pays to let a good deal come together;
-    /// where it ended because a packet ended inside a page, waiting gains nothing.
+    /// Bytes that must be queued for the next call to be worthwhile. If the last call took all
+    /// there was, it pays to let much accumulate; if it ended because a packet ended inside a page,
+    /// waiting gains nothing.
     #[inline]
     fn enough(&self) -> usize {
         let interrupted = !self.mapping.copied().is_empty() || self.mapping.skip > 0;
         if interrupted { self.lowat.min(PACKET) } else { self.lowat }
     }
 
-    /// Maps what is queued and hands it over. False: there was nothing.
+    /// Maps what is queued and delivers it. False if there was nothing.
     #[inline]
     fn map(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         let fd = self.flow.fd();
@@ -207,7 +205,7 @@ impl Receiver {
         Ok(true)
     }
 
-    /// Reads at most `want` bytes with recv and hands them over.
+    /// Reads at most `want` bytes with recv and delivers them.
     #[inline]
     fn read(&mut self, recorder: &mut Recorder, want: usize, flags: i32) -> Result<Read, Fault> {
         let (fd, want) = (self.flow.fd(), want.min(self.buffer.len()));
@@ -226,8 +224,7 @@ impl Receiver {
         }
     }
 
-    /// Sleeps until `lowat` bytes are queued, the window is full, or the stream
-    /// is over.
+    /// Sleeps until `lowat` bytes are queued, the window is full, or the stream ends.
     #[inline]
     fn await_bytes(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         let fd = self.flow.fd();
@@ -257,7 +254,7 @@ impl Receiver {
     }
 }
 
-/// How far recv reads between two tries to map.
+/// Decides how far recv reads between two tries to map.
 #[derive(Debug, Default)]
 struct Stretch {
     fruitless: u32,
@@ -267,9 +264,9 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// Bytes to read with recv after a call that mapped `mapped`, copied `copied`
-    /// and left `skip` to be copied: no more than those, until mapping has proved
-    /// fruitless; then twice as much from try to try.
+    /// Returns how many bytes to read with recv after a call that mapped `mapped`, copied `copied`
+    /// and left `skip` to be copied: just `skip`, until mapping has proved fruitless; then twice as
+    /// much after each try.
     #[inline]
     fn after(&mut self, mapped: usize, copied: usize, skip: usize) -> usize {
         let unmapped = copied + skip;
@@ -290,8 +287,8 @@ impl Stretch {
     }
 }
 
-/// Maps the empty queue of a loopback connection. Where that device is down,
-/// only whether a socket can be mapped at all.
+/// Maps the empty queue of a loopback connection. If loopback is down, only tests whether a socket
+/// can be mapped at all.
 fn attempt() -> io::Result<String> {
     const LEN: usize = 1 << 20;
     match tcp::loopback_pair() {
@@ -317,7 +314,7 @@ mod tests {
             assert_eq!(stretch.after(0, 4096, 60_000), 60_000);
         }
         assert_eq!(stretch.after(0, 4096, 60_000), SHORTEST_STRETCH);
-        // Somewhere inside a packet: to its end first, and only then a verdict.
+        // Inside a packet: reads to its end before judging the try.
         assert_eq!(stretch.after(0, 4096, 26_000), 26_000);
         assert_eq!(stretch.after(4096, 4096, 0), 2 * SHORTEST_STRETCH);
         for _ in 0..100 {
@@ -336,7 +333,7 @@ mod tests {
             assert_eq!(stretch.after(0, 1448, 0), 0);
         }
         assert_eq!(stretch.after(0, 1448, 0), SHORTEST_STRETCH);
-        // Pages with a piece of one between packets are not.
+        // Whole pages with part of a page between packets do not count as failures.
         let mut stretch = Stretch::default();
         for _ in 0..100 {
             assert_eq!(stretch.after(0, 3000, 0), 0);

@@ -1,11 +1,12 @@
-//! Which halves of paths can move bytes that are encrypted, by whom, and why the others cannot.
+//! TLS support per path: which halves can move encrypted bytes, whether kernel or program encrypts,
+//! and why the others cannot.
 
 pub use crate::connection::tls::support;
 use crate::workload::{self, Direction};
 use bytepath_record::{Cell, Facts, Options, Protocol, Role, Support, Tls};
 
-/// Whether everything that both ends of a cell open can be encrypted as its contract requires, with
-/// one of them on a host of which this is known. Pure.
+/// Returns whether everything that both ends of a cell open can be encrypted as its contract
+/// requires, given one end's host facts. Pure.
 pub fn encrypts(cell: &Cell, facts: &Facts) -> Support {
     let who = cell.stream.tls;
     let Ok(workload) = workload::of(cell) else { return Support::Yes };
@@ -19,7 +20,7 @@ pub fn encrypts(cell: &Cell, facts: &Facts) -> Support {
         let reason = format!("{} carry no TLS", (workload.protocol)(cell));
         return Support::no(reason, "leave tls out");
     }
-    // What no host can comes first.
+    // Reports first what is impossible on any host.
     let halves = Role::ALL.into_iter().flat_map(workload.halves).map(|direction| {
         let half = cell.half(direction.role());
         half_can(&half.path, *direction, who, &half.options)
@@ -40,7 +41,7 @@ fn half_can(path: &str, direction: Direction, who: Tls, options: &Options) -> Su
         };
         return Support::no(reason, "choose tls=kernel, or the path socket");
     }
-    // With wait=epoll it is epoll_wait that polls, whatever reads then.
+    // With wait=epoll, epoll_wait does the polling, whatever reads afterwards.
     let polls_by_epoll = options.word("wait") == "epoll";
     let stray = OPTIONS.iter().find(|(tls, name, option, usual, _)| {
         let value = options.0.get(*option).map(|value| value.to_string());
@@ -64,7 +65,7 @@ fn able(who: Tls, direction: Direction) -> &'static str {
     }
 }
 
-/// Halves that no one encrypts for (net/tls/tls_sw.c, net/ipv4/tcp_ulp.c, io_uring/zcrx.c).
+/// Halves without encryption (net/tls/tls_sw.c, net/ipv4/tcp_ulp.c, io_uring/zcrx.c).
 const NEVER: &[(&str, &str)] = &[
     ("msg-zerocopy", "the kernel's TLS refuses MSG_ZEROCOPY, and mapped pages would be ciphertext"),
     ("tcp-zerocopy-receive", "TCP_ZEROCOPY_RECEIVE maps what arrived, which would be ciphertext"),
@@ -79,8 +80,8 @@ const NEVER: &[(&str, &str)] = &[
     ("userspace", "its connections are not sockets of the kernel's, and it has no TLS of its own"),
 ];
 
-/// Options that concern bytes which are not those of the application: who encrypts, path,
-/// option, its usual value, why no other.
+/// Options that would apply to ciphertext: who encrypts, path, option, its default, and why no
+/// other value is allowed.
 const OPTIONS: &[(Tls, &str, &str, &str, &str)] = &[
     (Tls::User, "socket", "lowat", "auto", "SO_RCVLOWAT would count ciphertext"),
     (Tls::User, "socket", "waitall", "off", "MSG_WAITALL would wait for ciphertext"),

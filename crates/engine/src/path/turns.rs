@@ -1,4 +1,4 @@
-//! What every mover over the user-space TCP does: turns of the stack, and its account.
+//! What all movers over the user-space TCP have in common: polls of the stack, and the account.
 
 use crate::connection::userspace::{Hold, Stack};
 use crate::connection::{Connection, WitnessPage};
@@ -7,34 +7,34 @@ use crate::workload::{Account, Call, HalfConfig, Recorder};
 use bytepath_record::{Fault, Manner, Scope, Unit};
 use std::time::Duration;
 
-/// Bytes of the messages that are sent in turn.
+/// Total bytes of the messages that are sent in rotation.
 pub(super) fn rotation(job: &HalfConfig) -> u64 {
     (job.options.number("rotate").unwrap_or(0) / job.message_size).max(1) * job.message_size
 }
 
-/// The stack of a connection, for a mover with this job.
+/// Returns the stack of a connection, for a mover with this configuration.
 pub(super) fn hold(job: &HalfConfig, connection: &dyn Connection) -> Result<Hold, Fault> {
     Hold::of(connection, job.role, job.options.word("wait") == "spin")
 }
 
-/// The calls of both halves: a poll of the stack, which makes many, and sleeping.
+/// Calls of both halves: a poll of the stack, which makes many system calls, and sleeping.
 pub(super) const STACK: Call = Call(0, "stack");
 pub(super) const POLL: Call = Call(1, "poll");
 
-/// The witness page, which takes the way that the stream will take.
+/// Sends the witness page the same way as the stream.
 pub(super) fn witness(hold: &Hold) -> Result<(), Fault> {
     let mut page = common::witness_page()?;
     hold.connection.write_all(&page)?;
     WitnessPage::settle(&hold.connection, |after| page.copy_from_slice(after))
 }
 
-/// One poll of the stack.
+/// Polls the stack once.
 #[inline]
 pub(super) fn turn(hold: &Hold, stack: &mut Stack, recorder: &mut Recorder) -> Result<(), Fault> {
     recorder.timed_with(STACK, || stack.poll(), |()| 0).map_err(|e| hold.fault(&e))
 }
 
-/// Nothing could be moved.
+/// Called when nothing could be moved: sleeps, or spins.
 #[inline]
 pub(super) fn idle(hold: &Hold, recorder: &mut Recorder) -> Result<(), Fault> {
     if hold.spins {
@@ -44,7 +44,7 @@ pub(super) fn idle(hold: &Hold, recorder: &mut Recorder) -> Result<(), Fault> {
     recorder.timed_with(POLL, || hold.wait(Duration::MAX), |_| 0).map(drop)
 }
 
-/// The account of a half, with what the stack has counted if the other half has not reported it.
+/// The account of a half, with the stack's counters if the other half has not reported them.
 pub(super) fn account(
     hold: &Hold,
     [bytes, turns]: [u64; 2],
@@ -55,7 +55,7 @@ pub(super) fn account(
     Ok(account)
 }
 
-/// Enters what the stack has counted, once.
+/// Adds the stack's counters, which are reported once.
 pub(super) fn enter_counts(account: &mut Account, hold: &Hold, scope: &Scope) -> Result<(), Fault> {
     let Some(counts) = hold.counts()? else { return Ok(()) };
     let frames = [

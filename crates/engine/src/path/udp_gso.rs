@@ -1,6 +1,6 @@
-//! `udp-gso`: datagrams that the kernel segments from large messages (`UDP_SEGMENT`, udp(7)),
-//! many messages in each sendmmsg(2): frames that went through the network stack, and through
-//! most of it once for each message.
+//! `udp-gso`: datagrams that the kernel segments from large messages (`UDP_SEGMENT`, udp(7)), many
+//! messages in each sendmmsg(2). These frames pass through the network stack, most of it only once
+//! per message.
 
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
@@ -25,10 +25,10 @@ pub(super) static PATH: DataPath = DataPath {
 const OPTIONS: &[OptionSpec] = &[OptionSpec::new("segments", OptionKind::Count(1, 64), "32")
     .help("datagrams per message; a burst is as many messages as that makes")];
 
-/// Most bytes of a message: the limit of UDP over IPv4's length field.
+/// Maximum size of a message in bytes: the limit of UDP over IPv4's length field.
 const LARGEST: u64 = 65_507;
 
-/// How long it waits at once for room in its socket's buffer.
+/// Maximum time of one wait for room in the socket's buffer.
 const TIMEOUT: Duration = Duration::from_millis(10);
 
 fn check(job: &HalfConfig, _: &Facts) -> Support {
@@ -38,8 +38,8 @@ fn check(job: &HalfConfig, _: &Facts) -> Support {
         .and(whole_messages(job))
 }
 
-/// If messages are not cut, drops are reported by message, so that all have to
-/// be of the same number of datagrams.
+/// If messages are not segmented, drops are reported per message, so all must consist of the same
+/// number of datagrams.
 fn whole_messages(job: &HalfConfig) -> Support {
     let count = job.frames.as_ref().filter(|_| uncut(job)).and_then(|frames| frames.count);
     let all = u64::from(job.flows) * segments(job).unwrap_or(1);
@@ -52,12 +52,12 @@ fn whole_messages(job: &HalfConfig) -> Support {
     }
 }
 
-/// Whether the link hands messages on as they are.
+/// True if the link passes messages on unsegmented.
 fn uncut(job: &HalfConfig) -> bool {
     job.frames.as_ref().and_then(|frames| frames.tap).is_some_and(|tap| tap.uso)
 }
 
-/// Datagrams of one message.
+/// Returns the number of datagrams per message.
 fn segments(job: &HalfConfig) -> Result<u64, Fault> {
     let segments = job.options.number("segments").unwrap_or(1);
     let size = job.message_size.saturating_sub(FramePlan::HEADERS as u64);
@@ -78,7 +78,7 @@ fn open(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<
     let [from, to] = FramePlan::ADDRESSES;
     let uncut = uncut(job);
     let cut = group.share(|| SegmentationSetting::by_the_kernel(at.device()?, !uncut))?;
-    // No one would answer for the sink's address.
+    // Nothing would answer ARP requests for the sink's address.
     let mut netlink = Netlink::new();
     netlink
         .set_neighbour(at.device()?, to.into(), FramePlan::HARDWARE[1])
@@ -107,8 +107,9 @@ fn open(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<
     }))
 }
 
-/// Who cuts messages: a veth would hand them on uncut, so that 32 frames were one, unless the
-/// link is to have that. Dropping it restores the device's setting.
+/// Device setting of what segments messages. By default a veth passes them on unsegmented, so that
+/// 32 frames would be one; that is turned off unless the link requires it. Dropping this restores
+/// the device's setting.
 #[derive(Debug)]
 struct SegmentationSetting {
     device: u32,
@@ -116,11 +117,11 @@ struct SegmentationSetting {
     on: bool,
 }
 
-/// The offload feature by which a device takes messages (ethtool(8), -k).
+/// Offload feature by which a device accepts unsegmented messages (ethtool(8), -k).
 const CUTS: &str = "tx-udp-segmentation";
 
 impl SegmentationSetting {
-    /// By the kernel or, if not `by_kernel`, by the peer of the device.
+    /// Has messages segmented by the kernel or, if not `by_kernel`, by the peer of the device.
     fn by_the_kernel(device: u32, by_kernel: bool) -> Result<SegmentationSetting, Fault> {
         let mut netlink = Netlink::new();
         let failed = |e: io::Error| Fault::system(format!("setting {CUTS}"), &e);
@@ -148,7 +149,7 @@ impl SegmentationSetting {
 impl Drop for SegmentationSetting {
     fn drop(&mut self) {
         if self.was_on != self.on {
-            // A device that is gone needs nothing.
+            // Fails harmlessly if the device is gone.
             let _ = self.switch(self.was_on);
         }
     }
@@ -160,13 +161,13 @@ struct Generator {
     _cut: Arc<SegmentationSetting>,
     socket: UdpSocket,
     messages: Frames,
-    /// Datagrams of their own, for what is less than a message.
+    /// Single datagrams, for what is less than a message.
     single: Frames,
     segments: u64,
-    /// Messages of one call.
+    /// Messages per call.
     burst: u64,
     size: u64,
-    /// Messages cross the link as they are, and only whole ones are sent.
+    /// Whether messages cross the link unsegmented; then only whole ones are sent.
     uncut: bool,
     hops: Hops,
     calls: u64,

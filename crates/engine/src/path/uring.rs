@@ -1,7 +1,7 @@
-//! `uring`: a stream through io_uring with ordinary (copying) sends and
-//! receives. Compared with `socket` it saves system calls: a chain or bundle
-//! of sends is one io_uring_enter, and a multishot receive delivers all that
-//! has arrived, into buffers picked by the kernel, without another request.
+//! `uring`: a stream through io_uring with ordinary (copying) sends and receives. Compared with
+//! `socket` it saves system calls: a chain or bundle of sends is one io_uring_enter, and a
+//! multishot receive delivers everything that has arrived, into buffers picked by the kernel,
+//! without being queued again.
 
 use super::busy_poll;
 use super::ring::{self, ENTER};
@@ -70,7 +70,7 @@ fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
         .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
 }
 
-/// Kernels before 6.10 would take a bundle for an ordinary operation.
+/// Kernels before 6.10 ignore the flag and would treat a bundle as an ordinary operation.
 fn require_bundles(option: &str) -> Result<(), Fault> {
     let features = uring::features().map_err(|e| ring::fault("io_uring_setup", &e))?;
     if features.bundle {
@@ -80,7 +80,7 @@ fn require_bundles(option: &str) -> Result<(), Fault> {
     Err(fault.remedy(format!("boot Linux 6.10 or later, or leave {option} at its default")))
 }
 
-/// The sending end of a flow.
+/// The sending half of a flow.
 struct Sender {
     flow: Flow,
     ring: SendRing,
@@ -101,7 +101,7 @@ impl Sender {
         if bundle {
             require_bundles("mode")?;
         }
-        // Only sends that are whole or fail keep their order in a chain.
+        // Linked sends keep their order only if each sends everything or fails.
         let chain = if job.tls == Tls::Kernel { 1 } else { ring::chain(job) };
         let memory = super::message(job.message_size, false)?;
         let mut ring = Self::ring(&flow, memory, chain, bundle, job.tls)?;
@@ -140,8 +140,8 @@ impl Sender {
         self.complete(recorder)
     }
 
-    /// Linked sends are issued one after the other, each when the one before
-    /// has queued all of its bytes, so they keep the order of the stream.
+    /// Queues a chain of linked sends. The kernel issues each when the previous one has queued all
+    /// of its bytes, so they keep the order of the stream.
     fn queue_chain(&mut self) -> Result<(), Fault> {
         let mut from = self.at;
         for left in (0..self.chain).rev() {
@@ -153,8 +153,8 @@ impl Sender {
         Ok(())
     }
 
-    /// All buffers of the ring are the one message, so that a message that was
-    /// sent in part is finished by a send of its own, before the next bundle.
+    /// Queues a bundle. All buffers of the ring are the one message, so a partly sent message is
+    /// first completed by a separate send.
     fn queue_bundle(&mut self) -> Result<(), Fault> {
         let queued = if self.at > 0 {
             self.ring.send(self.at..self.message, 0, false)
@@ -175,8 +175,8 @@ impl Sender {
                 let SendEvent::Sent { tag, result, .. } = event else { continue };
                 match result {
                     Ok(bytes) => self.count(bytes as usize, recorder),
-                    // The rest of a chain whose head came short; and the end of
-                    // a bundle that has used up the buffer ring.
+                    // The rest of a chain after a short send; and the end of a bundle that has used
+                    // up the buffer ring.
                     Err(e) if e.raw_os_error() == Some(libc::ECANCELED) => {}
                     Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) && tag == BUNDLE => {}
                     Err(e) => failure = failure.or(Some(e)),
@@ -200,7 +200,7 @@ impl Sender {
     }
 }
 
-/// Name of a bundle among the operations.
+/// Tag of a bundle's operation.
 const BUNDLE: u64 = 1;
 
 impl Tx for Sender {
@@ -234,25 +234,23 @@ impl Tx for Sender {
     }
 }
 
-/// The receiving end of a flow.
+/// The receiving half of a flow.
 struct Receiver {
     flow: Flow,
     ring: RecvRing,
     read_size: usize,
     toucher: Toucher,
-    /// Buffers that were filled or partly filled.
+    /// Buffers that were filled completely or partly.
     fillings: u64,
 }
 
-/// Least memory of the provided buffers where nothing else is requested. By default they
-/// take what any receiver's memory takes: a working set that leaves the cache costs a
-/// stream a sixth of its rate.
+/// Minimum memory of the provided buffers by default. The default is the memory that any receiver
+/// uses: a working set that exceeds the cache costs a stream a sixth of its rate.
 const POOL: u64 = 64 << 10;
-/// Largest buffer that is taken by default. A completion is never larger than
-/// what the socket holds, so larger buffers would spread the same bytes over
-/// more memory.
+/// Largest default buffer. A completion is never larger than what the socket holds, so larger
+/// buffers would spread the same bytes over more memory.
 const BUFFER: u64 = 1 << 20;
-/// Most memory that buffers may take.
+/// Maximum number of bytes that buffers may take.
 const MOST: u64 = 4 << 30;
 
 impl Receiver {
@@ -276,7 +274,7 @@ impl Receiver {
         Ok(Box::new(Receiver { flow, ring, read_size, toucher, fillings: 0 }))
     }
 
-    /// Enters the ring and takes all that has arrived. False at the end of the stream.
+    /// Enters the ring and delivers everything that has arrived. False at the end of the stream.
     fn turn(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         if !self.ring.pending() {
             ring::entered(recorder.timed(ENTER, || self.ring.enter()))?;
@@ -295,14 +293,14 @@ impl Receiver {
     }
 }
 
-/// The buffers that a job requests.
+/// Returns the shape of the requested buffers.
 fn shape(job: &HalfConfig) -> Result<RecvShape, Fault> {
     let (options, read_size) = (&job.options, job.read_size);
     if read_size == 0 {
         return Err(Fault::usage("a read size of 0 bytes delivers nothing"));
     }
     let memory = job.read_memory.max(POOL);
-    // Two or more: one is filled while another is looked at. A datagram has to fit in one.
+    // At least two: one is filled while another is read. A datagram must fit into one.
     let largest = match job.protocol {
         Protocol::Tcp => BUFFER.min(memory / 2),
         Protocol::Udp | Protocol::Frames => BUFFER,

@@ -1,6 +1,6 @@
-//! `uring-loop`: an event loop by io_uring. Each connection has a multishot receive, which takes its
-//! buffers from those that all share, and a send at a time; one io_uring_enter submits what a turn has
-//! queued and waits for what comes next. io_uring_prep_recv_multishot(3).
+//! `uring-loop`: an event loop by io_uring. Each connection has a multishot receive, which takes
+//! buffers from a pool shared by all, and one send at a time; one io_uring_enter submits what a
+//! turn has queued and waits for the next events. See io_uring_prep_recv_multishot(3).
 
 use super::busy_poll;
 use super::event_loop::{self, Counts, Origin, Output};
@@ -90,7 +90,8 @@ fn check_sending(job: &HalfConfig, facts: &Facts) -> Support {
     check(job, facts).and(super::fits(bounded_records(job)))
 }
 
-/// Refuses connections whose records, of all threads of an end, would take more memory than buffers may.
+/// Refuses jobs whose TLS records, over all threads of an end, would take more memory than allowed
+/// for buffers.
 fn bounded_records(job: &HalfConfig) -> Result<(), Fault> {
     let encrypted = job.passing.as_ref().filter(|passing| passing.handshake.is_some());
     let Some(passing) = encrypted else { return Ok(()) };
@@ -105,7 +106,7 @@ fn bounded_records(job: &HalfConfig) -> Result<(), Fault> {
         .remedy(format!("choose fewer flows or threads: at most {} GiB", MEMORY_LIMIT >> 30)))
 }
 
-/// What only later kernels can, where it is requested.
+/// Checks requested features that need later kernels.
 fn extras(job: &HalfConfig, facts: &Facts) -> Support {
     let options = &job.options;
     let extras = [
@@ -120,7 +121,7 @@ fn extras(job: &HalfConfig, facts: &Facts) -> Support {
     })
 }
 
-/// How the ring is driven.
+/// Returns how the ring is driven.
 fn mode(job: &HalfConfig) -> Result<RingMode, Fault> {
     match (job.options.flag("sqpoll"), job.options.word("task-run")) {
         (false, "defer") => Ok(RingMode::Deferred),
@@ -147,13 +148,13 @@ fn open(
     let passing = sockets.places() - fds.len();
     let sessions = sockets.sessions(send, group)?;
     let message = super::message(send.message_size, false)?;
-    // What goes out is the message, or records that it is encrypted to.
+    // The ring sends the message itself, or the records into which it is encrypted.
     let stages = Stages::new(fds.len(), send.message_size);
     let (plain, sent) = match sessions.are_used() {
         false => (None, message),
         true => (Some(message), super::buffer("memory for records", stages.bytes(passing), false)?),
     };
-    // What a client has closed, and the server has not looked at yet, fills no buffer.
+    // Connections that a client has closed but the server has not yet noticed take no buffers.
     let shape = shape(receive, fds.len() + passing.min(send.flows as usize))?;
     let mut ring = ManyRing::new(&fds, passing, sent, shape, mode(send)?).map_err(|e| {
         let text = format!("cannot set up an io_uring for {} connections", sockets.places());
@@ -183,19 +184,19 @@ fn open(
     }))
 }
 
-/// Bounds of what is chosen where nothing is requested.
+/// Limits of the defaults: number of buffers, size of one, and total bytes.
 const BUFFERS: [u64; 2] = [64, 4096];
 const BUFFER_SIZE: [u64; 2] = [4096, 1 << 20];
 const POOL: u64 = 64 << 20;
 
-/// Largest buffer of a stream, of which a completion seldom brings more.
+/// Largest default buffer of a stream; a completion seldom delivers more.
 const STREAM_BUFFER: u64 = 64 << 10;
 
-/// Most buffers, and most memory that they may take.
+/// Maximum number of buffers, and of bytes that they may take.
 const MOST_BUFFERS: u64 = 1 << 15;
 const MOST: u64 = 4 << 30;
 
-/// The buffers that a thread's connections share.
+/// Returns the shape of the buffer pool that a thread's connections share.
 fn shape(job: &HalfConfig, connections: usize) -> Result<RecvShape, Fault> {
     let size = job.options.number("buffer-size");
     let size = size.unwrap_or(match job.is_stream() {
@@ -205,7 +206,8 @@ fn shape(job: &HalfConfig, connections: usize) -> Result<RecvShape, Fault> {
     let connections = connections as u64;
     let shared = connections.clamp(BUFFERS[0], BUFFERS[1]).min((POOL / size).max(2));
     let buffers = match job.options.number("buffers").unwrap_or(0) {
-        // What the contract gives to reads, or one for each.
+        // For a stream: as much as the contract gives to reads, and one per connection up to the
+        // limit.
         0 if job.is_stream() => connections.min(shared).max(job.read_memory.div_ceil(size)).max(2),
         0 => shared,
         n => n,
@@ -224,7 +226,7 @@ fn shape(job: &HalfConfig, connections: usize) -> Result<RecvShape, Fault> {
 
 const SOCKET: Call = Call(3, "socket");
 
-/// Most events of a turn: a new phase is noticed after it.
+/// Maximum number of events per turn, so that a new phase is noticed soon.
 const MOST_EVENTS: usize = 256;
 
 struct RingLoop {
@@ -232,15 +234,15 @@ struct RingLoop {
     sockets: Sockets,
     sessions: Sessions,
     stages: Stages,
-    /// The message, where sessions encrypt it.
+    /// The plaintext message, if sessions encrypt it.
     plain: Option<Region>,
     outputs: Box<[Output]>,
-    /// Connections made here over which something has come in: there may be more.
+    /// Connections made here that have received something, and may receive more.
     more: Vec<u32>,
     ring: ManyRing,
-    /// Bytes of the message.
+    /// Message size in bytes.
     message: usize,
-    /// Whether what is kept full is to end.
+    /// Whether endless streams are to end.
     stopped: bool,
     toucher: Toucher,
     wait: Wait,
@@ -248,7 +250,7 @@ struct RingLoop {
 }
 
 impl RingLoop {
-    /// Queues what comes next over a connection.
+    /// Queues the next send of a connection.
     #[inline]
     fn queue(&mut self, place: usize) -> Result<(), Fault> {
         if self.sessions.get(place).is_some() {
@@ -267,7 +269,7 @@ impl RingLoop {
         queued.map_err(|e| Fault::system(format!("connection {place}: cannot queue a send"), &e))
     }
 
-    /// The same of a connection that has a session.
+    /// Like [`Self::queue`], for a connection with a TLS session.
     fn queue_records(&mut self, place: usize) -> Result<(), Fault> {
         let part = match self.stage(place) {
             Ok(part) => part,
@@ -281,7 +283,7 @@ impl RingLoop {
         queued.map_err(|e| Fault::system(format!("connection {place}: cannot queue a send"), &e))
     }
 
-    /// Which part of the memory that is sent from has the records that come next.
+    /// Stages the next records; returns their range in the memory that the ring sends from.
     fn stage(&mut self, place: usize) -> io::Result<Range<usize>> {
         let [room, _] = self.stages.of(place);
         let memory = self.ring.message(room.clone())?;
@@ -293,7 +295,7 @@ impl RingLoop {
         Ok(room.start + part.start..room.start + part.end)
     }
 
-    /// The last that is to go out over a connection.
+    /// Stages the last record of a connection; returns its range, which is empty if there is none.
     fn stage_last(&mut self, place: usize) -> io::Result<Range<usize>> {
         let [_, room] = self.stages.of(place);
         let Some(session) = self.sessions.get(place) else { return Ok(0..0) };
@@ -304,12 +306,12 @@ impl RingLoop {
         Ok(room.start..room.start + last)
     }
 
-    /// A call of a connection has failed; one that passes is closed.
+    /// Handles a failed call of a connection; a passing connection is closed.
     fn fail(&mut self, place: usize, call: &str, error: io::Error) -> Result<(), Fault> {
         if let (Some(socket), Some(session)) = (self.sockets.get(place), self.sessions.get(place))
             && session.close()
         {
-            // At once: what is under way at the socket is about to be cut off.
+            // Sent at once, since operations in flight on the socket are about to be cancelled.
             let _ = session.send(socket, libc::MSG_DONTWAIT);
         }
         match self.sockets.fail(place, call, error)? {
@@ -318,7 +320,7 @@ impl RingLoop {
         }
     }
 
-    /// What a peer that has ended its stream has asked for still goes out.
+    /// Ends a connection whose peer has ended its stream, once its requests are answered.
     fn end_if_done(&mut self, place: usize, service: &mut dyn Service) -> Result<(), Fault> {
         let Output { busy, ended, .. } = self.outputs[place];
         if busy || !ended {
@@ -328,7 +330,7 @@ impl RingLoop {
         service.ended(place)
     }
 
-    /// Closes a passing connection, if there is one, after the last that is to go out over it.
+    /// Closes a passing connection, if there is one, after sending the last record.
     fn release(&mut self, place: usize, last: Range<usize>) -> Result<(), Fault> {
         match self.sockets.empty(place) {
             Some(socket) => self.shut(place, socket, last),
@@ -344,7 +346,7 @@ impl RingLoop {
             .map_err(|e| Fault::system("cannot queue a close", &e))
     }
 
-    /// Takes in a connection that was accepted.
+    /// Starts receiving from an accepted connection.
     fn take_in(&mut self, connection: OwnedFd, service: &mut dyn Service) -> Result<(), Fault> {
         let place = self.sockets.free_place().ok_or_else(|| {
             let text = format!(
@@ -362,13 +364,13 @@ impl RingLoop {
         Ok(())
     }
 
-    /// Accepts from here on, if this end does.
+    /// Starts accepting, if this end does.
     fn accept(&mut self) -> Result<(), Fault> {
         let Some((_, listener)) = self.sockets.listener() else { return Ok(()) };
         self.ring.accept(listener).map_err(|e| Fault::system("cannot queue an accept", &e))
     }
 
-    /// A send has taken so many bytes.
+    /// Enters a completed send of `bytes`.
     #[inline]
     fn sent(
         &mut self,
@@ -391,7 +393,7 @@ impl RingLoop {
         self.end_if_done(place, service)
     }
 
-    /// A peer has ended its stream.
+    /// Handles the end of a peer's stream.
     fn ended(&mut self, place: usize, service: &mut dyn Service) -> Result<(), Fault> {
         if let Err(e) = self.sessions.ended(place) {
             return self.fail(place, "TLS", e);
@@ -403,7 +405,7 @@ impl RingLoop {
         self.end_if_done(place, service)
     }
 
-    /// Takes events that are there; what is queued meanwhile is submitted once all of them are taken.
+    /// Handles the available events; what they queue is submitted once all have been handled.
     fn take(&mut self, service: &mut dyn Service, recorder: &mut Recorder) -> Result<(), Fault> {
         for _ in 0..MOST_EVENTS {
             let Some(event) = self.ring.event() else { break };
@@ -426,7 +428,7 @@ impl RingLoop {
                         self.send(socket, answer, recorder)?;
                     }
                     let is_passing = self.sockets.connects() && !self.sockets.is_lasting(socket);
-                    // Of a bundle once.
+                    // Only once per bundle.
                     if is_passing && self.more.last() != Some(&(socket as u32)) {
                         self.more.push(socket as u32);
                     }
@@ -436,7 +438,8 @@ impl RingLoop {
                 }
                 ManyEvent::Ended { socket } => self.ended(socket, service)?,
                 ManyEvent::Short { .. } => self.counts.short += 1,
-                // Of no connection: where bytes are is not known any more.
+                // Concerns no connection: the position of received bytes in the buffers is unknown
+                // from here on.
                 ManyEvent::Failed { error, .. } if error.kind() == ErrorKind::InvalidData => {
                     return Err(Fault::system("io_uring", &error));
                 }
@@ -463,7 +466,7 @@ impl RingLoop {
         Ok(())
     }
 
-    /// Receives from connections made here that are still open.
+    /// Queues receives on connections made here that are still open.
     fn receive_more(&mut self) -> Result<(), Fault> {
         while let Some(place) = self.more.pop() {
             let queued = self.ring.receive_more(place as usize);
@@ -565,7 +568,7 @@ impl EventLoop for RingLoop {
         let plain = self.plain.as_ref().map_or(0, |message| message.len());
         let memory = self.ring.memory() + plain + self.sockets.memory();
         let passing = self.sockets.places() - self.sockets.lasting.len();
-        // Records of places that were never in use are left out, as the places are.
+        // Records of places that were never used are left out, like the places themselves.
         let unused = match self.sessions.are_used() {
             true => self.stages.bytes(passing - self.sockets.most_passing()) as usize,
             false => 0,
@@ -583,7 +586,7 @@ mod tests {
     use crate::workload::{self, Direction};
     use bytepath_record::{Attempt, Cell, Half, OptionValue, Outcome};
 
-    /// Of a kernel that has everything but what this attempt tries.
+    /// Returns the refusal of a kernel that has every feature but `lacks`.
     fn refusal(option: (&str, &str), lacks: &str, outcome: Outcome) -> (String, String) {
         let works = [
             ring::SETUP,

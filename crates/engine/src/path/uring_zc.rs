@@ -1,6 +1,6 @@
-//! `uring-zc`: a stream sent by reference through io_uring. The kernel takes
-//! references to the pages of the message, and posts a notification when it
-//! releases them, which also shows whether it copied after all.
+//! `uring-zc`: a stream sent by reference through io_uring. The kernel takes references to the
+//! pages of the message, and posts a notification when it releases them, which also reports whether
+//! it copied after all.
 
 use super::busy_poll;
 use super::ring::{self, ENTER};
@@ -37,21 +37,21 @@ const OPTIONS: &[OptionSpec] = &[
     ring::IOWAIT,
 ];
 
-/// Sends whose notification may be outstanding at once. A socket rarely holds
-/// more; where it would, the engine waits for notifications.
+/// Maximum number of sends without notification. A socket rarely holds more; if it would, the
+/// engine waits for notifications.
 const OUTSTANDING: u32 = 4096;
 
-/// How often a wait for notifications is interrupted to look at the connection.
+/// Interval at which a wait for notifications checks the connection.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// How long the last notifications are waited for after the peer's kernel has
-/// all bytes (the pages may be held until the peer's application has read
-/// them), and how long for pages that others hold.
+/// How long to wait for the last notifications after the peer's kernel has acknowledged all bytes
+/// (the pages may be held until the peer's application has read them), and for pages that other
+/// processes hold.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 fn attempt(_: Option<&str>) -> Vec<Attempt> {
     match uring::features() {
-        // Said by `uring` already.
+        // Already reported by `uring`.
         Err(_) => Vec::new(),
         Ok(_) => vec![ring::attempt(ring::SEND_ZC, uring::try_send_zc(), "usage reported")],
     }
@@ -67,7 +67,7 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
     ))
 }
 
-/// The sending end of a flow.
+/// The sending half of a flow.
 struct Sender {
     flow: Flow,
     ring: SendRing,
@@ -76,21 +76,21 @@ struct Sender {
     fixed: bool,
     /// Position of the stream in the message.
     at: usize,
-    /// The sends that are in flight or not notified yet.
+    /// Sends in flight or not notified yet.
     slots: Box<[Slot]>,
-    /// Slots that are not in use. Never grows above its first size.
+    /// Free slots. Never grows beyond its initial size.
     free: Vec<u32>,
     copied: Sum,
     passed: Sum,
-    /// Sends that moved bytes and will never be notified.
+    /// Sends that moved bytes but will never be notified.
     unproven: u64,
-    /// Since when not even one message could be sent.
+    /// Since when not even one message could be sent, or `None` if sends succeed.
     stalled: Option<Instant>,
-    /// How often the kernel refused to hold more pages.
+    /// How often the kernel refused to pin more pages.
     refused: u64,
 }
 
-/// What is known of one send. Its two events come in either order.
+/// State of one send. Its two events arrive in either order.
 #[derive(Clone, Copy, Default)]
 struct Slot {
     bytes: Option<u32>,
@@ -158,7 +158,7 @@ impl Sender {
         self.make_room(recorder, held)
     }
 
-    /// As in `uring`: a chain keeps the order of the stream.
+    /// Queues a chain of linked sends, which keeps the order of the stream, as in `uring`.
     fn queue_chain(&mut self) -> Result<(), Fault> {
         let mut from = self.at;
         for left in (0..self.chain).rev() {
@@ -171,7 +171,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Takes what has been completed.
+    /// Handles the available completions.
     fn collect(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         let mut failure = None;
         while let Some(event) = self.ring.event() {
@@ -181,9 +181,9 @@ impl Sender {
                         Ok(bytes) => bytes,
                         Err(e) => {
                             match e.raw_os_error() {
-                                // The rest of a chain whose head came short.
+                                // The rest of a chain after a short send.
                                 Some(libc::ECANCELED) => {}
-                                // The limit of locked memory, or of the socket's own.
+                                // Limit of locked memory, or of the socket's own memory.
                                 Some(libc::ENOMEM | libc::ENOBUFS) => self.refused += 1,
                                 _ => failure = failure.or(Some(e)),
                             }
@@ -207,13 +207,12 @@ impl Sender {
         failure.map_or(Ok(()), |e| Err(ring::fault("cannot send", &e)))
     }
 
-    /// Enters a send of which everything is known that will be, and frees its
-    /// slot. A send that moved bytes without a notification is left for the
-    /// account to call unknown.
+    /// Enters a send once all its events have arrived, and frees its slot. Bytes sent without a
+    /// notification stay unproven; the account enters them as unknown.
     fn settle(&mut self, slot: u32, silent: bool) {
         let known = self.slots[slot as usize];
         let (Some(bytes), true) = (known.bytes, known.copied.is_some() || silent) else { return };
-        // A send that failed is notified too, and refers to nothing.
+        // A failed send is notified too, but holds no pages.
         if bytes > 0 {
             match known.copied {
                 Some(true) => self.copied.enter(bytes as usize),
@@ -225,12 +224,12 @@ impl Sender {
         self.free.push(slot);
     }
 
-    /// Nothing could be sent: pages have to be released first, `held` of our
-    /// own sends or, where there were none, those of others of the same user,
-    /// with whom the limit is shared and for whom there is no event.
+    /// Nothing could be sent: pages have to be released first. These belong to `held` sends of our
+    /// own or, if that is 0, to other processes of the same user, which share the limit and whose
+    /// releases cause no event.
     fn make_room(&mut self, recorder: &mut Recorder, held: u32) -> Result<(), Fault> {
         if held > 0 {
-            // Some may have come by now, together with the refusal.
+            // Some may have arrived by now, together with the refusal.
             if self.ring.notifications() >= held {
                 self.await_notification(recorder, GLANCE)?;
             }
@@ -244,9 +243,8 @@ impl Sender {
         self.await_notification(recorder, Duration::from_millis(1))
     }
 
-    /// Waits for a notification, and looks from time to time whether the
-    /// connection was cut: notifications of bytes that the peer does not take
-    /// would not come even then.
+    /// Waits for a notification after checking that the connection was not cut: notifications of
+    /// bytes that the peer does not accept would not arrive even then.
     fn await_notification(
         &mut self,
         recorder: &mut Recorder,
@@ -259,8 +257,7 @@ impl Sender {
         self.collect(recorder)
     }
 
-    /// Waits for the notifications that are outstanding after the peer's kernel
-    /// has everything.
+    /// Waits for the outstanding notifications after the peer's kernel has acknowledged everything.
     fn drain(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         let begin = Instant::now();
         while self.ring.notifications() > 0 && begin.elapsed() < TIMEOUT {

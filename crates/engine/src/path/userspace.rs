@@ -1,6 +1,6 @@
-//! `userspace`: a TCP stack in this process, polled by the flow's own thread. What is sent is
-//! copied to the stack's buffer and from there into a frame, which the kernel copies again;
-//! what is received takes the reverse path. Where a copy engine writes: [`offload`].
+//! `userspace`: a TCP stack in this process, polled by the flow's own thread. Data to send is
+//! copied into the stack's buffer and from there into a frame, which the kernel copies again;
+//! received data takes the reverse path. With a copy engine as the writer: [`offload`].
 
 mod offload;
 
@@ -28,7 +28,7 @@ pub(super) static PATH: DataPath = DataPath {
     ..DataPath::EMPTY
 };
 
-/// Refuses several connections: each mover would poll the stack of all.
+/// Refuses several connections, since each mover would poll the shared stack.
 fn has_one(job: &HalfConfig) -> Support {
     let reason = format!("the path userspace has one connection, not {}", job.flows);
     super::refuse_if(job.flows > 1, &reason, "choose flows=1, or the path userspace-loop")
@@ -38,7 +38,7 @@ fn check_tx(job: &HalfConfig, facts: &Facts) -> Support {
     has_one(job).and(offload::check(job, facts))
 }
 
-/// What the sending half has in addition to the options of the stack and of copies.
+/// Option of the sending half, in addition to those of the stack and of copies.
 const ROTATE: OptionSpec = OptionSpec::new("rotate", OptionKind::AutoSize(1, 1 << 30), "auto").help("bytes of messages to send in rotation, so that they exceed the caches; auto is one message");
 
 const SENDING: [OptionSpec; OPTIONS.len() + offload::OPTIONS.len() + 1] = {
@@ -77,10 +77,10 @@ fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<d
 
 struct Sender {
     hold: Hold,
-    /// Those that are sent in turn, and the size of one.
+    /// Messages that are sent in rotation, and the size of one.
     messages: Region,
     size: usize,
-    /// Position of the stream in them.
+    /// Position of the stream in the messages.
     place: usize,
     turns: u64,
 }

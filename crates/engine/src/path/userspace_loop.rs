@@ -1,7 +1,7 @@
-//! `userspace-loop`: an event loop over the TCP stack in this process, whose connections a thread drives
-//! all at once. What is sent is copied to the connection's buffer, which the stack sends from; what
-//! was received is copied from it. No call waits for a connection: the thread sleeps until the packet
-//! socket has a frame, or polls on.
+//! `userspace-loop`: an event loop over the TCP stack in this process; one thread drives all its
+//! connections. Data to send is copied into the connection's buffer, from which the stack sends;
+//! received data is copied out of it. No call waits for a connection: the thread sleeps until the
+//! packet socket has a frame, or keeps polling.
 
 use super::common::ReadBuffer;
 use super::event_loop::{self, Counts, Output, THREADS, TURN};
@@ -73,9 +73,9 @@ fn open(
 
 struct StackLoop {
     role: Role,
-    /// The connections, which share a stack: what it is asked for goes by the first.
+    /// The connections, which share one stack; calls to the stack go through the first.
     holds: Box<[Hold]>,
-    /// The number of each connection, by its place in the stack.
+    /// Index of each connection, by its place in the stack.
     numbers: Box<[u32]>,
     lines: Box<[Line]>,
     message: Region,
@@ -84,11 +84,11 @@ struct StackLoop {
     counts: Counts,
 }
 
-/// A connection as the loop has it.
+/// The loop's state of a connection.
 #[derive(Clone, Copy, Default)]
 struct Line {
     output: Output,
-    /// Whether its end was reported.
+    /// Whether its end was reported to the service.
     over: bool,
 }
 
@@ -99,13 +99,13 @@ impl StackLoop {
         })
     }
 
-    /// Has a connection be served in the next turn.
+    /// Schedules a connection for the next turn.
     fn come_again(&self, number: usize) {
         let hold = &self.holds[number];
         hold.stack().look_at(hold.place);
     }
 
-    /// Copies to the stack what it has room for, as far as it is the connection's turn.
+    /// Copies to the stack as much as it has room for, within the connection's turn.
     #[inline]
     fn flush(
         &mut self,
@@ -133,7 +133,7 @@ impl StackLoop {
                 }
             }
             if sent < part.len() {
-                // What is acknowledged makes room, and brings the connection back.
+                // Acknowledgements make room and schedule the connection again.
                 self.counts.full += 1;
                 return Ok(());
             }
@@ -141,7 +141,7 @@ impl StackLoop {
         Ok(())
     }
 
-    /// Receives what is there, as far as it is the connection's turn.
+    /// Receives what is queued, within the connection's turn.
     fn receive(
         &mut self,
         number: usize,
@@ -177,7 +177,7 @@ impl StackLoop {
         Ok(())
     }
 
-    /// A connection that something has come for.
+    /// Serves a connection that has events.
     fn serve(
         &mut self,
         number: usize,
@@ -193,8 +193,9 @@ impl StackLoop {
         }
         let Output { left, ended, .. } = self.lines[number].output;
         let hold = &self.holds[number];
-        // In LAST-ACK smoltcp (0.14) overlooks a window that opens: bytes that wait for one would wait
-        // for its probes, so this end's stream does not end before they have arrived.
+        // In LAST-ACK, smoltcp (0.14) overlooks a window that opens: data that waits for one would
+        // wait for window probes, so this end's stream does not end before that data is
+        // acknowledged.
         if ended && left == 0 && hold.stack().unacknowledged(hold.place) == 0 {
             self.lines[number].over = true;
             return service.ended(number);
@@ -209,7 +210,7 @@ impl EventLoop for StackLoop {
     }
 
     fn begin(&mut self) -> Result<(), Fault> {
-        // What has come before is not reported again.
+        // Data that arrived earlier is not reported again.
         (0..self.holds.len()).for_each(|number| self.come_again(number));
         self.holds.first_mut().into_iter().for_each(Hold::attend);
         Ok(())
@@ -246,7 +247,7 @@ impl EventLoop for StackLoop {
             self.counts.waits += 1;
             self.counts.events += arrived as u64;
         }
-        // Those that are to come again have their next turn after the others.
+        // Connections scheduled again have their next turn after the others.
         for _ in 0..arrived {
             let Some(place) = self.first()?.stack().next_arrived() else { break };
             let Some(number) = self.numbers.get(place).filter(|number| **number != u32::MAX) else {

@@ -1,6 +1,6 @@
-//! `vhost`: frames of a tap by the kernel's vhost worker, with this process in the place of
-//! the virtual machine: the worker copies each into a buffer of our receive queue. It is what
-//! feeds a guest's network device, without the guest and without qemu.
+//! `vhost`: frames of a tap by the kernel's vhost worker, with this process in place of the virtual
+//! machine: the worker copies each frame into a buffer of our receive queue. This is what feeds a
+//! guest's network device, without the guest and without qemu.
 
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, Opened, frames};
@@ -21,7 +21,7 @@ pub(super) static PATH: DataPath = DataPath {
     ..DataPath::EMPTY
 };
 
-/// What is tried on a host: which features its vhost-net has.
+/// Name of the attempt, which finds out the features of vhost-net.
 const ATTEMPT: &str = "vhost-net";
 
 const REMEDY: &str = "modprobe vhost_net (CONFIG_VHOST_NET), and let /dev/vhost-net be opened; \
@@ -36,10 +36,10 @@ const OPTIONS: &[OptionSpec] = &[
     frames::STOP_AFTER,
 ];
 
-/// Frames that are taken at once, after which their buffers are shown to the worker again.
+/// Frames received at once, after which their buffers are offered to the worker again.
 const TURN: usize = 64;
 
-/// Least bytes of a buffer: room for a frame of the usual size, as guests offer it.
+/// Minimum size of a buffer in bytes: room for a frame of up to 1500 bytes, as guests offer it.
 const BUFFER: u32 = 2048;
 
 fn check(job: &HalfConfig, facts: &Facts) -> Support {
@@ -56,7 +56,7 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
 
 fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     let at = Attached::of(connection)?;
-    // Frames of ours take one buffer each, so that they can be looked at as a whole.
+    // Our own frames fit into one buffer each, so that they can be inspected as a whole.
     let plan = frames::plan(job)?;
     let buffer = (plan.largest() + HEADER as u32).max(BUFFER);
     let mergeable = job.options.flag("mergeable");
@@ -66,7 +66,7 @@ fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn 
     Ok(Box::new(Queue { vhost, received: ReceivedFrames::of(job, at, 0) }))
 }
 
-/// The worker has the CPU of the thread that requested it, which is about to be busy.
+/// Places the worker. It starts on the CPU of the thread that requested it, which will be busy.
 fn place(vhost: &Receiver, cpu: Option<u32>) -> Result<(), Fault> {
     let fault = |e| Fault::system("choosing the CPU of the vhost worker", &e);
     match (vhost.worker, cpu) {
@@ -84,7 +84,7 @@ struct Queue {
     received: ReceivedFrames,
 }
 
-/// The only call that it makes on its own.
+/// The only call made while receiving.
 const POLL: Call = Call(0, "poll");
 
 impl Rx for Queue {
@@ -93,7 +93,7 @@ impl Rx for Queue {
         let Some(most) = self.received.most(TURN, recorder)? else { return Ok(false) };
         let mut entered = Ok(());
         let visit = |piece: Piece| {
-            // What takes several buffers is larger than any frame of ours.
+            // A frame that takes several buffers is larger than any of ours.
             if piece.begins && piece.ends {
                 if entered.is_ok() {
                     entered = self.received.enter(piece.bytes, recorder);

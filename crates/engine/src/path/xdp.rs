@@ -1,5 +1,5 @@
-//! Frames before the kernel makes a socket buffer of them (XDP): `xdp-drop` counts and drops
-//! those that arrive, `xdp-live` makes some and hands them to the device.
+//! XDP: frames before the kernel makes an skb of them. `xdp-drop` counts and drops arriving frames,
+//! `xdp-live` makes frames and hands them to the device.
 
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
@@ -47,7 +47,7 @@ const LIVE_OPTIONS: &[OptionSpec] = &[
         .help("frames handed to the device at once"),
 ];
 
-/// How often the count of what was dropped is looked at.
+/// Interval at which the count of dropped frames is read.
 const LOOK: Duration = Duration::from_millis(1);
 
 fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Rx> {
@@ -63,16 +63,16 @@ fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Open
 
 struct Dropping {
     at: Attached,
-    /// One for the whole device.
+    /// One program for the whole device.
     dropper: Arc<Dropper>,
-    /// Whether it is the flow that counts the frames of all.
+    /// Whether this flow counts the frames of all flows.
     counts: bool,
     in_driver: bool,
     seen: Count,
 }
 
 impl Rx for Dropping {
-    /// The frames need nothing of this thread, which only looks at their count.
+    /// Only reads the count: the frames need no work of this thread.
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         self.at.check()?;
         if !self.counts {
@@ -127,15 +127,16 @@ fn open_tx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Open
 
 struct Generator {
     at: Attached,
-    /// What some drivers require of a device that sends what has no socket buffer.
+    /// The program that some drivers require on a device for sending frames without an skb.
     _enabled: Option<Arc<Passer>>,
     live: LiveFrames,
     size: u64,
     repeat: u64,
     batch: u32,
-    /// Of what a tap does not take, it reports 16 times too few; a NIC's driver nothing.
+    /// Whether not all drops are reported: a tap reports 16 times too few, the driver of a NIC
+    /// none.
     drops_untold: bool,
-    /// Frames made.
+    /// Number of frames made.
     made: u64,
     calls: u64,
 }

@@ -1,6 +1,6 @@
 //! Sends whose memory is lent to the kernel (`MSG_ZEROCOPY`,
-//! Documentation/networking/msg_zerocopy.rst): the loop, and the account of what
-//! is still lent. Where the bytes are is up to the path: [`Payload`].
+//! Documentation/networking/msg_zerocopy.rst): the loop, and the account of what is still lent. The
+//! path decides where the bytes are: [`Payload`].
 
 use super::Sum;
 use crate::connection::Flow;
@@ -11,32 +11,32 @@ use bytepath_sys::tcp::{self, Ready};
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-/// Sends that may be without completion at a time.
+/// Maximum number of sends without completion.
 pub(super) const WINDOW: usize = 1024;
 
-/// Smallest send to which the engine gives way when the kernel has no memory
-/// for more, bytes.
+/// Smallest send, in bytes, to which the engine reduces sends when the kernel has no memory for
+/// larger ones.
 const SMALLEST: usize = 4096;
 
 /// How long completions may lag behind the acknowledgement of the last byte.
 pub(super) const COMPLETIONS: Duration = Duration::from_secs(2);
 
-/// One message, in whichever memory.
+/// One message, in any kind of memory.
 pub(super) trait Payload: Send + Sized {
-    /// The send, which is call 0 of the engine's.
+    /// The send's entry in the system-call table: call 0 of the engine.
     const SEND: Call;
 
-    /// Bytes of the message.
+    /// Size of the message in bytes.
     fn len(&self) -> usize;
 
-    /// Sends `len` bytes of it from `at` on with `MSG_ZEROCOPY`; returns how many
-    /// the kernel took.
+    /// Sends `len` bytes of it from `at` on with `MSG_ZEROCOPY`; returns how many the kernel
+    /// accepted.
     fn send(&self, flow: &Flow, at: usize, len: usize) -> io::Result<usize>;
 
-    /// The send in words, for faults.
+    /// Name of the send in faults.
     const CALL: &'static str;
 
-    /// What helps when the kernel has no memory for even the smallest send.
+    /// Remedy if the kernel has no memory for even the smallest send.
     const REMEDY: &'static str;
 
     /// See [`Tx::witness`].
@@ -48,7 +48,7 @@ pub(super) trait Payload: Send + Sized {
     }
 }
 
-/// The calls that the engine makes besides [`Payload::SEND`].
+/// Calls that the engine makes besides [`Payload::SEND`].
 const REAP: Call = Call(1, "recvmsg(errqueue)");
 const POLL: Call = Call(2, "poll");
 
@@ -56,21 +56,21 @@ const POLL: Call = Call(2, "poll");
 pub(super) struct ZerocopySender<P> {
     pub flow: Flow,
     pub payload: P,
-    /// Most bytes of one send; less than the message once the kernel has
-    /// refused to pin more.
+    /// Maximum number of bytes per send; less than the message once the kernel has refused to pin
+    /// more.
     piece: usize,
     reap: u32,
     /// Position of the stream in the message.
     at: usize,
-    /// Sends since the last look at the error queue.
+    /// Sends since the error queue was last read.
     unreaped: u32,
     in_flight: InFlight,
     refusals: u64,
 }
 
 impl<P: Payload> ZerocopySender<P> {
-    /// A sender on a connection, on which `SO_ZEROCOPY` is switched on here;
-    /// `reap` is how many sends lie between two looks at the error queue.
+    /// A sender on a connection; enables `SO_ZEROCOPY`. `reap` is the number of sends between two
+    /// reads of the error queue.
     pub(super) fn new(flow: Flow, payload: P, reap: u32) -> Result<Self, Fault> {
         flow.reset_on_death()?;
         tcp::set_int(flow.fd(), libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1)
@@ -88,7 +88,7 @@ impl<P: Payload> ZerocopySender<P> {
         })
     }
 
-    /// Sends a page that is not of the stream, by `send` from an offset on.
+    /// Sends a page that does not belong to the stream; `send` sends it from an offset on.
     pub(super) fn send_aside(
         &mut self,
         len: usize,
@@ -98,7 +98,7 @@ impl<P: Payload> ZerocopySender<P> {
         while sent < len {
             match send(&self.payload, &self.flow, sent) {
                 Ok(n) => {
-                    // It has a completion like any other, but is not of the stream.
+                    // It has a completion like any other, but no bytes of the stream.
                     self.in_flight.sent(0);
                     sent += n;
                 }
@@ -112,10 +112,10 @@ impl<P: Payload> ZerocopySender<P> {
         Ok(())
     }
 
-    /// Takes all completions that are there.
+    /// Reads all available completions.
     fn reap(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         while !self.in_flight.is_empty() {
-            // An empty queue is an error of the call, as the kernel has it.
+            // The kernel returns EAGAIN for an empty queue, so it counts as a failed call.
             let empty = || io::Error::from(ErrorKind::WouldBlock);
             let take = || errqueue::completion(self.flow.fd())?.ok_or_else(empty);
             match recorder.timed_with(REAP, take, |_| 0) {
@@ -127,9 +127,8 @@ impl<P: Payload> ZerocopySender<P> {
         Ok(())
     }
 
-    /// The kernel refused a send: it is out of memory for notifications or over
-    /// the limit of pinned pages. Both come back with completions; with none
-    /// outstanding only a smaller send can help.
+    /// Handles a refused send: the kernel is out of memory for notifications, or over the limit of
+    /// pinned pages. Completions free both; if none are outstanding, only a smaller send can help.
     fn make_room(&mut self, recorder: &mut Recorder, error: &io::Error) -> Result<(), Fault> {
         self.refusals += 1;
         let before = self.in_flight.len();
@@ -147,7 +146,7 @@ impl<P: Payload> ZerocopySender<P> {
         Ok(())
     }
 
-    /// Sleeps until there is a completion or the connection is gone.
+    /// Sleeps until there is a completion or the connection is lost.
     fn await_completion(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         let fd = self.flow.fd();
         let polled = recorder.timed_with(POLL, || tcp::wait(fd, Ready::RDHUP, None), |_| 0);
@@ -161,7 +160,7 @@ impl<P: Payload> ZerocopySender<P> {
         Ok(())
     }
 
-    /// Waits for the completions of a stream that has arrived as a whole.
+    /// Waits for the completions of a stream that has arrived completely.
     fn await_all(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         let start = Instant::now();
         loop {
@@ -171,7 +170,7 @@ impl<P: Payload> ZerocopySender<P> {
                 return Ok(());
             }
             match tcp::wait(self.flow.fd(), Ready::empty(), Some(left)) {
-                // Once the peer has closed, poll reports nothing else.
+                // Once the peer has closed, poll always returns at once, even without completions.
                 Ok(ready) if !ready.contains(Ready::ERR) => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -210,7 +209,7 @@ impl<P: Payload> Tx for ZerocopySender<P> {
         self.payload.begin()
     }
 
-    /// Looks at the error queue first where that is due.
+    /// Reads the error queue first, if that is due.
     #[inline]
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         if self.unreaped >= self.reap || self.in_flight.is_full() {
@@ -236,7 +235,7 @@ impl<P: Payload> Tx for ZerocopySender<P> {
         Ok(())
     }
 
-    /// Waits for the kernel to give everything back.
+    /// Waits until the kernel has released everything.
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         self.await_all(recorder)?;
         Ok(self.sums())
@@ -247,7 +246,7 @@ fn no_memory(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
-/// Sends without completion, by number, and the sums of those with one.
+/// Sends without completion, by number, and the sums of completed ones.
 #[derive(Default)]
 struct InFlight {
     slots: Box<[Option<u64>]>,
@@ -277,14 +276,14 @@ impl InFlight {
         self.len() as usize == WINDOW
     }
 
-    /// A send took this many bytes of the stream. Must not be full.
+    /// Enters a send of this many bytes of the stream. Must not be called when full.
     #[inline]
     fn sent(&mut self, bytes: u64) {
         self.slots[self.next as usize % WINDOW] = Some(bytes);
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Enters a range of sends; numbers that are not outstanding are ignored.
+    /// Enters the completion of a range of sends; numbers that are not outstanding are ignored.
     fn complete(&mut self, completion: Completion) {
         let sum = if completion.copied { &mut self.copied } else { &mut self.not_copied };
         let outstanding = self.next.wrapping_sub(self.oldest);

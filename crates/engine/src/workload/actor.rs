@@ -1,4 +1,4 @@
-//! What a workload is, and an actor of it: one end of one flow.
+//! The types of a workload and of an actor, which is one end of one flow.
 
 use super::event_loop::PlayLoop;
 use super::mover::{HalfConfig, Rx, Tx};
@@ -10,55 +10,56 @@ use bytepath_record::{
 };
 use std::sync::Arc;
 
-/// Something to do between two hosts.
+/// A kind of work between two hosts.
 pub struct Workload {
     /// Name in the catalogue, as the user types it.
     pub name: &'static str,
     /// One line: who does what.
     pub summary: &'static str,
-    /// What can be set of it.
+    /// Options of the workload.
     pub options: &'static [OptionSpec],
-    /// What is counted; its terms name the actors, too.
+    /// What is counted; its terms also name the actors.
     pub work: Work,
-    /// Which halves of the path an actor needs, open before anything moves.
+    /// Halves of the path that an actor needs; they are opened before anything moves.
     pub halves: fn(Role) -> &'static [Direction],
-    /// The job of one half at one actor.
+    /// The configuration of one half of one actor.
     pub job: fn(&Cell, Role, Direction) -> HalfConfig,
-    /// What its connections have to speak.
+    /// Protocol that its connections require.
     pub protocol: fn(&Cell) -> Protocol,
-    /// The largest MTU that its link has where the user gives none; `None`: the preset's.
+    /// Maximum MTU of its link unless the user sets one, or `None` for the preset's.
     pub most_mtu: Option<u32>,
-    /// Why the cells of a block may not take turns in slices of a fraction of a second; `None` if
-    /// they may.
+    /// Why the cells of a block may not run in alternating slices of a fraction of a second, or
+    /// `None` if they may.
     pub no_slices: fn(&Cell) -> Option<&'static str>,
-    /// Whether it ends once it has done a requested amount, and not when the study's
-    /// window does: that is its window then, without a warm-up.
+    /// Whether it ends after a requested amount of work rather than with the study's window. It is
+    /// then one window as a whole, without a warm-up.
     pub ends_by_itself: fn(&Cell) -> bool,
-    /// Refuses a cell whose values do not fit together.
+    /// Refuses a cell with incompatible values.
     pub check: fn(&Cell) -> Result<(), Fault>,
     /// Play the sender's and the receiver's actor of one flow, from the first byte until everything
-    /// is accounted for. The loops allocate nothing and lock nothing.
+    /// is accounted for. The loops neither allocate nor lock.
     pub play: [fn(Actor) -> Result<FlowEnd, Fault>; 2],
-    /// The same of many connections by an event loop, if it suits one.
+    /// Plays many connections by an event loop, if the workload supports one.
     pub play_loop: Option<PlayLoop>,
-    /// Whether connections come and go: a cell has `flows` at a time then, and those that the ends
-    /// begin with carry only the witness page and the end of the trial. Every path plays it by a loop.
+    /// Whether connections come and go. A cell then has `flows` of them at a time, and those that
+    /// the ends start with carry only the witness page and the end of the trial. Every path plays
+    /// it by a loop.
     pub reconnects: bool,
-    /// What must agree at the end: the records of both roles, the hops of frames, all ends added up,
-    /// and what was read.
+    /// Checks what must agree at the end: the records of both roles, the sum of all ends' frame
+    /// hops, and the readings.
     pub settle: Settle,
 }
 
-/// Why what is measured by single events needs whole trials.
+/// Why workloads measured by single events need whole trials.
 pub(super) const SINGLE_EVENTS: &str =
     "a workload of this study measures single events, which slices would cut short";
 
-/// Whether the records of both roles, the hops and the readings of a trial agree.
+/// Checks whether the records of both roles, the hops and the readings of a trial agree.
 pub(super) type Settle = fn([&RoleRecord; 2], Option<&Hops>, &[Reading]) -> Result<(), Fault>;
 
 impl Workload {
-    /// Connections that last from the beginning of a trial to its end: the flows, or one for each
-    /// thread of the end that has more.
+    /// Connections that last for the whole trial: the flows or, if connections come and go, one for
+    /// each thread of the end with more threads.
     pub fn lasting(&self, cell: &Cell) -> u32 {
         match self.reconnects {
             true => Role::ALL.map(|role| cell.threads(role)).into_iter().max().unwrap_or(1),
@@ -66,8 +67,8 @@ impl Workload {
         }
     }
 
-    /// Connections that a role may have open at a time; of those that the client has closed, the
-    /// server has some left.
+    /// Maximum number of connections that a role may have open at a time; a server may still have
+    /// some that the client has already closed.
     pub fn most_open(&self, cell: &Cell, role: Role) -> u32 {
         let flows = cell.flows(role);
         match (self.reconnects, role) {
@@ -77,7 +78,7 @@ impl Workload {
         }
     }
 
-    /// Kernel parameters of a network that only bytepath uses, where the study sets no others.
+    /// Kernel parameters for a network that only bytepath uses, unless the study sets them.
     pub fn sysctls(&self, role: Role) -> &'static [(&'static str, &'static str)] {
         match (self.reconnects, role) {
             (false, _) => &[],
@@ -86,15 +87,14 @@ impl Workload {
         }
     }
 
-    /// Whether the first flow's sender shows a witness page before anything else moves.
-    /// Nothing acknowledges a datagram, and what the program encrypts is not the
-    /// page.
+    /// True if the first flow's sender sends a witness page before anything else. UDP does not
+    /// acknowledge it, and TLS in the program would send ciphertext instead of the page.
     pub fn has_witness(&self, cell: &Cell) -> bool {
         (self.protocol)(cell) == Protocol::Tcp && cell.stream.tls != Tls::User
     }
 }
 
-/// The halves of a workload whose sender only sends.
+/// Halves of a workload whose sender only sends.
 pub(super) fn one_way(role: Role) -> &'static [Direction] {
     match role {
         Role::Sender => &[Direction::Send],
@@ -102,7 +102,7 @@ pub(super) fn one_way(role: Role) -> &'static [Direction] {
     }
 }
 
-/// Both ends have to report the same number of bytes.
+/// Errors unless both ends report the same number of bytes.
 pub(super) fn same_bytes(work: Work, ends: [&RoleRecord; 2]) -> Result<(), Fault> {
     let [sent, got] = ends.map(|end| end.total_bytes);
     if sent == got {
@@ -113,7 +113,7 @@ pub(super) fn same_bytes(work: Work, ends: [&RoleRecord; 2]) -> Result<(), Fault
     Err(Fault::new(FaultKind::Corrupt, text))
 }
 
-/// Which way a half of a path moves bytes.
+/// Direction in which a half of a path moves bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From memory to the connection.
@@ -123,7 +123,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The role that this half is named after in a cell.
+    /// The role after which this half is named in a cell.
     pub fn role(self) -> Role {
         match self {
             Direction::Send => Role::Sender,
@@ -132,15 +132,15 @@ impl Direction {
     }
 }
 
-/// One end of one flow, open.
+/// One end of one flow, opened.
 pub struct Actor {
     pub role: Role,
     pub cell: Arc<Cell>,
-    /// What the movers move over.
+    /// The connection that the movers use.
     pub connection: Arc<dyn Connection>,
     /// The sending half, if the workload requested one here.
     pub tx: Option<Box<dyn Tx>>,
-    /// The receiving half, likewise.
+    /// The receiving half, if the workload requested one here.
     pub rx: Option<Box<dyn Rx>>,
     pub recorder: Recorder,
 }

@@ -4,7 +4,7 @@ use super::actor::Workload;
 use super::{crr, packets, rr, stream};
 use bytepath_record::{Cell, Fault};
 
-/// Every workload; the first is meant where none is named.
+/// Every workload; the first is the default.
 pub static CATALOG: &[&Workload] =
     &[&stream::WORKLOAD, &rr::WORKLOAD, &crr::WORKLOAD, &packets::WORKLOAD];
 

@@ -1,10 +1,11 @@
-//! `crr`: connect, request, response, close, over and over; what counts is how many connections that
-//! are a second, and how long each takes.
+//! `crr`: connect, request, response, close, over and over. Measured: connections per second, and
+//! how long each takes.
 //!
-//! The client closes first, as those of netperf and neper do, and so has the connection in TIME-WAIT
-//! (RFC 9293, 3.6), which keeps its port for a minute. An exchange takes from before connect(2) until
-//! the whole response is there and the client closes. `flows` connections are under way at a
-//! time (closed loop); one that fails is counted, and another takes its place a little later.
+//! The client closes first, as in netperf and neper, so its end of the connection is the one in
+//! TIME-WAIT (RFC 9293, 3.6), which keeps its port for a minute. An exchange lasts from before
+//! connect(2) until the whole response has arrived and the client closes. `flows` connections are
+//! in progress at a time (closed loop); a failed one is counted, and is replaced after a short
+//! pause.
 
 use super::actor::{SINGLE_EVENTS, same_bytes};
 use super::event_loop::{Crew, FAST_OPEN, HANDSHAKE, Passing, Service, Shares};
@@ -55,18 +56,18 @@ const OPTIONS: &[OptionSpec] = &[
     ),
 ];
 
-/// Metrics of both ends begin with this.
+/// Name prefix of both ends' readings.
 const METRICS: &str = "connections";
 
-/// How long a place is left alone after its connection has failed: what refuses one would refuse the
-/// next, and looking for a port where none is free takes longer than anything else here.
+/// How long a place stays unused after its connection has failed: whatever refused one would refuse
+/// the next, and searching for a port when none is free takes longer than anything else here.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How long an end waits for events before it looks at the phase, or at the clients of other threads.
+/// How long an end waits for events before it checks the phase, or the clients of other threads.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How long exchanges that are under way at the end may take. Longer than it takes to send a SYN
-/// again (RFC 6298: 1 s, then 2 s).
+/// How long exchanges in progress at the end may take. Longer than retransmitting a SYN takes (RFC
+/// 6298: 1 s, then 2 s).
 const LAST_EXCHANGES: Duration = Duration::from_secs(5);
 
 fn check(cell: &Cell) -> Result<(), Fault> {
@@ -83,8 +84,8 @@ fn check(cell: &Cell) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Each end has to have as many exchanges, but for those whose connection failed at the client: the
-/// server may have answered them.
+/// Both ends must report the same number of exchanges, except for those whose connection failed at
+/// the client: the server may have answered them.
 fn settle(ends: [&RoleRecord; 2], _: Option<&Hops>, readings: &[Reading]) -> Result<(), Fault> {
     let failed: f64 =
         Failures::NAMES.iter().map(|name| counted(readings, name, Role::Sender)).sum();
@@ -101,7 +102,7 @@ fn settle(ends: [&RoleRecord; 2], _: Option<&Hops>, readings: &[Reading]) -> Res
     Err(Fault::new(FaultKind::Corrupt, text))
 }
 
-/// Where no connection failed, what one end calls a handshake is one at the other.
+/// If no connection failed, both ends must have counted the same handshakes.
 fn same_handshakes(readings: &[Reading]) -> Result<(), Fault> {
     for name in ["handshakes", "resumed"] {
         let [client, server] = Role::ALL.map(|role| counted(readings, name, role));
@@ -120,7 +121,7 @@ fn counted(readings: &[Reading], name: &str, role: Role) -> f64 {
     readings.iter().find(of).map_or(0.0, |reading| reading.value)
 }
 
-/// Every path plays it by a loop.
+/// Never called: every path plays this workload by a loop.
 fn play_flow(_: Actor) -> Result<FlowEnd, Fault> {
     Err(Fault::failed("crr was to be played without a loop").remedy("report this as a bug"))
 }
@@ -152,7 +153,7 @@ fn play(crew: Crew) -> Result<FlowEnd, Fault> {
     Ok(end)
 }
 
-/// What an end has counted beside exchanges, by name, and the memory of its places.
+/// Result of an end: its record, its named counters, and the bytes of its places.
 type Ended = (FlowEnd, Vec<(&'static str, u64)>, usize);
 
 #[derive(Clone, Copy)]
@@ -175,9 +176,9 @@ struct Client {
     plan: Plan,
     exchanges: Recorder,
     slots: Box<[Slot]>,
-    /// Those whose response is there, by place.
+    /// Places whose response has arrived.
     done: Vec<u32>,
-    /// Those to connect, by place, and when.
+    /// When to connect which place.
     waiting: VecDeque<(u64, u32)>,
     open: usize,
     failures: Failures,
@@ -185,13 +186,13 @@ struct Client {
 
 #[derive(Clone, Copy, Default)]
 struct Slot {
-    /// Whether a response is waited for.
+    /// Whether a response is outstanding.
     open: bool,
-    /// When it was to be connected.
+    /// When its connect was started.
     since: u64,
-    /// Bytes of the response that have come in.
+    /// Bytes of the response received so far.
     came: u64,
-    /// Exchanges of the window.
+    /// Exchanges within the window.
     exchanges: u64,
 }
 
@@ -227,7 +228,7 @@ impl Client {
         Ok((FlowEnd { shares, ..self.exchanges.finish() }, counts, memory))
     }
 
-    /// Closes what is done and connects what is due.
+    /// Closes finished connections and starts those that are due.
     fn reconnect(&mut self, thread: &mut Thread) -> Result<(), Fault> {
         while let Some(place) = self.done.pop() {
             thread.close(place as usize)?;
@@ -249,7 +250,7 @@ impl Client {
         thread.connect(place as usize, self.plan.request)
     }
 
-    /// Waits for the exchanges that are under way.
+    /// Waits for the exchanges in progress.
     fn finish(&mut self, thread: &mut Thread) -> Result<(), Fault> {
         let deadline = clock::monotonic() + LAST_EXCHANGES.as_nanos() as u64;
         while self.open > 0 {
@@ -270,7 +271,7 @@ impl Client {
         Ok(())
     }
 
-    /// Closes what is done, before a turn may begin to receive more over it.
+    /// Closes finished connections, before a turn may begin to receive more over them.
     fn close_done(&mut self, thread: &mut Thread) -> Result<(), Fault> {
         while let Some(place) = self.done.pop() {
             thread.close(place as usize)?;
@@ -278,14 +279,14 @@ impl Client {
         Ok(())
     }
 
-    /// The slot of a passing connection.
+    /// Returns the slot of a passing connection.
     fn slot(&mut self, place: usize) -> Result<&mut Slot, Fault> {
         let slot = place.checked_sub(self.plan.lasting);
         slot.and_then(|at| self.slots.get_mut(at))
             .ok_or_else(|| Fault::peer_lost("the server ended the trial before the client did"))
     }
 
-    /// A connection has failed, if it had not done its work before.
+    /// Counts a failed connection, unless its exchange was already complete.
     fn lost(&mut self, place: usize, count: fn(&mut Failures) -> &mut u64) -> Result<(), Fault> {
         let slot = self.slot(place)?;
         let since = slot.since;
@@ -328,7 +329,7 @@ impl Service for Client {
     }
 }
 
-/// Connections of a client that brought no response, by cause.
+/// Client connections that got no response, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Failures {
     refused: u64,
@@ -341,14 +342,14 @@ struct Failures {
 impl Failures {
     const NAMES: [&str; 5] = ["refused", "timed-out", "reset", "no-port", "tls"];
 
-    /// Where an error is counted; `None` if it is not the network's.
+    /// Returns the counter for an error, or `None` if it is not a network error.
     fn of(error: &io::Error) -> Option<fn(&mut Failures) -> &mut u64> {
         if is_failure(error) {
             return Some(|failures| &mut failures.tls);
         }
         Some(match error.raw_os_error()? {
             libc::ECONNREFUSED => |failures| &mut failures.refused,
-            // The latter of a send that connects (TCP Fast Open) and has waited for as long as it may.
+            // A Fast Open send that timed out while connecting fails with EINPROGRESS.
             libc::ETIMEDOUT | libc::EINPROGRESS => |failures| &mut failures.timed_out,
             libc::ECONNRESET | libc::EPIPE => |failures| &mut failures.reset,
             libc::EADDRNOTAVAIL => |failures| &mut failures.no_port,
@@ -376,7 +377,7 @@ fn cannot_connect(error: &io::Error) -> Fault {
     }
 }
 
-/// What a reader has to know of connections that failed, by what a role's threads have counted.
+/// Returns notes for the reader about failed connections, from the counters of both roles.
 pub fn failures(readings: &[Reading]) -> Vec<String> {
     let sentence = |(name, meaning): (&str, &str)| {
         let count: f64 = Role::ALL.iter().map(|role| counted(readings, name, *role)).sum();
@@ -398,18 +399,18 @@ pub fn failures(readings: &[Reading]) -> Vec<String> {
     all.into_iter().filter_map(sentence).collect()
 }
 
-/// The server's end of the connections of a thread.
+/// The server's end of a thread's connections.
 struct Server {
     plan: Plan,
     exchanges: Recorder,
-    /// Bytes that came in over each passing connection.
+    /// Bytes received over each passing connection.
     came: Box<[u64]>,
-    /// Lasting connections whose client goes on: of all threads, and of this one.
+    /// Lasting connections whose client has not ended: of all threads, and of this one.
     clients: Arc<AtomicUsize>,
     left: usize,
     /// Passing connections that are open.
     open: usize,
-    /// Most of them at a time.
+    /// Maximum of `open`.
     most: usize,
     /// Passing connections that ended without a whole request, and those that failed in TLS.
     cut: u64,
@@ -428,9 +429,9 @@ impl Server {
         Server { plan, exchanges, came, clients, left, open: 0, most: 0, cut: 0, tls: 0 }
     }
 
-    /// Answers until all clients have ended their lasting connections, those of other threads, too:
-    /// the kernel spreads what they connect over the listening sockets of all threads, and resets what
-    /// waits at one that is closed.
+    /// Answers until all clients have ended their lasting connections, including those of other
+    /// threads: the kernel distributes new connections over the listening sockets of all threads,
+    /// and closing one of those resets whatever waits there.
     fn run(mut self, thread: &mut Thread) -> Result<Ended, Fault> {
         while self.clients.load(Ordering::Acquire) > 0 || self.open > 0 {
             thread.phase(&mut self.exchanges);
@@ -442,7 +443,7 @@ impl Server {
         Ok((self.exchanges.finish(), counts, memory))
     }
 
-    /// A passing connection is over.
+    /// Counts a passing connection that has ended.
     fn over(&mut self, place: usize) {
         self.open -= 1;
         let came = self.came[place - self.plan.lasting];

@@ -1,5 +1,5 @@
-//! Event loops: a thread that drives many connections. The loop owns the readiness of the sockets and
-//! moves the bytes; what a request is, and what follows it, is the workload's ([`Service`]).
+//! Event loops: a thread that drives many connections. The loop tracks which sockets are ready and
+//! moves the bytes; the workload ([`Service`]) decides what a request is and what follows it.
 
 use super::mover::{Account, Group};
 use super::recorder::Recorder;
@@ -12,11 +12,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A mover of many connections, which are named by their place among those it was opened with; where
-/// connections come and go, those have the places after them ([`Passing`]). Once it is open it
-/// allocates nothing, unless these make TLS handshakes. It stays on the thread that has opened it.
+/// A mover of many connections. A connection is identified by its place: its index among those the
+/// loop was opened with; connections that come and go have the places after them ([`Passing`]).
+/// Once open, it allocates nothing, unless passing connections make TLS handshakes. It stays on the
+/// thread that opened it.
 pub trait EventLoop {
-    /// As [`super::Tx::witness`], over the first connection.
+    /// Like [`super::Tx::witness`], over the first connection.
     fn witness(&mut self) -> Result<(), Fault>;
 
     /// Called once on the mover's thread, before the first turn.
@@ -24,44 +25,43 @@ pub trait EventLoop {
         Ok(())
     }
 
-    /// Has this many more bytes go out over a connection: messages, each from its start. Those that
-    /// find no room go out in later turns.
+    /// Queues `bytes` more to be sent over a connection: whole messages, each from its start. What
+    /// finds no room is sent in later turns.
     fn send(&mut self, connection: usize, bytes: u64, recorder: &mut Recorder)
     -> Result<(), Fault>;
 
-    /// Keeps a connection full from the next turn on: messages without end, until [`EventLoop::stop`]
-    /// or the end of the peer's stream.
+    /// Keeps a connection full from the next turn on: sends messages endlessly, until
+    /// [`EventLoop::stop`] or the end of the peer's stream.
     fn stream(&mut self, connection: usize) -> Result<(), Fault> {
         let _ = connection;
         Err(Fault::failed("this event loop has no streams").remedy("report this as a bug"))
     }
 
-    /// Begins nothing more of what has no end: true once all that was begun is gone, which may take
-    /// further turns.
+    /// Ends all endless streams. True once everything begun is sent, which may take further turns.
     fn stop(&mut self) -> Result<bool, Fault> {
         Ok(true)
     }
 
-    /// Connects the passing connection of a place, which is free, and has so many bytes go out over it
-    /// as soon as they can. A failure is reported by [`Service::failed`], in this turn or a later one.
+    /// Connects the passing connection of a free place, and sends `bytes` over it as soon as
+    /// possible. A failure is reported by [`Service::failed`], in this turn or a later one.
     fn connect(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
         let _ = (place, bytes, recorder);
         Err(no_passing())
     }
 
-    /// Closes a passing connection, over which nothing is to go out any more.
+    /// Closes a passing connection that has nothing more to send.
     fn close(&mut self, place: usize, recorder: &mut Recorder) -> Result<(), Fault> {
         let _ = (place, recorder);
         Err(no_passing())
     }
 
-    /// Has done what was called for: a loop may queue calls until its next turn.
+    /// Makes the calls that the loop has queued; a loop may delay calls until its next turn.
     fn submit(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// One turn: waits until there is something to do, at most this long if there is a limit, does it
-    /// and hands what came in to the service. May return without having moved anything.
+    /// One turn: waits until there is something to do, for at most `limit` if there is one, does
+    /// it, and passes what arrived to the service. May return without having moved anything.
     fn turn(
         &mut self,
         service: &mut dyn Service,
@@ -73,18 +73,18 @@ pub trait EventLoop {
     fn account(&mut self) -> Result<Account, Fault>;
 }
 
-/// What a workload does with the connections of an event loop.
+/// What a workload does with the events of an event loop's connections.
 pub trait Service {
-    /// So many bytes have come in over a connection. Returns how many are to go out over it now.
+    /// `bytes` have arrived over a connection. Returns how many to send over it now.
     fn received(&mut self, connection: usize, bytes: u64) -> u64;
 
-    /// So many bytes have gone out over a connection in a turn.
+    /// `bytes` have been sent over a connection.
     fn sent(&mut self, connection: usize, bytes: u64) {
         let _ = (connection, bytes);
     }
 
-    /// The peer has ended its stream, and what was to go out to it is gone. A passing connection is
-    /// closed.
+    /// The peer has ended its stream, and everything queued for it is sent. A passing connection is
+    /// closed already.
     fn ended(&mut self, connection: usize) -> Result<(), Fault>;
 
     /// A passing connection was accepted.
@@ -92,7 +92,7 @@ pub trait Service {
         let _ = connection;
     }
 
-    /// A passing connection could not be made, or was lost, and is closed.
+    /// A passing connection could not be made, or was lost; it is closed already.
     fn failed(&mut self, connection: usize, error: &io::Error) -> Result<(), Fault> {
         Err(Fault::system(format!("connection {connection}"), error))
     }
@@ -103,16 +103,16 @@ fn no_passing() -> Fault {
         .remedy("report this as a bug")
 }
 
-/// What is to go out over a connection that is kept full: more than ever can.
+/// Number of bytes to send over a connection that is kept full: more than can ever be sent.
 pub const ENDLESS: u64 = 1 << 62;
 
-/// The option of a workload by which passing connections are made with TCP Fast Open.
+/// Workload option for TCP Fast Open on passing connections.
 pub const FAST_OPEN: &str = "fastopen";
 
-/// The option of a workload by which passing connections make TLS handshakes.
+/// Workload option for TLS handshakes on passing connections.
 pub(super) const HANDSHAKE: &str = "handshake";
 
-/// The handshake that a cell's passing connections make; `None` if they pass in the clear.
+/// Returns the handshake of a cell's passing connections, or `None` if they are unencrypted.
 pub fn handshake(cell: &Cell) -> Option<Handshake> {
     match cell.workload.options.word(HANDSHAKE) {
         "full" => Some(Handshake::Full),
@@ -121,26 +121,26 @@ pub fn handshake(cell: &Cell) -> Option<Handshake> {
     }
 }
 
-/// Connections that come and go while a loop runs: the client connects them to the port that the
-/// lasting ones are connected to, and the server accepts them there.
+/// Connections that come and go while a loop runs: the client connects them to the same port as the
+/// lasting ones, and the server accepts them there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Passing {
-    /// How many there are at a time, over all threads.
+    /// Connections at a time, over all threads.
     flows: u32,
-    /// Threads of the client, which share them.
+    /// Client threads that share them.
     threads: u32,
-    /// Whether a thread of the server has one at a time.
+    /// Whether each server thread serves one connection at a time.
     one_each: bool,
     /// Whether requests go out with the SYN.
     pub fast_open: bool,
     /// The handshake that they make, if they are encrypted.
     pub handshake: Option<Handshake>,
-    /// What their sockets have.
+    /// Options of their sockets.
     pub options: FlowOptions,
 }
 
 impl Passing {
-    /// Those of a cell.
+    /// The passing connections of a cell.
     pub fn of(cell: &Cell) -> Passing {
         Passing {
             flows: cell.stream.flows,
@@ -152,19 +152,19 @@ impl Passing {
         }
     }
 
-    /// Places at a thread of the client of which this is the first lasting connection: it has the
-    /// number of the thread, and threads take turns.
+    /// Places of the client thread whose first lasting connection has index `first`. That index is
+    /// also the thread's number; connections are dealt to the threads round-robin.
     pub fn at_client(&self, first: u32) -> usize {
         (self.flows + self.threads).saturating_sub(first + 1) as usize / self.threads as usize
     }
 
-    /// Places at a thread of the server. The kernel may give it all connections, and those that a
-    /// client has closed are still there until it has looked.
+    /// Places of a server thread. The kernel may give it all connections, and connections that a
+    /// client has closed occupy a place until the thread has noticed.
     pub fn at_server(&self) -> usize {
         if self.one_each { 1 } else { 4 * self.flows as usize + 64 }
     }
 
-    /// Places at a thread of a role; see above.
+    /// Places of one thread of a role; see [`Passing::at_client`] and [`Passing::at_server`].
     pub fn places(&self, role: Role, first: u32) -> usize {
         match role {
             Role::Sender => self.at_client(first),
@@ -172,38 +172,38 @@ impl Passing {
         }
     }
 
-    /// Places at all threads of a role, of which there are so many.
+    /// Places of all `threads` threads of a role together.
     pub fn all_places(&self, role: Role, threads: u32) -> usize {
         (0..threads).map(|thread| self.places(role, thread)).sum()
     }
 
-    /// How many may wait to be accepted.
+    /// Maximum number of connections waiting to be accepted.
     pub fn backlog(&self) -> u32 {
         self.flows
     }
 }
 
-/// One end of the connections of one thread, open.
+/// One end of the connections of one thread, opened.
 pub struct Crew {
     pub role: Role,
     pub cell: Arc<Cell>,
     pub connections: Vec<Arc<dyn Connection>>,
     pub event_loop: Box<dyn EventLoop>,
-    /// What the threads of this end share beside their loops.
+    /// What the threads of this end share besides their loops.
     pub group: Arc<Group>,
-    /// How many connections all of them have.
+    /// Number of connections of all threads.
     pub all: usize,
     pub recorder: Recorder,
 }
 
-/// Plays one end of the connections of one thread, as [`super::Workload::play`] does of one flow.
+/// Plays one end of the connections of one thread, like [`super::Workload::play`] for one flow.
 pub type PlayLoop = fn(Crew) -> Result<FlowEnd, Fault>;
 
-/// How the work of a window was shared among connections.
+/// How the work of a window was distributed over connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shares {
     pub connections: u64,
-    /// The least and the most that a connection had.
+    /// Least and most work of a connection.
     pub least: u64,
     pub most: u64,
     sum: f64,
@@ -211,7 +211,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Of connections with this much work each.
+    /// The shares of connections that did this much work each.
     pub fn of(work: impl IntoIterator<Item = u64>) -> Shares {
         work.into_iter().fold(Shares::default(), |mut all, one| {
             let share = one as f64;
@@ -226,7 +226,7 @@ impl Shares {
         })
     }
 
-    /// Adds other connections.
+    /// Adds the shares of other connections.
     pub fn add(&mut self, other: Shares) {
         if other.connections == 0 {
             return;
@@ -238,8 +238,8 @@ impl Shares {
         self.squares += other.squares;
     }
 
-    /// Jain's index: 1 where all had the same, 1 / n where one of n had everything (R. Jain et al.,
-    /// DEC-TR-301, 1984). `None` where none had anything.
+    /// Jain's index: 1 if all had the same share, 1 / n if one of n had everything (R. Jain et al.,
+    /// DEC-TR-301, 1984). `None` if none did any work.
     pub fn fairness(&self) -> Option<f64> {
         (self.squares > 0.0).then(|| self.sum * self.sum / (self.connections as f64 * self.squares))
     }

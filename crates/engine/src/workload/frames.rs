@@ -1,9 +1,10 @@
-//! The frames of the workload `packets`: how large they are, what is in them, and how a sink
-//! recognises them.
+//! The frames of the workload `packets`: their sizes, their contents, and how a sink recognises
+//! them.
 //!
-//! Each is Ethernet, IPv4 and UDP to the port discard (9), from a port of its flow's own, so
-//! that anything that hashes headers distinguishes the flows. The hardware addresses belong to no one
-//! (locally administered): a kernel that gets such a frame drops it as another host's.
+//! Each is Ethernet, IPv4 and UDP to the port discard (9), from a port specific to its flow, so
+//! that anything that hashes headers distinguishes the flows. The MAC addresses are locally
+//! administered and belong to no device: a kernel that gets such a frame drops it as meant for
+//! another host.
 
 use super::payload::{PATTERN_PERIOD, Pattern, Toucher};
 use bytepath_record::{Fault, FaultKind, TapSettings, Touch};
@@ -18,11 +19,11 @@ use std::net::Ipv4Addr;
 pub struct FramePlan {
     /// Sizes in the order in which they are sent, bytes without the frame check sequence.
     pub sizes: Vec<u32>,
-    /// Most frames that are handed to the kernel at once.
+    /// Maximum number of frames handed to the kernel at once.
     pub burst: u32,
     /// Settings of the tap that the frames go into, or `None` if there is none.
     pub tap: Option<TapSettings>,
-    /// Whether the generator's device has a queueing discipline.
+    /// Whether the generator's device has a qdisc.
     pub queued: bool,
     /// CPU of vhost's workers, or `None` to leave them to the scheduler.
     pub vhost: Option<u32>,
@@ -35,16 +36,16 @@ pub struct FramePlan {
 /// Bytes of the headers of a frame.
 const HEADERS: usize = ADDRESSES + 2 + 20 + 8;
 
-/// Bytes of both hardware addresses: destination and source.
+/// Bytes of both MAC addresses: destination and source.
 const ADDRESSES: usize = 12;
 
-/// Where the frames of all generators go to, by which they are known.
+/// Destination MAC address of all generated frames, by which they are recognised.
 const TARGET: [u8; 6] = *b"\x02bytep";
 
 /// Smallest frame that an Ethernet device sends without padding it (ETH_ZLEN).
 const SMALLEST: u32 = 60;
 
-/// How many sizes of a range are drawn before they come again.
+/// Number of sizes drawn from a range before the sequence repeats.
 const DRAWN: usize = 256;
 
 /// The simple IMIX: 7 small, 4 medium and 1 large IP packet of 40, 576 and 1500 bytes.
@@ -53,14 +54,15 @@ const IMIX: [u32; 12] = [60, 590, 60, 590, 60, 60, 1514, 60, 590, 60, 590, 60];
 impl FramePlan {
     /// Bytes of the headers of a frame.
     pub const HEADERS: usize = HEADERS;
-    /// Hardware addresses, of where the frames come from and go to.
+    /// MAC addresses: source and destination of the frames.
     pub const HARDWARE: [[u8; 6]; 2] = [*b"\x02athgn", TARGET];
-    /// IPv4 addresses, likewise: those of the link's ends, from RFC 2544's.
+    /// IPv4 addresses: source and destination, which are the link's ends, from the range of RFC
+    /// 2544.
     pub const ADDRESSES: [Ipv4Addr; 2] =
         [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
     /// UDP port that the frames go to (discard).
     pub const PORT: u16 = 9;
-    /// By what a program knows the frames.
+    /// The bytes by which an XDP program recognises the frames.
     pub const MARK: Mark = Mark { at: 0, bytes: [TARGET[0], TARGET[1], TARGET[2], TARGET[3]] };
 
     /// UDP port that the frames of a flow come from.
@@ -68,7 +70,7 @@ impl FramePlan {
         10_000 + (flow % 50_000) as u16
     }
 
-    /// Reads `60`, `60-1514` or `imix`.
+    /// Parses `60`, `60-1514` or `imix`.
     pub fn parse(sizes: &str, burst: u32) -> Result<FramePlan, Fault> {
         let wrong = || {
             Fault::usage(format!("'{sizes}' is not a frame size"))
@@ -97,23 +99,23 @@ impl FramePlan {
         Ok(plan)
     }
 
-    /// The tap whose descriptors the sink has, or `None` if the link ends in a device.
+    /// The tap whose file descriptors the sink uses, or `None` if the link ends in a device.
     pub fn descriptors(&self) -> Option<TapSettings> {
         self.tap.filter(|tap| !tap.guest)
     }
 
-    /// The largest of its frames, bytes.
+    /// Size of its largest frame in bytes.
     pub fn largest(&self) -> u32 {
         self.sizes.iter().max().copied().unwrap_or(SMALLEST)
     }
 
-    /// All frames of a flow, in the order in which they are sent.
+    /// Returns all frames of a flow, in sending order.
     pub fn all(&self, flow: u32) -> Vec<Vec<u8>> {
         let payload = payload();
         self.sizes.iter().map(|size| frame(&payload, flow, *size)).collect()
     }
 
-    /// The same, ready to be sent in batches.
+    /// Like [`FramePlan::all`], ready to be sent in batches.
     pub fn frames(&self, flow: u32) -> Frames {
         let all = self.all(flow);
         let all: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
@@ -121,12 +123,12 @@ impl FramePlan {
     }
 }
 
-/// What follows the headers: every frame has its beginning.
+/// Payload after the headers: every frame carries the first bytes of this pattern.
 fn payload() -> Pattern {
     Pattern::new(PATTERN_PERIOD as u64)
 }
 
-/// The frame of a flow that has this size.
+/// Builds a flow's frame of this size.
 fn frame(payload: &Pattern, flow: u32, size: u32) -> Vec<u8> {
     let mut frame = vec![0; size as usize];
     let ip_length = (size - 14) as u16;
@@ -137,7 +139,7 @@ fn frame(payload: &Pattern, flow: u32, size: u32) -> Vec<u8> {
     let ip = &mut frame[14..34];
     ip[0] = 0x45;
     ip[2..4].copy_from_slice(&ip_length.to_be_bytes());
-    // A time to live, and UDP.
+    // TTL, then protocol UDP.
     ip[8..10].copy_from_slice(&[64, 17]);
     let [source, target] = FramePlan::ADDRESSES;
     ip[12..16].copy_from_slice(&source.octets());
@@ -147,13 +149,13 @@ fn frame(payload: &Pattern, flow: u32, size: u32) -> Vec<u8> {
     let udp = &mut frame[34..42];
     udp[..2].copy_from_slice(&FramePlan::port(flow).to_be_bytes());
     udp[2..4].copy_from_slice(&FramePlan::PORT.to_be_bytes());
-    // Without a checksum, which IPv4 allows.
+    // Zero checksum, which UDP over IPv4 allows.
     udp[4..6].copy_from_slice(&(ip_length - 20).to_be_bytes());
     payload.fill(&mut frame[HEADERS..], 0);
     frame
 }
 
-/// The Internet checksum (RFC 1071) of a header whose own field is zero.
+/// The Internet checksum (RFC 1071) of a header whose checksum field is zero.
 fn checksum(header: &[u8]) -> u16 {
     let words =
         header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
@@ -161,28 +163,28 @@ fn checksum(header: &[u8]) -> u16 {
     !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// What a sink does with each frame that it has read.
+/// Checks and touches each frame that a sink has read.
 pub struct FrameInspector {
-    /// Bytes that precede it: its own header, or none.
+    /// Bytes that precede the frame: a virtio_net header, or none.
     before: usize,
     toucher: Toucher,
     payload: Option<Pattern>,
 }
 
 impl FrameInspector {
-    /// Bytes of a `struct virtio_net_hdr` (linux/virtio_net.h), as taps have it.
+    /// Bytes of a `struct virtio_net_hdr` (linux/virtio_net.h), as taps use it.
     pub const VNET_HEADER: usize = 10;
 
-    /// As the contract requires; `before` are the bytes that precede each frame: none, or
-    /// those of a [`FrameInspector::VNET_HEADER`].
+    /// Inspects as `touch` requires. `before` is the number of bytes that precede each frame: 0, or
+    /// [`FrameInspector::VNET_HEADER`].
     pub fn new(touch: Touch, before: usize) -> FrameInspector {
         let payload = (touch == Touch::Verify).then(payload);
         let touch = if touch == Touch::Verify { Touch::None } else { touch };
         FrameInspector { before, toucher: Toucher::new(touch, PATTERN_PERIOD as u64), payload }
     }
 
-    /// What of the generator's was read: a frame, or several in one message that was not cut;
-    /// none where it is another's. The error is that of one that was changed on its way.
+    /// Returns what was read of the generator's frames: one frame, or several in an unsegmented
+    /// message; `None` if it is not the generator's. Errors if the frame was changed on its way.
     #[inline]
     pub fn inspect(&mut self, read: &[u8]) -> Result<Option<FrameCount>, Fault> {
         let (header, frame) = read.split_at_checked(self.before).unwrap_or_default();
@@ -196,13 +198,13 @@ impl FrameInspector {
             intact(frame, each, payload)?;
         }
         let frames = length.div_ceil(each.max(1)).max(1);
-        // Cut, each would have headers.
+        // If segmented, each would have headers.
         let bytes = frame.len() + (frames - 1) * HEADERS;
         Ok(Some(FrameCount { frames: frames as u64, bytes: bytes as u64 }))
     }
 }
 
-/// Frames of the generator's in what was read at once.
+/// Number of the generator's frames in one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameCount {
     pub frames: u64,
@@ -210,8 +212,8 @@ pub struct FrameCount {
     pub bytes: u64,
 }
 
-/// Bytes of payload by which a message would be cut, where its `struct virtio_net_hdr` says
-/// so (VIRTIO_NET_HDR_GSO_UDP_L4).
+/// Returns the segment size (payload bytes) of an unsegmented message, if its `struct
+/// virtio_net_hdr` has one (VIRTIO_NET_HDR_GSO_UDP_L4).
 fn uncut(header: &[u8]) -> Option<usize> {
     const GSO_UDP_L4: u8 = 5;
     match header {
@@ -220,8 +222,8 @@ fn uncut(header: &[u8]) -> Option<usize> {
     }
 }
 
-/// Compares a frame with what its generator sent, all but the port of its flow. A message that
-/// was not cut has the same in every `each` bytes.
+/// Compares a frame with what its generator sent, except for the flow's port. In an unsegmented
+/// message, every `each` bytes have the same contents.
 fn intact(frame: &[u8], each: usize, payload: &Pattern) -> Result<(), Fault> {
     let changed =
         |how| Err(Fault::new(FaultKind::Corrupt, format!("a frame was changed on its way: {how}")));

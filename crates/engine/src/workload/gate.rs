@@ -1,7 +1,8 @@
 //! How the control thread controls and monitors engines. While bytes flow
 //! there is no lock; only an engine that is held sleeps on one.
 
-// Not those of `std` alone: tests/it/protocols.rs runs this file with loom's.
+// Imported via `super::sync`, not from `std`: tests/it/protocols.rs runs this file with loom's
+// types.
 use super::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::sync::{Condvar, Mutex, PoisonError};
 
@@ -9,13 +10,13 @@ use super::sync::{Condvar, Mutex, PoisonError};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Phase {
-    /// Bytes flow and are not counted.
+    /// Bytes flow but are not counted.
     #[default]
     WarmUp = 0,
     Window = 1,
     /// The window is over; bytes still flow.
     Drain = 2,
-    /// Senders sleep while another cell has its turn.
+    /// Senders sleep during slices of other cells.
     Hold = 3,
     /// The sender ends its stream.
     Stop = 4,
@@ -32,7 +33,7 @@ pub struct Gate {
 impl Gate {
     /// Moves every engine to a phase.
     pub fn set(&self, phase: Phase) {
-        // The lock is for those who are about to sleep: they must not miss this.
+        // The lock ensures that engines about to sleep do not miss the change.
         let _held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         self.phase.store(phase as u32, Ordering::Release);
         self.moved_on.notify_all();
@@ -49,7 +50,7 @@ impl Gate {
         }
     }
 
-    /// Sleeps while the phase is [`Phase::Hold`]; returns the one after it.
+    /// Sleeps while the phase is [`Phase::Hold`]; returns the next phase.
     #[cold]
     pub fn wait(&self) -> Phase {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,8 +61,8 @@ impl Gate {
     }
 }
 
-/// What one flow's engine lets the control thread know: written by the engine
-/// alone. On a cache line of its own, so that flows do not slow each other.
+/// Progress of one flow's engine, for the control thread; written by the engine alone. On its own
+/// cache line, so that flows do not slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Progress {
@@ -76,17 +77,17 @@ impl Progress {
         self.total.store(total, Ordering::Relaxed);
     }
 
-    /// The last total published.
+    /// Returns the last published total.
     pub fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// The engine has noticed a phase.
+    /// Publishes that the engine has noticed a phase.
     pub fn notice(&self, phase: Phase) {
         self.noticed.store(phase as u32, Ordering::Release);
     }
 
-    /// Whether the last phase that the engine noticed is this one.
+    /// True if `phase` is the last one that the engine noticed.
     pub fn has_noticed(&self, phase: Phase) -> bool {
         self.noticed.load(Ordering::Acquire) == phase as u32
     }

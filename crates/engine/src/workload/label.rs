@@ -1,25 +1,25 @@
-//! The label of a path, which follows from both ledgers.
+//! The label of a path, derived from both ledgers.
 
 use bytepath_record::{COPIED_ON_THE_WAY, Ledger, Manner, ProvenWitness, Work};
 
-/// Share of the bytes that must be proven one way or the other before the
-/// label states it without a percentage.
+/// Share of the bytes that must be proven to have gone one way for the label to state it without a
+/// percentage.
 const NEARLY_ALL: f64 = 0.95;
 
-/// One end of the path, in words.
+/// Classification of one end of the path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     ZeroCopy,
     Copied,
     Mixed(f64),
-    /// More of it discarded than passed without a copy: this share of all bytes.
+    /// Discarded over half of its bytes, or more than it passed without a copy; the share of all
+    /// bytes.
     Discarded(f64),
     Unknown,
 }
 
-/// The sender's ledger after the witness page has spoken: bytes that the path
-/// reported as passed by reference are entered as copied if the page was found
-/// copied on its way.
+/// The sender's ledger after the witness page was read: if the page was copied on its way, bytes
+/// that the path reported as passed by reference are entered as copied.
 pub fn after_witness(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
     match witness {
         Some(ProvenWitness::Copied) => tx.sent_by_reference(Manner::Copied, COPIED_ON_THE_WAY),
@@ -27,9 +27,8 @@ pub fn after_witness(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
     }
 }
 
-/// The sender's ledger where the two ends share no memory. A wire copies the
-/// witness page in any case, so the page proves nothing about the sender's kernel, and
-/// the path's own evidence is the only one.
+/// The sender's ledger if the two ends share no memory. A wire copies the witness page in any case,
+/// so the page proves nothing about the sender's kernel; only the path's own evidence remains.
 pub fn untested(tx: &Ledger) -> Ledger {
     tx.sent_by_reference(
         Manner::NotCopied,
@@ -37,8 +36,8 @@ pub fn untested(tx: &Ledger) -> Ledger {
     )
 }
 
-/// The label of work whose ends kept these ledgers. Both ends of an exchange send
-/// and receive, so a ledger refers to an actor there, and of a direction elsewhere.
+/// Returns the label that follows from both ends' ledgers. In a workload of exchanges both ends
+/// send and receive, so each ledger is labelled with its actor, otherwise with its direction.
 pub fn label(work: Work, tx: &Ledger, rx: &Ledger) -> String {
     let label = match (work, end(tx), end(rx)) {
         (_, End::ZeroCopy, End::ZeroCopy) => "zero-copy".into(),
@@ -157,7 +156,7 @@ mod tests {
         discards.enter(Manner::Discarded, 1000, 10, "recv(2) with MSG_TRUNC");
         assert_eq!(label(Work::Bytes, &zero, &discards), "send zero-copy, receive discarded");
         assert_eq!(label(Work::Bytes, &copy, &discards), "send copied, receive discarded");
-        // Neither is one that discards a good part in addition to what it maps.
+        // Nor is one that discards a large part in addition to what it maps.
         discards.enter(Manner::NotCopied, 900, 9, "mapped");
         assert_eq!(label(Work::Bytes, &zero, &discards), "send zero-copy, receive discarded");
         discards.enter(Manner::NotCopied, 900, 9, "mapped");

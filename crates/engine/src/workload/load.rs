@@ -12,19 +12,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Bytes of a datagram: a packet of 1500 bytes by IPv4.
+/// Payload of a datagram in bytes: a packet of 1500 bytes with IPv4.
 const SIZE: usize = 1472;
 
-/// The port of RFC 863, whose datagrams are discarded.
+/// UDP port discard (RFC 863).
 const DISCARD: u16 = 9;
 
-/// How long a datagram that is due may be late.
+/// Sleep while nothing is due; a datagram may be this late.
 const NAP: Duration = Duration::from_millis(1);
 
-/// How late one may be that is still sent: what a pause has held up is not made up for.
+/// Beyond this delay, overdue datagrams are skipped: those missed during a pause are not made up
+/// for.
 const LATE: Duration = Duration::from_millis(100);
 
-/// Time from one datagram to the next, if a cell requests any: 160 a second, or as many as go.
+/// Returns the time between datagrams, or `None` if the cell requests none: 160 per second, or as
+/// many as possible.
 pub(super) fn gap(cell: &Cell) -> Option<Duration> {
     match cell.workload.options.word("load") {
         "trickle" => Some(Duration::from_secs(1) / 160),
@@ -33,7 +35,7 @@ pub(super) fn gap(cell: &Cell) -> Option<Duration> {
     }
 }
 
-/// A thread that sends.
+/// A thread that sends the datagrams.
 pub(super) struct Load {
     flow: u32,
     stop: Arc<AtomicBool>,
@@ -41,8 +43,8 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Begins to send to the peer of a connection, which has to be the kernel's at this end: in
-    /// the warm-up and in the window, so that nothing is in the way of a stream that ends.
+    /// Starts sending to the peer of a connection, which must be a kernel socket at this end. Sends
+    /// only during warm-up and window, so that nothing disturbs the end of the stream.
     pub(super) fn start(
         gap: Duration,
         connection: &dyn Connection,
@@ -58,7 +60,7 @@ impl Load {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let flow = connection.index();
-        // Named as a helper of its flow, whose host's work it is.
+        // Its name makes it a helper of its flow, so its CPU time counts for this host.
         let thread = std::thread::Builder::new()
             .name(format!("{}/{flow} load", Role::Receiver))
             .spawn(move || send(&socket, gap, &gate, &stopped))
@@ -66,7 +68,7 @@ impl Load {
         Ok(Load { flow, stop, thread: Some(thread) })
     }
 
-    /// Ends it and returns how many were sent in all.
+    /// Stops the thread; returns how many datagrams were sent in total.
     pub(super) fn end(mut self) -> Reading {
         let scope = Scope::Flow(Role::Receiver, self.flow);
         Reading::sum("load.packets", Unit::Count, self.join() as f64, scope)
@@ -92,7 +94,7 @@ fn send(socket: &UdpSocket, gap: Duration, gate: &Gate, stop: &AtomicBool) -> u6
             std::thread::sleep(NAP);
             continue;
         }
-        // A host rejects some because nothing listens there (ECONNREFUSED): that is intended.
+        // ECONNREFUSED is expected, since nothing listens on that port.
         let _ = socket.send(&[0; SIZE]);
         sent += 1;
         due = if now - due > LATE { now } else { due + gap };
@@ -125,7 +127,7 @@ mod tests {
         assert!(there.recv(&mut [0; 2000]).is_err(), "it goes on after the window");
         stop.store(true, Ordering::Relaxed);
         assert!(sender.join().unwrap() >= 17);
-        // The first goes at once.
+        // The first one is sent at once.
         assert!(passed >= Duration::from_millis(90), "17 in {passed:?}");
     }
 }

@@ -1,16 +1,17 @@
-//! The workloads: what is done over a connection, and by whom. One file each, and one line in
-//! [`CATALOG`].
+//! The workloads: what is done over a connection, and by which end. Each has one file, and one line
+//! in [`CATALOG`].
 //!
-//! A workload owns the loop. It names which halves of a path each of its actors opens and with which
-//! job, and plays the actor of one flow, on a thread of its own in an agent: turn by turn it has the
-//! movers ([`Tx`], [`Rx`]) move bytes, which enter them in the [`Recorder`]. That reads the phase from
-//! the [`Gate`], by which the agent's control thread starts and ends the window. At the end there is
-//! one [`FlowEnd`]: the movers' account of the whole stream and the counts of the window.
+//! A workload owns the loop. It defines which halves of a path each of its actors opens and how
+//! they are configured, and plays the actor of one flow on a dedicated thread in an agent: turn by
+//! turn it makes the movers ([`Tx`], [`Rx`]) move bytes, which they enter in the [`Recorder`]. The
+//! recorder reads the phase from the [`Gate`], by which the agent's control thread starts and ends
+//! the window. The result is one [`FlowEnd`]: the movers' account of the whole stream and the
+//! counts of the window.
 //!
-//! A thread that drives many connections plays their actors at once, by an [`EventLoop`].
+//! A thread that drives many connections plays all their actors by an [`EventLoop`].
 //!
-//! How the bytes move is up to the path, how the ends met to the connection, and where actors run to
-//! the testbed. The loops allocate nothing and take no lock.
+//! The path decides how bytes move, the connection how the ends met, and the testbed where actors
+//! run. The loops neither allocate nor lock.
 
 mod actor;
 mod catalog;
@@ -47,5 +48,5 @@ pub use recorder::{Call, Detail, Recorder};
 pub use stream::both_ways;
 pub use tally::{CallStats, Edge, FlowEnd, Window};
 
-// Files that tests run with loom's atomics and locks name these by `super::sync`.
+// Files that are also tested with loom's atomics and locks import these via `super::sync`.
 use std::sync;

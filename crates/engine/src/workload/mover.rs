@@ -1,6 +1,5 @@
-//! Movers: the two halves of a path, once they are open. A mover takes one turn
-//! at a time and accounts for its bytes; the loops around the turns are here, once
-//! for all movers and compiled for each.
+//! Movers: the halves of a path, once open. A mover takes one turn at a time and accounts for its
+//! bytes. The loops around the turns are written once, here, and compiled for each mover.
 
 use super::{FramePlan, Passing, Phase, Recorder};
 use bytepath_record::{
@@ -13,10 +12,10 @@ use std::time::Duration;
 
 /// The sending half of one flow.
 pub trait Tx: Send {
-    /// Sends the witness page of [`crate::connection::WITNESS_LEN`] bytes the way that
-    /// the stream will go, waits until the peer's kernel has it, then overwrites the
-    /// page. Called at most once, before [`Tx::begin`], and never of frames, which have no stream
-    /// that could begin with a page.
+    /// Sends the witness page of [`crate::connection::WITNESS_LEN`] bytes by the same mechanism as
+    /// the stream, waits until the peer's kernel has acknowledged it, then overwrites it. Called at
+    /// most once, before [`Tx::begin`]. Never called for frames, which have no stream to begin with
+    /// a page.
     fn witness(&mut self) -> Result<(), Fault> {
         Err(Fault::failed("a witness page was requested of frames").remedy("report this as a bug"))
     }
@@ -26,18 +25,17 @@ pub trait Tx: Send {
         Ok(())
     }
 
-    /// One turn: a call, or one submission of several. Sends what comes next of the
-    /// message, from its start again after its end, and never more than
-    /// [`HalfConfig::batch`] messages. May return without having sent anything (an interrupted
-    /// call, completions that had to be taken first).
-    /// Each mover has this or [`Tx::send_at_most`], from which the other follows.
+    /// One turn: one call, or one submission of several. Sends the next part of the message, which
+    /// repeats endlessly, and at most [`HalfConfig::batch`] messages. May return without having
+    /// sent anything (interrupted call, completions to reap first). Each mover implements this or
+    /// [`Tx::send_at_most`]; each defaults to the other.
     #[inline]
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         self.send_at_most(u64::MAX, recorder).map(drop)
     }
 
-    /// The same of at most this many units of what its recorder counts; a mover of bytes may
-    /// send more. Returns how many it tried to send.
+    /// Like [`Tx::send`], but sends at most `most` of the units that the recorder counts; a mover
+    /// of bytes may send more. Returns how many it tried to send.
     #[inline]
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         let (_, before) = (most, recorder.total());
@@ -45,11 +43,11 @@ pub trait Tx: Send {
         Ok(recorder.total() - before)
     }
 
-    /// The account of the whole stream. Called after the peer's kernel has
-    /// acknowledged everything; waits for completions that are still to come.
+    /// Returns the account of the whole stream. Called after the peer's kernel has acknowledged
+    /// everything; waits for outstanding completions.
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault>;
 
-    /// Sends until the gate is at stop.
+    /// Sends until the gate is at [`Phase::Stop`].
     fn send_until_stop(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         while recorder.phase() != Phase::Stop {
             self.send(recorder)?;
@@ -57,7 +55,7 @@ pub trait Tx: Send {
         Ok(())
     }
 
-    /// Sends until the total of this half is at least this many bytes.
+    /// Sends until this half's total is at least `total` bytes.
     fn send_up_to(&mut self, total: u64, recorder: &mut Recorder) -> Result<(), Fault> {
         while recorder.total() < total {
             self.send_at_most(total - recorder.total(), recorder)?;
@@ -73,20 +71,19 @@ pub trait Rx: Send {
         Ok(())
     }
 
-    /// One turn: waits for bytes, touches them as the job requires, and counts
-    /// them. May return without bytes. False after the end of the stream, once it is
-    /// confirmed that the peer ended it; frames have no end, and false means that none came
-    /// for [`super::QUIET`].
+    /// One turn: waits for bytes, touches them as configured, and counts them. May return without
+    /// bytes. Returns false after the end of the stream, once it is confirmed that the peer ended
+    /// it. Frames have no end: false means that none arrived for [`super::QUIET`].
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault>;
 
-    /// Waits until [`Rx::receive`] has something to do, at most this long. True when it
-    /// has; `None` if the mover cannot wait apart from receiving.
+    /// Waits up to `timeout` until [`Rx::receive`] has something to do. True if it has; `None` if
+    /// the mover can only wait within `receive`.
     fn wait(&mut self, timeout: Duration) -> Option<Result<bool, Fault>> {
         let _ = timeout;
         None
     }
 
-    /// The account of the whole stream.
+    /// Returns the account of the whole stream.
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault>;
 
     /// Receives until the end of the stream.
@@ -99,8 +96,7 @@ pub trait Rx: Send {
         }
     }
 
-    /// Receives until the total of this half is at least this many bytes. False where
-    /// the stream ended before.
+    /// Receives until this half's total is at least `total` bytes. False if the stream ended first.
     fn receive_up_to(&mut self, total: u64, recorder: &mut Recorder) -> Result<bool, Fault> {
         while recorder.total() < total {
             if !self.receive(recorder)? {
@@ -111,44 +107,44 @@ pub trait Rx: Send {
     }
 }
 
-/// What one half of one flow has to do.
+/// Configuration of one half of one flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HalfConfig {
     pub role: Role,
-    /// Flows of the session.
+    /// Flows of the cell.
     pub flows: u32,
-    /// Adapters that they cross in turn.
+    /// Adapters over which the flows are distributed round-robin.
     pub adapters: u32,
     /// Bytes of one message: the sender's memory, filled once and sent repeatedly.
     pub message_size: u64,
-    /// Bytes that a receiver requests at once.
+    /// Bytes that a receiver requests per read.
     pub read_size: u64,
-    /// Bytes of its memory that reads fill in turn; at least one read.
+    /// Bytes of memory that reads fill in turn; at least one read.
     pub read_memory: u64,
     /// What a receiver does with each byte.
     pub touch: Touch,
-    /// Most messages that a sender may queue in one turn.
+    /// Maximum number of messages that a sender may queue in one turn.
     pub batch: u32,
-    /// What the connection speaks.
+    /// Protocol of the connection.
     pub protocol: Protocol,
     pub tls: Tls,
-    /// The frames, where the workload is one of frames.
+    /// The frames, if the workload sends frames.
     pub frames: Option<FramePlan>,
-    /// Connections that come and go, where the workload has such.
+    /// Connections that come and go, if the workload has any.
     pub passing: Option<Passing>,
-    /// CPU of io_uring's own threads, if one was named.
+    /// CPU of io_uring's own threads, if specified.
     pub io_wq: Option<u32>,
     /// The options of the half.
     pub options: Options,
 }
 
 impl HalfConfig {
-    /// Whether what it moves is a stream, whose peer waits for no answer.
+    /// True if it moves a stream, whose peer waits for no answers.
     pub fn is_stream(&self) -> bool {
         self.batch > 1 && self.frames.is_none()
     }
 
-    /// The job of a role in the stream workload, with that role's half of the path.
+    /// The configuration of a role in the stream workload, with that role's half of the path.
     pub fn stream(cell: &Cell, role: Role) -> HalfConfig {
         HalfConfig {
             role,
@@ -169,29 +165,29 @@ impl HalfConfig {
     }
 }
 
-/// What a mover knows at the end of its stream.
+/// A mover's result at the end of its stream.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Account {
     /// Copied or not, over the whole stream; `delivered` equals the bytes moved.
     pub ledger: Ledger,
-    /// The outcome of frames, as far as it is known here.
+    /// What happened to frames, as far as this end can determine.
     pub hops: Hops,
-    /// What the reader should know: "12 buffers ran out and were re-armed".
+    /// Notes for the reader: "12 buffers ran out and were re-armed".
     pub notes: Vec<String>,
-    /// What the path itself counted, over the whole stream: named after the path,
-    /// `zcrx.returned`, and of the flow.
+    /// The path's own counters over the whole stream, each with the path's name as prefix
+    /// (`zcrx.returned`) and the flow as scope.
     pub readings: Vec<Reading>,
 }
 
 impl Account {
-    /// Of bytes that all went one way, by so many events.
+    /// The account of bytes that all went the same way, in this many events.
     pub fn of(manner: Manner, bytes: u64, events: u64, source: &str) -> Account {
         let mut account = Account::default();
         account.ledger.enter(manner, bytes, events, source);
         account
     }
 
-    /// Adds what the path counted of a flow, by names within the path.
+    /// Adds counters of the path; `counts` are names without the path's prefix.
     pub fn count(
         &mut self,
         path: &str,
@@ -204,8 +200,8 @@ impl Account {
         }));
     }
 
-    /// Adds the account of the other half of the same flow, or of another flow. What both counted
-    /// of the same thing adds up.
+    /// Adds the account of the flow's other half or of another flow. Readings of the same metric
+    /// and scope are summed.
     pub fn add(&mut self, other: Account) {
         self.ledger.add(&other.ledger);
         self.hops.add(&other.hops);
@@ -221,13 +217,13 @@ impl Account {
     }
 }
 
-/// What the movers of one session share: a receive queue, a bound dmabuf. The first
-/// flow puts it there, and it goes with the last one.
+/// What the movers of one session share: a receive queue, a bound dmabuf. The first flow creates
+/// it; it is dropped with the last one.
 #[derive(Debug, Default)]
 pub struct Group(Mutex<Option<Arc<dyn Any + Send + Sync>>>);
 
 impl Group {
-    /// What is shared; made by `make` where it does not exist yet.
+    /// Returns the shared object; the first call creates it with `make`.
     pub fn share<T: Any + Send + Sync>(
         &self,
         make: impl FnOnce() -> Result<T, Fault>,

@@ -18,7 +18,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     halves: one_way,
     job,
     protocol: |_| Protocol::Frames,
-    // Frames are small, and drivers take XDP only with an MTU of about this.
+    // Frames are small, and most drivers support XDP only up to about this MTU.
     most_mtu: Some(1500),
     no_slices: |_| Some(SINGLE_EVENTS),
     ends_by_itself: |cell| cell.workload.options.number("count").is_some(),
@@ -29,18 +29,18 @@ pub(super) static WORKLOAD: Workload = Workload {
     settle,
 };
 
-/// How long a sink waits for a frame before it reports that none came.
+/// How long a sink waits for a frame before it reports that none arrived.
 pub const QUIET: Duration = Duration::from_millis(10);
 
-/// How often in a row it has to report that, after the generator has ended, until nothing is
-/// thought to be under way any more: the kernel's threads may have to wait for a CPU.
+/// Number of consecutive empty waits, after the generator has ended, until nothing is assumed to be
+/// in flight: kernel threads may have to wait for a CPU.
 const LOOKS: u32 = 5;
 
 /// Longest sleep until a frame is due: a generator that sleeps longer would notice the edges
 /// of the window late.
 const NAP: Duration = Duration::from_millis(5);
 
-/// How long before a frame is due the generator stops sleeping and looks at the clock.
+/// How many nanoseconds before a frame is due the generator stops sleeping and polls the clock.
 const AWAKE: u64 = 100_000;
 
 const OPTIONS: &[OptionSpec] = &[
@@ -55,7 +55,7 @@ const OPTIONS: &[OptionSpec] = &[
 ];
 
 fn job(cell: &Cell, role: Role, _: Direction) -> HalfConfig {
-    // A cell with other frames is refused before the study.
+    // Cells with invalid frames are refused before the study.
     let frames = plan(cell).ok();
     let largest = frames.as_ref().map_or(0, FramePlan::largest).into();
     HalfConfig {
@@ -80,7 +80,7 @@ fn check(cell: &Cell) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Every frame has to be found again.
+/// Errors unless every frame is accounted for.
 fn settle(_: [&RoleRecord; 2], hops: Option<&Hops>, _: &[Reading]) -> Result<(), Fault> {
     match hops.copied().unwrap_or_default() {
         hops if hops.unaccounted() == 0 => Ok(()),
@@ -107,7 +107,7 @@ fn does_not_close(hops: &Hops) -> Fault {
         .remedy("check whether anything else sends through that device, or removes frames from it")
 }
 
-/// The frames that a cell requests.
+/// Returns the frames that a cell requests.
 fn plan(cell: &Cell) -> Result<FramePlan, Fault> {
     let options = &cell.workload.options;
     let burst = options.number("burst").unwrap_or(1) as u32;
@@ -125,7 +125,7 @@ fn generate(mut actor: Actor) -> Result<FlowEnd, Fault> {
     let share = |name| Some(share(cell.workload.options.number(name)?, cell.stream.flows, index));
     let (count, rate) = (share("count"), share("rate"));
     tx.begin()?;
-    // Held until all are ready, so that the window of a count begins with its first frame.
+    // Held until all are ready, so that the window of a counted run begins with its first frame.
     recorder.phase();
     match (rate, count) {
         (Some(rate), count) => paced(&mut *tx, &mut recorder, rate.max(1), count)?,
@@ -140,13 +140,13 @@ fn generate(mut actor: Actor) -> Result<FlowEnd, Fault> {
     Ok(FlowEnd { account, bytes, ..recorder.finish() })
 }
 
-/// The part of a number that one of several flows has: all parts add up to it.
+/// Returns the share of one of several flows in `all`; the shares add up to `all`.
 pub fn share(all: u64, flows: u32, index: u32) -> u64 {
     let (flows, index) = (u64::from(flows), u64::from(index));
     all / flows + u64::from(index < all % flows)
 }
 
-/// Sends this many frames a second, in bursts of what is due.
+/// Sends `rate` frames per second, in bursts of those that are due.
 fn paced(
     tx: &mut dyn Tx,
     recorder: &mut Recorder,
@@ -155,7 +155,7 @@ fn paced(
 ) -> Result<(), Fault> {
     let begin = clock::monotonic();
     let most = count.unwrap_or(u64::MAX);
-    // One that is dropped is not made up for.
+    // Dropped frames are not replaced.
     let mut tried = 0;
     while recorder.phase() != Phase::Stop && tried < most {
         let elapsed = clock::monotonic() - begin;
@@ -175,7 +175,7 @@ fn paced(
     Ok(())
 }
 
-/// Takes in frames until the generator has ended, and then what is left.
+/// Receives frames until the generator has ended, then the rest.
 fn take(mut actor: Actor) -> Result<FlowEnd, Fault> {
     let (mut rx, mut recorder) = (actor.rx()?, actor.recorder);
     rx.begin()?;

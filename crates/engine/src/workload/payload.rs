@@ -1,4 +1,4 @@
-//! What is sent, and what the receiver does with it: the same for every path.
+//! What is sent, and what the receiver does with it; the same for every path.
 
 use super::Recorder;
 use bytepath_record::{Fault, FaultKind, Touch};
@@ -8,11 +8,10 @@ use std::sync::Arc;
 /// Bytes after which the pattern repeats within one message.
 pub const PATTERN_PERIOD: usize = 1 << 20;
 
-/// The deterministic payload. A stream is a row of messages of one size; the
-/// byte at position `p` of a message depends on `p` modulo [`PATTERN_PERIOD`]
-/// alone, so that a path may send one buffer, or a pipe of pages, again and
-/// again. A displaced, stale or damaged page shows; a displacement by whole
-/// periods does not, but changes the byte count, which is compared too.
+/// The deterministic payload. A stream consists of messages of one size; the byte at position `p`
+/// of a message depends only on `p` modulo [`PATTERN_PERIOD`], so that a path may send one buffer,
+/// or a pipe of pages, again and again. A displaced, stale or damaged page is detected. A
+/// displacement by whole periods is not, but it changes the byte count, which is compared, too.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     period: Arc<[u8]>,
@@ -30,7 +29,7 @@ impl Pattern {
         Pattern { period: period.into(), message_size }
     }
 
-    /// Fills a buffer with what the stream carries from this offset on.
+    /// Fills a buffer with the stream's bytes from this offset on.
     pub fn fill(&self, buffer: &mut [u8], offset: u64) {
         let mut done = 0;
         while done < buffer.len() {
@@ -40,8 +39,8 @@ impl Pattern {
         }
     }
 
-    /// Compares a buffer with what the stream carries from this offset on; the
-    /// error is the stream offset of the first byte that differs.
+    /// Compares a buffer with the stream's bytes from this offset on. The error is the stream
+    /// offset of the first byte that differs.
     pub fn check(&self, buffer: &[u8], offset: u64) -> Result<(), u64> {
         let mut done = 0;
         while done < buffer.len() {
@@ -56,7 +55,8 @@ impl Pattern {
         Ok(())
     }
 
-    /// The longest run of the period that starts at a stream offset, at most `want` bytes.
+    /// Returns the longest piece of the period that starts at a stream offset, at most `want`
+    /// bytes.
     fn piece(&self, offset: u64, want: usize) -> &[u8] {
         let in_message = offset % self.message_size;
         let in_period = (in_message % PATTERN_PERIOD as u64) as usize;
@@ -74,7 +74,7 @@ fn mix(index: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The receiving application's side of the contract: hand it every byte, in order.
+/// The receiving application's side of the contract; must be passed every byte, in order.
 #[derive(Debug)]
 pub struct Toucher {
     touch: Touch,
@@ -103,7 +103,7 @@ impl Toucher {
         Ok(())
     }
 
-    /// Takes what came at once, in pieces of at most this many bytes, and records it.
+    /// Delivers bytes that arrived at once, in pieces of at most `most` bytes, and records them.
     #[inline]
     pub fn deliver(
         &mut self,
@@ -119,14 +119,14 @@ impl Toucher {
         Ok(())
     }
 
-    /// Whether it looks at the bytes at all.
+    /// True if it reads the bytes at all.
     #[inline]
     pub fn looks(&self) -> bool {
         self.touch != Touch::None
     }
 
-    /// The same as [`Toucher::take`] for bytes that are not examined, wherever they
-    /// are. Bytes that should have been looked at do not concern it.
+    /// Like [`Toucher::take`], for bytes that the contract does not require to be read, wherever
+    /// they are.
     #[inline]
     pub fn pass(&mut self, bytes: u64) {
         debug_assert!(!self.looks(), "the contract requires these bytes to be read");
@@ -145,7 +145,7 @@ impl Toucher {
     }
 }
 
-/// Reads every byte once. Written so that the compiler can use vectors.
+/// Reads every byte once. Written so that the compiler can vectorise it.
 fn sum(bytes: &[u8]) -> u64 {
     let (head, words, tail) = (bytes.chunks_exact(8), 0u64, bytes.chunks_exact(8).remainder());
     let words = head.fold(words, |acc, w| {

@@ -1,5 +1,5 @@
-//! What a mover records its progress in, read against the clock and controlled by the gate. All
-//! memory is allocated before the stream starts.
+//! Records a mover's progress against the clock, in phases controlled by the gate. All memory is
+//! allocated before the stream starts.
 
 use super::tally::{CallStats, Edge, FlowEnd, SIZES, SLOTS, Window, histogram};
 use super::{Gate, Phase, Progress};
@@ -11,20 +11,20 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long an engine that is done sleeps before it looks at the gate again.
+/// How long an engine that is done sleeps between checks of the gate.
 const NAP: Duration = Duration::from_millis(1);
 
-/// A mover's view of its trial, and what it counts. Its methods take no lock and no memory.
+/// A mover's view of its trial, and its counters. Its methods neither lock nor allocate.
 #[derive(Debug)]
 pub struct Recorder {
-    /// Whether this end sleeps while another cell has its turn.
+    /// Whether this end sleeps during slices of another cell.
     holds: bool,
     gate: Arc<Gate>,
     progress: Arc<Progress>,
-    /// The phase that this engine has noticed.
+    /// The phase that this engine has last seen.
     phase: Phase,
     total: u64,
-    /// Where the window began, and the total at that moment.
+    /// When the window began, and the total at that moment.
     begin: Option<(Edge, u64)>,
     window: Window,
     detail: Detail,
@@ -34,15 +34,17 @@ pub struct Recorder {
     latency: Option<Histogram<u64>>,
     /// Exchanges that began in the window and brought no response.
     unanswered: u64,
-    /// When the last window was open; empty before it, without end while it is.
+    /// Time range of the last window, in nanoseconds: empty before the first, endless while one is
+    /// open.
     open: Range<u64>,
 }
 
 impl Recorder {
-    /// A recorder of one end of one flow. `holds` is for ends that act of their own
-    /// accord, `detail` switches the system-call table and the size distribution on.
+    /// A recorder of one end of one flow. `holds` is for ends that act on their own initiative;
+    /// `detail` enables the system-call table and the size distribution.
     pub fn new(holds: bool, gate: Arc<Gate>, progress: Arc<Progress>, detail: Detail) -> Self {
-        // The first look at the clock finds out which one to read: not in a loop.
+        // The first reading of the clock determines which one to use; that must not happen in a
+        // loop.
         clock::now();
         Recorder {
             holds,
@@ -62,24 +64,24 @@ impl Recorder {
         }
     }
 
-    /// The same, which enters how long each exchange takes, too.
+    /// Makes it record how long each exchange takes, too.
     pub fn with_latency(self) -> Self {
         Recorder { latency: Some(histogram(Latency::BOUNDS)), ..self }
     }
 
-    /// What steers it, for a thread that helps.
+    /// Returns the gate, for helper threads.
     pub fn gate(&self) -> Arc<Gate> {
         self.gate.clone()
     }
 
-    /// Another recorder of the same flow, whose counts are not read before its end: for
+    /// Returns another recorder of the same flow, whose counts are not read before its end: for
     /// workloads that move bytes both ways and count something else.
     pub fn companion(&self) -> Recorder {
         Recorder::new(false, self.gate.clone(), Arc::default(), self.detail)
     }
 
-    /// The phase; to be checked once per turn of the loop. An end that holds sleeps in
-    /// here, and never sees [`Phase::Hold`]; the other continues with what is still in flight.
+    /// Returns the phase; must be called once per turn of the loop. An end that holds sleeps in
+    /// this call, and never sees [`Phase::Hold`]; the other end continues with what is in flight.
     #[inline(always)]
     pub fn phase(&mut self) -> Phase {
         let phase = self.gate.phase();
@@ -99,8 +101,8 @@ impl Recorder {
         phase
     }
 
-    /// The engine has noticed a new phase at this moment. A window that came and went
-    /// between two looks is not counted.
+    /// Enters a phase that the engine noticed at this moment. A window that opened and closed
+    /// between two calls is not counted.
     fn enter_phase(&mut self, phase: Phase, now: Edge) {
         if let Some((edge, total)) = self.begin.take() {
             self.window.count += self.total - total;
@@ -117,14 +119,14 @@ impl Recorder {
         self.progress.notice(phase);
     }
 
-    /// Whether the window is open.
+    /// True while the window is open.
     #[inline(always)]
     pub(super) fn counting(&self) -> bool {
         self.phase as u32 == Phase::Window as u32
     }
 
-    /// Makes a system call and enters it in the table. The value is the bytes it moved. An
-    /// interrupted or refused call is an error in the table and is handed back as it is.
+    /// Makes a system call and enters it in the table; `make` returns the bytes it moved. An
+    /// interrupted or failed call counts as an error in the table; its error is returned unchanged.
     #[inline(always)]
     pub fn timed(
         &mut self,
@@ -134,7 +136,8 @@ impl Recorder {
         self.timed_with(call, make, |bytes| *bytes)
     }
 
-    /// The same of a call that returns something else, from which `moved` takes the bytes.
+    /// Like [`Recorder::timed`], for a call with another result; `moved` extracts the bytes from
+    /// it.
     #[inline(always)]
     pub fn timed_with<T, E>(
         &mut self,
@@ -153,14 +156,14 @@ impl Recorder {
         result
     }
 
-    /// So much more was done: bytes through this end, or exchanges.
+    /// Adds `count` to the total: bytes through this end, or exchanges.
     #[inline(always)]
     pub fn moved(&mut self, count: usize) {
         self.total += count as u64;
         self.progress.publish(self.total);
     }
 
-    /// The application was handed a piece of this size at once.
+    /// Enters a piece of this many bytes delivered to the application at once.
     #[inline(always)]
     pub fn piece(&mut self, bytes: usize) {
         if self.detail.sizes && self.counting() {
@@ -168,8 +171,8 @@ impl Recorder {
         }
     }
 
-    /// A receive brought this many fragments in device memory, after which `held`
-    /// tokens were held; `freed` if they were returned at once.
+    /// Enters a receive of this many device-memory fragments, after which the application held
+    /// `held` tokens; `freed` if they were returned at once.
     #[inline(always)]
     pub fn fragments(&mut self, fragments: u64, held: u64, freed: bool) {
         if self.detail.sizes && self.counting() {
@@ -177,7 +180,7 @@ impl Recorder {
         }
     }
 
-    /// An exchange took this many nanoseconds.
+    /// Enters an exchange that took this many nanoseconds.
     #[inline(always)]
     pub fn latency(&mut self, nanoseconds: u64) {
         if self.counting()
@@ -187,22 +190,22 @@ impl Recorder {
         }
     }
 
-    /// An exchange that began at this time will bring no response. It is the window's that it began
-    /// in, whenever that shows: of as many as begin in a window, as many end in one, so the answered,
-    /// which count where they end, weigh the same. By when it shows, those that time out slowly would
-    /// weigh more.
+    /// Enters an exchange that began at `since` and will get no response. It counts in the window
+    /// in which it began, whenever the loss is noticed. Answered exchanges count in the window in
+    /// which they end; as many begin in a window as end in one, so both weigh the same. Counted
+    /// when noticed, slow timeouts would weigh more.
     pub fn unanswered(&mut self, since: u64) {
         self.unanswered += u64::from(self.open.contains(&since));
     }
 
-    /// The total so far.
+    /// Returns the total so far.
     #[inline(always)]
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Closes the window, if it is open, where a workload ends by itself; the engine waits
-    /// on, so that its thread can be looked at, until the control thread has noticed.
+    /// Closes the window, if it is open, for a workload that ends by itself. The engine then waits
+    /// until the control thread has noticed, so that its thread can still be inspected.
     pub fn close_window(&mut self) {
         if self.phase != Phase::Window {
             return;
@@ -213,7 +216,8 @@ impl Recorder {
         }
     }
 
-    /// The sums, after the loop has ended. Notices a phase that changed after the last look.
+    /// Returns the results after the loop has ended. Also enters a phase that began after the last
+    /// check.
     pub fn finish(mut self) -> FlowEnd {
         self.phase();
         self.end()
@@ -236,16 +240,16 @@ impl Recorder {
     }
 }
 
-/// A call that a mover makes: its place in the mover's table, below `SLOTS`, and its name.
+/// A call that a mover makes: its index in the mover's table, below `SLOTS`, and its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Call(pub usize, pub &'static str);
 
 /// Optional counters; each adds overhead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Detail {
-    /// Each system call is timed.
+    /// Time each system call.
     pub calls: bool,
-    /// The size of each piece is entered.
+    /// Record the size of each piece.
     pub sizes: bool,
 }
 
@@ -261,7 +265,7 @@ mod tests {
         Recorder::new(false, Arc::default(), Arc::default(), detail)
     }
 
-    /// A moment, with ticks of half a nanosecond, of a thread that runs a tenth of the time.
+    /// A moment with two ticks per nanosecond, of a thread that runs a tenth of the time.
     fn at(nanoseconds: u64) -> Edge {
         Edge { nanoseconds, ticks: 2 * nanoseconds, run: nanoseconds / 10 }
     }
@@ -343,7 +347,7 @@ mod tests {
         assert_eq!(t.end().latency.unwrap().unanswered(), 3);
     }
 
-    /// One of ten is lost, whatever an answer takes and whenever a loss shows.
+    /// One in ten is lost, however long answers take and whenever a loss is noticed.
     #[test]
     fn the_lost_part_does_not_depend_on_how_long_exchanges_take() {
         for (answer, loss) in [(10, 10), (10, 5000), (900, 5000), (1500, 20), (1500, 5000)] {

@@ -1,10 +1,10 @@
-//! `rr`: a client sends requests and a server answers each; what counts is how many
-//! exchanges there are and how long each takes.
+//! `rr`: a client sends requests and a server answers each. Measured: how many exchanges, and how
+//! long each takes.
 //!
-//! Closed loop: a fixed number of requests are in flight at a time, and each response is followed
-//! by the next request. Open loop (`rate`): requests are due at predetermined times, and
-//! an exchange is timed from the moment at which it was due, so that a stall is seen by all
-//! requests it delays and not by one (no coordinated omission).
+//! Closed loop: a fixed number of requests are in flight, and each response is followed by the next
+//! request. Open loop (`rate`): requests are due at predetermined times, and each exchange is timed
+//! from when it was due, so that a stall counts for every request it delays and not just for one
+//! (no coordinated omission).
 
 use super::actor::{SINGLE_EVENTS, same_bytes};
 use super::{
@@ -64,21 +64,21 @@ const OPTIONS: &[OptionSpec] = &[
 /// How long the last answer may take to be acknowledged.
 pub(super) const LAST_ANSWER: Duration = Duration::from_secs(5);
 
-/// Bytes that wait at the other end unread before a sender blocks, where buffers are
-/// autotuned: a receive window and a send buffer of a connection that has just begun.
+/// Unread bytes that fit into the peer's receive buffer and the own send buffer before a sender
+/// blocks, if both are autotuned and the connection has just begun.
 const UNREAD: [u64; 2] = [64 << 10, 32 << 10];
 
-/// Longest sleep until a request is due or something comes: an end that sleeps longer would notice
-/// the edges of the window late.
+/// Longest sleep until a request is due or a message arrives: an end that sleeps longer would
+/// notice the edges of the window late.
 pub(super) const NAP: Duration = Duration::from_millis(10);
 
-/// Largest datagram: what the length field of IPv4 leaves (RFC 791, RFC 768).
+/// Largest UDP payload that the length field of IPv4 permits (RFC 791, RFC 768).
 const DATAGRAM: u64 = 65_507;
 
-/// Smallest memory to receive into, bytes: what a system call brings without a second.
+/// Smallest receive buffer in bytes, so that small messages need no second system call.
 const ROOM: u64 = 4096;
 
-/// Largest, where many long answers may be in flight.
+/// Largest receive buffer, in case many long answers may be in flight.
 const MOST_ROOM: u64 = 1 << 20;
 
 pub(super) fn job(cell: &Cell, role: Role, direction: Direction) -> HalfConfig {
@@ -97,8 +97,8 @@ pub(super) fn job(cell: &Cell, role: Role, direction: Direction) -> HalfConfig {
     }
 }
 
-/// The client sends a request before it looks for answers. Where so much may be under
-/// way that both ends block in sending, neither would ever read.
+/// Refuses values that do not work together. The client sends its requests before it reads answers:
+/// if too many bytes may be in flight, both ends block in sending and neither ever reads.
 fn check(cell: &Cell) -> Result<(), Fault> {
     let plan = Plan::of(cell);
     leaves_work(cell, &plan)?;
@@ -141,7 +141,7 @@ fn play(mut actor: Actor) -> Result<FlowEnd, Fault> {
         (Role::Sender, None) => closed_loop(&mut ends, &plan)?,
         (Role::Sender, Some(gap)) => {
             let index = actor.connection.index();
-            // Connections with equal gaps take turns.
+            // Staggers connections with equal gaps.
             let after = gap * f64::from(index) / f64::from(actor.cell.stream.flows);
             let arrivals = Arrivals::new(gap, plan.poisson, u64::from(index));
             open_loop(&mut ends, &plan, clock::monotonic() + after as u64, arrivals)?;
@@ -149,13 +149,14 @@ fn play(mut actor: Actor) -> Result<FlowEnd, Fault> {
     }
     match actor.role {
         Role::Sender => actor.connection.end_stream()?,
-        // The client has ended its stream after the last answer, and closes next.
+        // By now the client has ended its stream, which it does after the last answer; it closes
+        // next.
         Role::Receiver => actor.connection.wait_acknowledged(LAST_ANSWER)?,
     }
     ends.finish()
 }
 
-/// Idle connections need a thread that has others.
+/// Refuses so many idle connections that a thread would have no others.
 fn leaves_work(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     if plan.active == cell.stream.flows {
         return Ok(());
@@ -171,7 +172,8 @@ fn leaves_work(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A round is of the connections of a thread, one request each, and begins when the one before is over.
+/// Checks incast: a round has one request on each connection of a thread, and begins when the
+/// previous round is over.
 fn suits_rounds(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     let refuse = |text: String, remedy| Err(Fault::usage(text).remedy(remedy));
     if !plan.incast {
@@ -192,7 +194,8 @@ fn suits_rounds(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A pause follows a response, and a thread that pauses has other connections.
+/// Checks think time: the pause follows a response, and the thread needs other connections to serve
+/// meanwhile.
 fn suits_pauses(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     if plan.think.is_none() {
         return Ok(());
@@ -205,7 +208,7 @@ fn suits_pauses(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A loop sends any number of bytes, a mover of one connection messages of one size.
+/// Refuses mixed sizes without an event loop: a mover of one connection has messages of one size.
 fn suits_sizes(cell: &Cell) -> Result<(), Fault> {
     let has_one = |name| cell.workload.options.sizes(name).all().len() == 1;
     if ["request", "response"].into_iter().all(has_one) {
@@ -218,12 +221,12 @@ fn suits_sizes(cell: &Cell) -> Result<(), Fault> {
         .remedy("choose event loops for both ends, such as epoll+epoll, or one size"))
 }
 
-/// Whether requests are due at a rate, be it that of its trials or a part of a peak that they find.
+/// True if requests are due at a rate: one given by the options, or a fraction of the peak.
 fn is_open(cell: &Cell) -> bool {
     cell.workload.options.number("rate").is_some() || cell.part_of_peak().is_some()
 }
 
-/// Refuses a client with a thread for each of what.
+/// Refuses a client that is not an event loop; `what` is what it has a thread for.
 fn needs_loop(cell: &Cell, what: &str) -> Result<(), Fault> {
     if cell.tx.is_event_loop() {
         return Ok(());
@@ -232,7 +235,7 @@ fn needs_loop(cell: &Cell, what: &str) -> Result<(), Fault> {
     Err(Fault::usage(text).remedy("choose an event loop for the client, such as epoll"))
 }
 
-/// What UDP cannot do is refused.
+/// Refuses what UDP does not support.
 fn fits_datagrams(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     let largest = plan.request.max(plan.response);
     if largest > DATAGRAM {
@@ -248,21 +251,22 @@ fn fits_datagrams(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What the options request.
+/// Resolved options of the workload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// Bytes of the largest request and of the largest response.
+    /// Size in bytes of the largest request and the largest response.
     pub(super) request: u64,
     pub(super) response: u64,
     pub(super) outstanding: u64,
-    /// Connections that are not idle: the first of all.
+    /// Connections that are not idle: the first ones.
     pub(super) active: u32,
     /// Nanoseconds between two requests of one connection, or `None` in a closed loop.
     pub(super) gap: Option<f64>,
-    /// Nanoseconds between a response and the next request of its connection, if it pauses.
+    /// Nanoseconds between a response and the next request of its connection, or `None` without a
+    /// pause.
     pub(super) think: Option<f64>,
     pub(super) poisson: bool,
-    /// Whether requests go out in rounds.
+    /// Whether requests are sent in rounds.
     pub(super) incast: bool,
 }
 
@@ -287,7 +291,7 @@ impl Plan {
     }
 }
 
-/// Both halves of one end and what they count.
+/// Both halves of one end and their recorders.
 struct Halves {
     tx: Box<dyn Tx>,
     rx: Box<dyn Rx>,
@@ -297,7 +301,7 @@ struct Halves {
 }
 
 impl Halves {
-    /// The phase, seen by all three recorders.
+    /// Updates all three recorders; returns the phase.
     #[inline(always)]
     fn phase(&mut self) -> Phase {
         self.sent.phase();
@@ -310,7 +314,7 @@ impl Halves {
         self.tx.send_up_to(up_to, &mut self.sent)
     }
 
-    /// Receives so much. False: the stream ended before.
+    /// Receives until the total is `up_to` bytes. False if the stream ended first.
     #[inline(always)]
     fn receive(&mut self, up_to: u64) -> Result<bool, Fault> {
         self.rx.receive_up_to(up_to, &mut self.received)
@@ -345,7 +349,7 @@ fn serve(ends: &mut Halves, plan: &Plan) -> Result<(), Fault> {
     }
 }
 
-/// Requests in flight: when each was sent, or was due.
+/// Requests in flight; `since` is when each was sent, or was due.
 struct InFlight {
     since: Box<[u64]>,
     sent: u64,
@@ -375,7 +379,7 @@ impl InFlight {
         ends.send(self.sent * plan.request)
     }
 
-    /// Waits for the next answer and takes all that came with it; returns when that was.
+    /// Waits for the next answer and takes all that arrived with it; returns the time of arrival.
     #[inline(always)]
     fn await_answer(&mut self, ends: &mut Halves, plan: &Plan) -> Result<u64, Fault> {
         if !ends.receive((self.answered + 1) * plan.response)? {
@@ -393,7 +397,7 @@ impl InFlight {
     }
 }
 
-/// Keeps this many requests in flight until the gate is at stop.
+/// Keeps `outstanding` requests in flight until the gate is at stop.
 fn closed_loop(ends: &mut Halves, plan: &Plan) -> Result<(), Fault> {
     let mut under_way = InFlight::new(plan);
     let mut now = clock::monotonic();
@@ -409,11 +413,11 @@ fn closed_loop(ends: &mut Halves, plan: &Plan) -> Result<(), Fault> {
     Ok(())
 }
 
-/// How long before a request is due the client stops sleeping and looks at the clock:
-/// more than a sleep usually oversleeps.
+/// How many nanoseconds before a request is due the client stops sleeping and polls the clock: more
+/// than a sleep usually overshoots.
 pub(super) const AWAKE: u64 = 100_000;
 
-/// Sends requests when they are due, as far as no more than `outstanding` are in flight.
+/// Sends requests when they are due, unless `outstanding` are in flight.
 fn open_loop(
     ends: &mut Halves,
     plan: &Plan,
@@ -455,11 +459,11 @@ fn cannot_wait() -> Fault {
     Fault::usage(text).remedy("leave rate out, or choose outstanding=1")
 }
 
-/// The gaps between requests.
+/// Gaps between requests.
 pub(super) struct Arrivals {
     mean: f64,
     random: Option<StdRng>,
-    /// Part of a nanosecond that the gaps so far have left.
+    /// Fraction of a nanosecond left over from the gaps so far.
     rest: f64,
 }
 
@@ -468,7 +472,7 @@ impl Arrivals {
         Arrivals { mean, random: poisson.then(|| StdRng::seed_from_u64(seed)), rest: 0.0 }
     }
 
-    /// Nanoseconds to the next request.
+    /// Returns the nanoseconds until the next request.
     #[inline(always)]
     pub(super) fn gap(&mut self) -> u64 {
         let gap = match &mut self.random {

@@ -1,15 +1,15 @@
-//! `rr` over the connections of an event loop: the same exchanges as [`super::rr`], of which a thread
-//! has those of all its connections under way at once.
+//! `rr` over the connections of an event loop: the same exchanges as [`super::rr`], but a thread
+//! has those of all its connections in flight at once.
 //!
-//! Open loop (`rate`): requests are due at the thread's part of the rate, and each goes to the
-//! connection that has waited for one longest. Where all have as many in flight as they may, it
-//! waits for the next response, and is timed from when it was due.
+//! Open loop (`rate`): requests are due at the thread's share of the rate. Each goes to the
+//! connection that has been free longest. If all have the maximum number in flight, it waits for
+//! the next response, and is timed from when it was due.
 //!
-//! Think time: each response is followed by a pause, and then by the next request, which is timed from
+//! Think time: each response is followed by a pause and then the next request, which is timed from
 //! when it was due.
 //!
-//! Incast: each connection of a thread has a request in flight, the last response ends the round, and the
-//! next round begins. What is timed is the round.
+//! Incast: each connection of a thread has one request in flight; the last response ends the round
+//! and the next round begins. The round is what is timed.
 
 use super::event_loop::{Crew, Service, Shares};
 use super::rr::{AWAKE, Arrivals, LAST_ANSWER, NAP, Plan};
@@ -30,11 +30,11 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
     let mut thread = Thread { event_loop, moved: recorder.companion() };
     thread.event_loop.begin()?;
     let exchanges = if role == Role::Sender { recorder.with_latency() } else { recorder };
-    // Each thread has some of the first.
+    // The active connections are the first of the cell, dealt to the threads round-robin.
     let active = connections.iter().filter(|one| one.index() < plan.active).count();
     let indices = connections.iter().map(|connection| connection.index());
     let ends = Ends::new(role, &cell, (indices, active), exchanges);
-    // The first connection has the number of the thread, and threads take turns.
+    // The index of a thread's first connection is the number of the thread.
     let number = connections.first().map_or(0, |connection| connection.index());
     let arrivals = |mean| Arrivals::new(mean, plan.poisson, u64::from(number));
     let ends = match (role, plan.gap, plan.think) {
@@ -58,9 +58,9 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
     Ok(end)
 }
 
-/// Ends the streams of a thread. Both ends wait until the other has their end: a packet that is sent
-/// again to a socket that is gone would be answered by a reset. `limit`: how long what the receiver has
-/// sent may take to arrive.
+/// Ends the streams of a thread. Each end waits until the other has acknowledged the end of its
+/// stream: a packet retransmitted to a closed socket would be answered by a reset. `limit` is how
+/// long the receiver's remaining data may take to arrive.
 pub(super) fn end_streams(
     role: Role,
     connections: &[Arc<dyn Connection>],
@@ -73,14 +73,14 @@ pub(super) fn end_streams(
     })
 }
 
-/// A loop, and what it has moved.
+/// An event loop and the recorder of the bytes it moves.
 pub(super) struct Thread {
     pub(super) event_loop: Box<dyn EventLoop>,
     pub(super) moved: Recorder,
 }
 
 impl Thread {
-    /// The phase, seen by both recorders.
+    /// Updates both recorders; returns the phase.
     pub(super) fn phase(&mut self, exchanges: &mut Recorder) -> Phase {
         self.moved.phase();
         exchanges.phase()
@@ -110,36 +110,37 @@ impl Thread {
 /// This end of all connections of a thread.
 struct Ends {
     all: Box<[End]>,
-    /// How many of them exchange anything: the first.
+    /// How many connections, from the first on, exchange anything.
     active: usize,
     exchanges: Recorder,
-    /// Sizes of the messages that go out and that come in.
+    /// Sizes of the messages sent and received.
     goes: Sequence,
     comes: Sequence,
     outstanding: usize,
-    /// Whether each exchange is timed, and not a round of them.
+    /// Whether each exchange is timed, rather than each round.
     times_each: bool,
-    /// When each request in flight was sent, or was due: `outstanding` for each connection.
+    /// When each request in flight was sent, or was due: `outstanding` entries per connection.
     since: Box<[u64]>,
 }
 
 /// This end of one connection.
 #[derive(Clone, Copy, Default)]
 struct End {
-    /// Bytes of the message that is coming in.
+    /// Bytes received of the current message.
     came: u64,
-    /// How far it is in each sequence of sizes.
+    /// Position in each sequence of sizes.
     out_at: u32,
     in_at: u32,
-    /// Exchanges of the window.
+    /// Exchanges within the window.
     exchanges: u64,
-    /// Which of its places in [`Ends::since`] the next request takes, and the next response frees.
+    /// Which of the connection's entries in [`Ends::since`] the next request takes, and the next
+    /// response frees.
     sent: u32,
     answered: u32,
 }
 
 impl Ends {
-    /// Of connections with these indices, of which so many exchange anything.
+    /// For connections with these indices, of which the first `active` exchange messages.
     fn new(
         role: Role,
         cell: &Cell,
@@ -171,7 +172,7 @@ impl Ends {
         }
     }
 
-    /// What the workload's part of the connections takes, beside the loop's.
+    /// The memory of the workload's own state per connection; the loop accounts for its own.
     fn memory(&self, role: Role) -> Account {
         let mut account = Account::default();
         let bytes = size_of_val(&self.all[..]) + size_of_val(&self.since[..]);
@@ -180,7 +181,7 @@ impl Ends {
         account
     }
 
-    /// Enters bytes that came in over a connection: how many messages are whole.
+    /// Enters received bytes; returns how many messages are now complete.
     #[inline]
     fn messages(&mut self, connection: usize, bytes: u64) -> u64 {
         let end = &mut self.all[connection];
@@ -188,13 +189,13 @@ impl Ends {
         self.comes.whole(&mut end.in_at, &mut end.came)
     }
 
-    /// Bytes of the next messages that go out over a connection.
+    /// Returns the size in bytes of the next `messages` messages to send.
     #[inline]
     fn outgoing(&mut self, connection: usize, messages: u64) -> u64 {
         self.goes.take(&mut self.all[connection].out_at, messages)
     }
 
-    /// Enters exchanges that are complete.
+    /// Enters completed exchanges.
     #[inline]
     fn complete(&mut self, connection: usize, exchanges: u64) {
         self.exchanges.moved(exchanges as usize);
@@ -203,7 +204,7 @@ impl Ends {
         }
     }
 
-    /// A request goes out over a connection, sent or due at this moment.
+    /// Enters a request that is sent or was due at `since`.
     #[inline]
     fn sent(&mut self, connection: usize, since: u64) {
         let at = &mut self.all[connection].sent;
@@ -211,7 +212,7 @@ impl Ends {
         *at = (*at + 1) % self.outstanding as u32;
     }
 
-    /// A response has come in.
+    /// Enters a response that arrived at `now`.
     #[inline]
     fn answered(&mut self, connection: usize, now: u64) {
         let at = &mut self.all[connection].answered;
@@ -235,7 +236,7 @@ fn serve(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
 
 struct Server {
     ends: Ends,
-    /// Connections whose client goes on.
+    /// Connections whose client has not ended its stream.
     left: usize,
 }
 
@@ -253,11 +254,11 @@ impl Service for Server {
     }
 }
 
-/// Keeps as many requests in flight on each connection until the gate is at stop.
+/// Keeps `outstanding` requests in flight on each connection until the gate is at stop.
 fn closed_loop(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
     let mut client = Client::new(ends, true);
     while let Some(connection) = client.free.pop_front() {
-        // A gate that is held lets go of the sender here.
+        // While the gate is held, the sender blocks here until released.
         thread.phase(&mut client.ends.exchanges);
         let bytes = client.request(connection as usize, clock::monotonic());
         thread.send(connection as usize, bytes)?;
@@ -268,7 +269,8 @@ fn closed_loop(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
     drain(thread, client)
 }
 
-/// Sends over all connections, waits for all responses, and so on until the gate is at stop.
+/// Sends a request over each connection, waits for all responses, and repeats until the gate is at
+/// stop.
 fn rounds(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
     let mut client = Client::new(ends, false);
     while thread.phase(&mut client.ends.exchanges) != Phase::Stop {
@@ -279,7 +281,7 @@ fn rounds(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
         }
         while client.in_flight > 0 {
             thread.phase(&mut client.ends.exchanges);
-            // All that is left may wait for a retransmission.
+            // Everything outstanding may be waiting for a retransmission.
             thread.turn(&mut client, Some(NAP))?;
         }
         client.ends.exchanges.latency(clock::monotonic().saturating_sub(since));
@@ -287,11 +289,11 @@ fn rounds(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
     Ok(client.ends)
 }
 
-/// Pauses after each response before it is followed by a request, which is due then.
+/// After each response pauses, then sends the next request, which is due at the end of the pause.
 fn users(thread: &mut Thread, ends: Ends, mut pauses: Arrivals) -> Result<Ends, Fault> {
     let mut client = Client::new(ends, false);
     let mut due = BinaryHeap::with_capacity(client.free.len());
-    // The first requests are spread over a pause: users do not come at once.
+    // The first requests are spread over one pause, since users do not arrive all at once.
     let (begin, all) = (clock::monotonic(), client.free.len() as u64);
     for (number, connection) in (0..).zip(client.free.drain(..)) {
         due.push(Reverse((begin + pauses.gap() * number / all, connection)));
@@ -315,8 +317,7 @@ fn users(thread: &mut Thread, ends: Ends, mut pauses: Arrivals) -> Result<Ends, 
     drain(thread, client)
 }
 
-/// Sends requests when they are due, as far as no more than `outstanding` are in flight on each
-/// connection.
+/// Sends requests when they are due, unless `outstanding` are in flight on each connection.
 fn open_loop(
     thread: &mut Thread,
     ends: Ends,
@@ -334,14 +335,14 @@ fn open_loop(
             due += arrivals.gap();
             continue;
         }
-        // What is overdue waits for a response, anything else for its time.
+        // An overdue request waits for a response, any other until it is due.
         let sleep = if left == 0 { NAP } else { Duration::from_nanos(left.saturating_sub(AWAKE)) };
         thread.turn(&mut client, Some(sleep.min(NAP)))?;
     }
     drain(thread, client)
 }
 
-/// Waits for the responses that are still to come.
+/// Waits for the outstanding responses.
 fn drain(thread: &mut Thread, mut client: Client) -> Result<Ends, Fault> {
     client.repeats = false;
     while client.in_flight > 0 {
@@ -356,7 +357,7 @@ struct Client {
     /// Whether each response is followed by the next request.
     repeats: bool,
     in_flight: u64,
-    /// Connections that may have another request in flight, once for each.
+    /// Connections that may send another request, listed once per request they may send.
     free: VecDeque<u32>,
 }
 
@@ -367,7 +368,7 @@ impl Client {
         Client { ends, repeats, in_flight: 0, free }
     }
 
-    /// Enters a request, sent or due at this moment; returns its bytes.
+    /// Enters a request, sent or due at `since`; returns its size in bytes.
     #[inline]
     fn request(&mut self, connection: usize, since: u64) -> u64 {
         self.ends.sent(connection, since);
@@ -418,7 +419,7 @@ mod tests {
         Ends::new(role, &cell, all, recorder.with_latency())
     }
 
-    /// Of 20 connections that pause for 20 ms one sends every millisecond, at first, too.
+    /// 20 connections that pause for 20 ms send one request per millisecond, also at the start.
     #[test]
     fn users_pause_after_each_response() {
         let ends = ends(Role::Sender, 20, 1);
@@ -442,11 +443,11 @@ mod tests {
             "{exchanges} in {passed} ms"
         );
         let latency = ended.exchanges.finish().latency.unwrap();
-        // What is answered after the window is not timed.
+        // Exchanges that are answered after the window are not timed.
         assert!((exchanges - 20.0..=exchanges).contains(&(latency.count() as f64)), "{latency:?}");
     }
 
-    /// A loop whose peer answers at once.
+    /// A loop whose peer answers immediately.
     #[derive(Default)]
     struct Echo {
         waiting: VecDeque<usize>,
@@ -509,7 +510,7 @@ mod tests {
         assert!(client.ended(0).unwrap_err().message.contains("connection 0"));
     }
 
-    /// Times are those of the request that a response belongs to, in order.
+    /// Responses are matched to requests in order, and timed from the matching request.
     #[test]
     fn each_request_keeps_its_time() {
         let mut ends = ends(Role::Sender, 3, 2);

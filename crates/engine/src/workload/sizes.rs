@@ -1,26 +1,26 @@
-//! The sizes of the messages that an end of a connection sends or receives, in their order. Both ends know
-//! them beforehand, so no message carries its own.
+//! Sizes of the messages that an end of a connection sends or receives, in order. Both ends know
+//! them in advance, so messages carry no length.
 
 use bytepath_record::Sizes;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-/// Messages after which sizes repeat: a power of two.
+/// Number of messages after which sizes repeat; a power of two.
 const LENGTH: usize = Sizes::WEIGHTS as usize;
 
-/// Where the sequences of two connections with successive indices begin apart.
+/// Offset between the starting positions of two connections with successive indices.
 const STRIDE: u32 = 797;
 
-/// A sequence without end. Connections begin at different places of it ([`Sequence::begin`]).
+/// An endless sequence. Connections start at different positions ([`Sequence::begin`]).
 pub(super) enum Sequence {
     Same(u64),
-    /// As many of each size as its weight requires, in random order, the same at both ends.
+    /// The sizes in numbers given by their weights, in random order that is the same at both ends.
     Mixed(Box<[u64]>),
 }
 
 impl Sequence {
-    /// Of one direction: `seed` is that of both of its ends.
+    /// One direction of a connection; both ends use the same `seed`.
     pub(super) fn new(sizes: &Sizes, seed: u64) -> Sequence {
         if let [(size, _)] = sizes.all() {
             return Sequence::Same(*size);
@@ -36,12 +36,12 @@ impl Sequence {
         Sequence::Mixed(all.into())
     }
 
-    /// Where a connection begins.
+    /// Returns the starting position of a connection.
     pub(super) fn begin(index: u32) -> u32 {
         index.wrapping_mul(STRIDE)
     }
 
-    /// Bytes of the next messages, so many, from a place on.
+    /// Returns the total bytes of the next `messages` messages, and advances `at`.
     #[inline]
     pub(super) fn take(&self, at: &mut u32, messages: u64) -> u64 {
         match self {
@@ -50,7 +50,8 @@ impl Sequence {
         }
     }
 
-    /// How many of the next messages are whole in so many bytes, from which they are taken.
+    /// Returns how many of the next messages are complete in `bytes`, which is reduced by their
+    /// sizes.
     #[inline]
     pub(super) fn whole(&self, at: &mut u32, bytes: &mut u64) -> u64 {
         match self {
@@ -71,7 +72,7 @@ impl Sequence {
         }
     }
 
-    /// Bytes of its memory.
+    /// Bytes of memory.
     pub(super) fn memory(&self) -> usize {
         match self {
             Sequence::Same(_) => 0,
@@ -101,12 +102,12 @@ mod tests {
         let mean = bytes as f64 / messages as f64;
         let exact = 0.9 * 64.0 + 0.09 * f64::from(16 << 10) + 0.01 * f64::from(1 << 20);
         assert!((mean / exact - 1.0).abs() < 0.02, "{mean} {exact}");
-        // One byte less is one message less.
+        // One byte less is one complete message less.
         bytes -= 1;
         assert_eq!(ends[1].whole(&mut came, &mut bytes), messages - 1);
         bytes += 1;
         assert_eq!((ends[1].whole(&mut came, &mut bytes), bytes, came), (1, 0, sent));
-        // Connections are at different places.
+        // Connections are at different positions.
         let first = |index| ends[0].take(&mut Sequence::begin(index), 8);
         assert!((1..100).any(|index| first(index) != first(0)));
     }

@@ -27,8 +27,8 @@ pub(super) static WORKLOAD: Workload = Workload {
     settle,
 };
 
-/// Connections of a cell of which slices keep those of all cells open at once: each takes memory of
-/// the kernel.
+/// Maximum number of connections of a cell for slices, which keep the connections of all cells open
+/// at once: each takes kernel memory.
 const MOST_SLICED: u32 = 256;
 
 fn no_slices(cell: &Cell) -> Option<&'static str> {
@@ -50,10 +50,10 @@ const OPTIONS: &[OptionSpec] = &[
     ),
 ];
 
-/// What arrived of each way in a window, per second: at the receiver, and at the sender.
+/// Metrics of the bytes per second that arrived in a window: at the receiver, and at the sender.
 pub(super) const WAYS: [&str; 2] = ["throughput.forward", REVERSE];
 
-/// Bytes per second that arrived at both ends, where both send.
+/// Returns the bytes per second that arrived at both ends together, or `None` unless both send.
 pub fn both_ways(readings: &[Reading]) -> Option<f64> {
     let of = |name| readings.iter().find(|reading| reading.metric == name);
     let [forward, reverse] = WAYS.map(of);
@@ -83,8 +83,8 @@ fn check(cell: &Cell) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What was sent one way has to have come in at the other end, and so the other way, where an end knows
-/// which is which.
+/// Checks that what one end sent is what the other received, in each direction if the ends can tell
+/// directions apart.
 fn settle(ends: [&RoleRecord; 2], _: Option<&Hops>, _: &[Reading]) -> Result<(), Fault> {
     same_bytes(Work::Bytes, ends)?;
     let [sender, receiver] = ends.map(|end| {
@@ -94,7 +94,7 @@ fn settle(ends: [&RoleRecord; 2], _: Option<&Hops>, _: &[Reading]) -> Result<(),
         };
         [bytes(false), bytes(true)]
     });
-    // An end that only receives has one kind of bytes.
+    // An end that only receives does not distinguish directions.
     if receiver[1] == 0 || sender[1] == receiver[0] {
         return Ok(());
     }

@@ -1,8 +1,9 @@
-//! `stream` over the connections of an event loop: a thread of the sender keeps all of its connections
-//! full, one of the receiver reads what comes over any.
+//! `stream` over the connections of an event loop: each sender thread keeps all its connections
+//! full, each receiver thread reads whatever arrives over any of its connections.
 //!
-//! With `direction=both` the receiver keeps each connection full, too, from the first byte that comes
-//! over it. It ends what it sends once the sender has ended, which then reads to the end.
+//! With `direction=both` the receiver also keeps each connection full, from the first byte that
+//! arrives over it. It ends its streams once the sender has ended; the sender then reads to the
+//! end.
 
 use super::event_loop::{Crew, ENDLESS, Service, Shares};
 use super::rr::NAP;
@@ -37,24 +38,24 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
     Ok(end)
 }
 
-/// What arrived at a role's end, per second.
+/// Reading of the bytes that arrived at a role's end, per second.
 fn arrival(role: Role, rate: f64) -> Reading {
     let name = WAYS[role.peer() as usize];
     let rate = if rate.is_finite() { rate } else { 0.0 };
     Reading::sum(name, Unit::BytesPerSecond, rate, Scope::Role(role))
 }
 
-/// How long the full buffers of a connection may take to arrive.
+/// How long the contents of a connection's full buffers may take to arrive.
 const LAST_BYTES: Duration = Duration::from_secs(60);
 
-/// How long a receiver that is held waits for bytes: many of them share a CPU with the cell that has
-/// its turn.
+/// How long a receiver waits for bytes while another cell has its slice: many such receivers share
+/// a CPU with that cell.
 const HELD: Duration = Duration::from_millis(100);
 
 /// Keeps all connections full until the gate is at stop.
 fn send(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
     for connection in 0..ends.all.len() {
-        // A gate that is held lets go of the sender here.
+        // While the gate is held, the sender blocks here until released.
         thread.phase(&mut ends.bytes);
         thread.event_loop.stream(connection)?;
     }
@@ -75,7 +76,7 @@ fn send(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
 /// Reads until all peers have ended their streams.
 fn receive(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
     while ends.left > 0 {
-        // While other cells have their turn, bytes are what ends the wait.
+        // During slices of other cells, only bytes should end the wait.
         let limit = if thread.phase(&mut ends.bytes) == Phase::Hold { HELD } else { NAP };
         thread.turn(&mut ends, Some(limit))?;
     }
@@ -89,19 +90,19 @@ struct Ends {
     all: Box<[End]>,
     /// Whether both ends send.
     both: bool,
-    /// Whether this end has ended what it sends.
+    /// Whether this end has stopped sending.
     stopped: bool,
     bytes: Recorder,
-    /// Connections whose peer goes on.
+    /// Connections whose peer has not ended.
     left: usize,
 }
 
 /// This end of one connection.
 #[derive(Clone, Copy, Default)]
 struct End {
-    /// Bytes of the window that have moved the one way, or have arrived.
+    /// Bytes of the window: those of the one direction, or those received if both ends send.
     bytes: u64,
-    /// Whether anything has come in.
+    /// Whether anything has been received.
     begun: bool,
 }
 
@@ -112,7 +113,7 @@ impl Ends {
         Ends { role, connections, all, both, stopped: false, bytes, left }
     }
 
-    /// What the workload's part of the connections takes, beside the loop's.
+    /// The memory of the workload's own state per connection; the loop accounts for its own.
     fn memory(&self) -> Account {
         let mut account = Account::default();
         let bytes = size_of_val(&self.all[..]) as u64;
@@ -120,8 +121,8 @@ impl Ends {
         account
     }
 
-    /// Enters bytes that have gone out or come in, in a connection's share if they are meant by that. A
-    /// turn may take long, so each piece looks for a new phase.
+    /// Enters bytes sent or received; `shared`: they count in the connection's share. A turn may
+    /// take long, so each call checks for a new phase.
     #[inline]
     fn moved(&mut self, connection: usize, bytes: u64, shared: bool) {
         self.bytes.phase();
@@ -151,7 +152,7 @@ impl Service for Ends {
                 format!("the receiver closed connection {connection} before the stream ended");
             return Err(Fault::peer_lost(text));
         }
-        // What this end has sent is gone.
+        // Everything this end has sent is out.
         self.connections[connection].close();
         self.left -= 1;
         Ok(())

@@ -1,4 +1,4 @@
-//! What recorders count: windows, calls, sizes; and what they add up to.
+//! Results of recorders: windows, calls and sizes, and how they are summed.
 
 use super::event_loop::Shares;
 use super::mover::Account;
@@ -50,11 +50,11 @@ impl CallStats {
         self.squares += other.squares;
     }
 
-    /// The line of the system-call table; `tick` is the length of a tick in seconds.
+    /// Returns the row of the system-call table; `tick` is the length of a tick in seconds.
     pub fn row(&self, name: &str, tick: f64) -> CallRow {
         let n = self.calls as f64;
         let mean = if self.calls == 0 { 0.0 } else { self.total as f64 / n };
-        // The spread of the mean, as perf trace -s defines its last column.
+        // Standard error of the mean, as in the last column of perf trace -s.
         let variance = if self.calls < 2 {
             0.0
         } else {
@@ -75,9 +75,9 @@ impl CallStats {
     }
 }
 
-/// A moment by three clocks: the kernel's, which windows are measured by, the one that
-/// calls are timed by, whose ticks get their length from the first, and the CPU time of the
-/// engine's thread, which notices the moment.
+/// A moment on three clocks: the kernel's, by which windows are measured; the one by which calls
+/// are timed, whose tick length is calibrated against the first; and the CPU time of the engine's
+/// thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
     /// CLOCK_MONOTONIC in nanoseconds.
@@ -94,17 +94,17 @@ impl Edge {
     }
 }
 
-/// What happened between the looks that noticed the window's beginning and its end, or
-/// within all windows of a sliced trial; all 0 where no window was seen.
+/// Results between the points at which the engine noticed the start and the end of the window, or
+/// of all windows of a sliced trial; all 0 if it noticed none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// How much was done: bytes, or exchanges.
+    /// Work done: bytes or exchanges.
     pub count: u64,
-    /// How long it took.
+    /// Length in nanoseconds.
     pub nanoseconds: u64,
-    /// The same by the clock of calls.
+    /// Length in ticks of the clock that times calls.
     pub ticks: u64,
-    /// CPU time of the engine's thread, nanoseconds; of all threads where flows were added.
+    /// CPU time of the engine's thread in nanoseconds; of all threads if flows were added.
     pub run: u64,
 }
 
@@ -114,20 +114,20 @@ impl Window {
         self.nanoseconds as f64 * 1e-9
     }
 
-    /// Length of a tick in seconds, by this window.
+    /// Length of a tick in seconds, calibrated by this window.
     fn tick(&self) -> f64 {
         if self.ticks == 0 { 0.0 } else { self.seconds() / self.ticks as f64 }
     }
 }
 
-/// What an actor reports at the end of its flow, or the flows of a role together.
+/// Result of an actor at the end of its flow, or of all flows of a role.
 #[derive(Clone, Debug)]
 pub struct FlowEnd {
-    /// The account of its movers.
+    /// Account of its movers.
     pub account: Account,
-    /// Bytes that went through this end, either way.
+    /// Bytes that this end sent and received.
     pub bytes: u64,
-    /// What its recorders counted over the whole flow, in their units.
+    /// Total of its recorders over the whole flow, in their units.
     pub total: u64,
     pub window: Window,
     /// Calls within the window, by name.
@@ -136,15 +136,15 @@ pub struct FlowEnd {
     pub sizes: Histogram<u64>,
     /// Fragments per receive within the window.
     pub fragments: FragmentCounts,
-    /// Nanoseconds of each exchange within the window.
+    /// Latency of each exchange within the window, in nanoseconds.
     pub latency: Option<Latency>,
-    /// How the exchanges of the window were shared among the connections.
+    /// How the exchanges of the window were distributed over the connections.
     pub shares: Shares,
 }
 
 impl FlowEnd {
-    /// Adds another flow of the same role. The windows of flows lie side by
-    /// side, so their counts and CPU times add up and the longest window counts for all.
+    /// Adds another flow of the same role. Flows run in parallel: counts and CPU times are summed,
+    /// and the longest window's length is kept.
     pub fn add(&mut self, other: FlowEnd) {
         let longest = if other.window.nanoseconds > self.window.nanoseconds {
             other.window
@@ -156,7 +156,7 @@ impl FlowEnd {
         self.join(other);
     }
 
-    /// Adds what another recorder of the same flow saw, whose window is the same.
+    /// Adds the result of another recorder of the same flow, which had the same window.
     pub fn join(&mut self, other: FlowEnd) {
         self.account.add(other.account);
         self.bytes += other.bytes;
@@ -167,7 +167,7 @@ impl FlowEnd {
                 None => self.calls.push((name, theirs)),
             }
         }
-        // All such histograms have the same bounds, so this cannot fail.
+        // All these histograms have the same bounds, so this cannot fail.
         let _ = self.sizes.add(&other.sizes);
         self.fragments.add(&other.fragments);
         self.shares.add(other.shares);
@@ -178,14 +178,14 @@ impl FlowEnd {
         }
     }
 
-    /// The system-call table. Ticks get their length from the window, by both clocks.
+    /// Returns the system-call table. The tick length is calibrated by the window.
     pub fn rows(&self) -> Vec<CallRow> {
         let tick = self.window.tick();
         let rows = self.calls.iter().map(|(name, stats)| stats.row(name, tick));
         rows.filter(|row| row.calls > 0).collect()
     }
 
-    /// The distribution of sizes.
+    /// Returns the distribution of sizes.
     pub fn size_distribution(&self) -> SizeDistribution {
         let h = &self.sizes;
         if h.is_empty() {
@@ -201,7 +201,7 @@ impl FlowEnd {
     }
 }
 
-/// What no flow has counted.
+/// The result of no flows.
 impl Default for FlowEnd {
     fn default() -> Self {
         FlowEnd {
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!((row.calls, row.errors, row.bytes), (5, 1, 4));
         assert_eq!((row.min, row.max), (10.0 * 1e-9, 50.0 * 1e-9));
         assert!((row.avg - 30e-9).abs() < 1e-15);
-        // Sample deviation 15.81, of the mean 7.07, over 30: 23.57 %.
+        // Sample deviation 15.81; of the mean, 7.07; divided by 30: 23.57 %.
         assert!((row.stddev_percent - 23.570).abs() < 0.001, "{}", row.stddev_percent);
     }
 

@@ -1,6 +1,6 @@
-//! A software device in place of a DSA: it takes the 64-byte descriptors of the driver and
-//! writes 32-byte completion records, from a thread of its own, after a latency and at a
-//! bandwidth that are set. It shows that the driver is correct, not how fast a device is.
+//! A software device in place of a DSA: its own thread takes the driver's 64-byte descriptors and
+//! writes 32-byte completion records, at a configured latency and bandwidth. It shows that the
+//! driver is correct, not how fast a device is.
 #![allow(dead_code, reason = "each program that includes this file uses a part of it")]
 
 use bytepath_engine::copy::dsa::status;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What its thread is called: it represents a device, whose work is not CPU time
+/// Name of its thread, by which its work is not counted as CPU time, since it represents a device
 /// (`crates/stats/src/cpu.rs`).
 const THREAD: &str = "model";
 
@@ -42,38 +42,38 @@ pub(crate) static KIND: EngineKind = EngineKind {
     open: |memories, shape, options| open(memories, shape, &Settings::of(options)),
 };
 
-/// What the device is like.
+/// Parameters of the device.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// From the end of a copy to its record.
+    /// Time from the end of a copy to its record.
     pub(crate) latency: Duration,
     /// Bytes per second.
     pub(crate) bandwidth: f64,
-    /// Descriptors that the queue holds.
+    /// Capacity of the queue in descriptors.
     pub(crate) size: usize,
     pub(crate) queues: usize,
     /// Whether a full queue rejects submissions with a retry.
     pub(crate) shared: bool,
-    /// Descriptors of a batch at most.
+    /// Maximum number of descriptors in a batch.
     pub(crate) batch: u32,
-    /// Bytes of a copy at most.
+    /// Maximum number of bytes of a copy.
     pub(crate) longest: u32,
-    /// What happens to some descriptors.
+    /// Faults injected into particular descriptors.
     pub(crate) faults: Vec<InjectedFault>,
-    /// Every N copies half of one is a page fault; 0 is never.
+    /// Every N copies, one takes a page fault halfway; 0 means never.
     pub(crate) fault_every: u64,
     /// How long the driver waits for a record.
     pub(crate) timeout: Duration,
 }
 
-/// Something that happens to one descriptor.
+/// A fault injected into one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InjectedFault {
     /// [`MEMMOVE`] or [`BATCH`].
     pub(crate) operation: u8,
-    /// Which of those, counted from 0.
+    /// Number of that descriptor among those of its operation, from 0.
     pub(crate) number: u64,
-    /// Its record; none is ever written without one.
+    /// The record to write, or `None` to never write one.
     pub(crate) record: Option<Record>,
 }
 
@@ -109,7 +109,7 @@ impl Settings {
     }
 }
 
-/// The driver on such a device.
+/// Opens the driver on such a device.
 pub(crate) fn open(
     memories: &Memories,
     shape: Shape,
@@ -128,7 +128,7 @@ pub(crate) fn open(
             };
         let queue = WorkQueue::software(setup, device)
             .map_err(|e| Fault::system("cannot map memory for the model", &e))??;
-        // A shared queue may be tried when it is full: it reports it.
+        // Posting to a full shared queue is safe: the queue reports that it is full.
         let size = if settings.shared { usize::MAX } else { settings.size };
         Ok(Queue::new(queue, size, settings.longest))
     });
@@ -136,7 +136,7 @@ pub(crate) fn open(
     Ok(Box::new(Dsa::new(memories, shape, queues, settings.timeout)))
 }
 
-/// What a device can reach.
+/// Memory that the device can address.
 struct Space {
     memories: Memories,
     records: Arc<Memory>,
@@ -144,7 +144,7 @@ struct Space {
 }
 
 impl Space {
-    /// The memory of an address, with the bytes from there to its end.
+    /// Returns the memory at an address, and the number of bytes from there to its end.
     fn translate(&self, address: u64) -> Option<(Piece<'_>, usize)> {
         let own = [&*self.records, &*self.lists];
         self.memories.iter().chain(own).find_map(|memory| {
@@ -154,22 +154,22 @@ impl Space {
     }
 }
 
-/// The queue as both sides see it.
+/// The queue, shared by driver and device.
 struct Shared {
     slots: Vec<[AtomicU64; 8]>,
-    /// Descriptors that were posted.
+    /// Number of descriptors posted.
     head: AtomicU64,
-    /// Descriptors that the engine has taken.
+    /// Number of descriptors taken by the device.
     tail: AtomicU64,
-    /// Descriptors that found a dedicated queue full, and are gone.
+    /// Number of descriptors lost because a dedicated queue was full.
     lost: AtomicU64,
     stop: AtomicBool,
 }
 
-/// The software device, as a portal sees it.
+/// The software device as seen through its portal.
 pub(crate) struct Model {
     shared: Arc<Shared>,
-    /// The tail as it was last read: the engine writes it all the time.
+    /// The tail as last read; cached because the device writes it all the time.
     tail: u64,
     reports_full: bool,
     thread: Option<JoinHandle<()>>,
@@ -200,7 +200,7 @@ impl Device for Model {
             self.tail = tail.load(Ordering::Acquire);
         }
         if number - self.tail >= slots.len() as u64 {
-            // A dedicated queue has no way to report it (DSA specification, 3.6).
+            // A dedicated queue cannot report that it is full (DSA specification, 3.6).
             lost.fetch_add(u64::from(!self.reports_full), Ordering::Relaxed);
             return !self.reports_full;
         }
@@ -235,10 +235,10 @@ struct Worker {
     space: Space,
     settings: Settings,
     queue: Arc<Shared>,
-    /// When it is through with what it has.
+    /// When it will have finished its current work.
     free: Instant,
     due: VecDeque<Due>,
-    /// Copies and batches so far.
+    /// Number of copies and of batches so far.
     seen: [u64; 2],
 }
 
@@ -248,7 +248,7 @@ impl Worker {
         Worker { space, settings, queue, free, due, seen: [0; 2] }
     }
 
-    /// Its life: it ends when nothing is left to do.
+    /// Main loop; ends when stopped and nothing is left to do.
     fn run(&mut self) {
         let mut idle = 0_u32;
         loop {
@@ -281,7 +281,7 @@ impl Worker {
         Some(Descriptor(words))
     }
 
-    /// Writes the records whose time has come; whether there were any.
+    /// Writes the records of one descriptor, if they are due. True if there were any.
     fn report(&mut self) -> bool {
         let Some(first) = self.due.front() else { return false };
         if first.at > Instant::now() {
@@ -297,7 +297,7 @@ impl Worker {
         true
     }
 
-    /// Executes a descriptor, and records when its records are due.
+    /// Executes a descriptor, and schedules its records.
     fn serve(&mut self, descriptor: &Descriptor) {
         let mut records = Vec::new();
         let bytes = match descriptor.operation() {
@@ -309,7 +309,7 @@ impl Worker {
         self.due.push_back(Due { at: self.free + self.settings.latency, records });
     }
 
-    /// Does a copy, and adds its record; how many bytes it took.
+    /// Executes a copy and adds its record; returns the bytes copied.
     fn single(&mut self, descriptor: &Descriptor, records: &mut Vec<(u64, Record)>) -> u64 {
         let injected = self.injected_fault(MEMMOVE);
         let half = Record {
@@ -332,7 +332,7 @@ impl Worker {
         bytes.into()
     }
 
-    /// Copies the first bytes, or the last, as far as addresses are known.
+    /// Copies the first `len` bytes, or the last, as far as the addresses are mapped.
     fn copy(&self, descriptor: &Descriptor, len: u32, end: bool) -> Record {
         let [_, from, to] = descriptor.addresses();
         let skipped = if end { u64::from(descriptor.size() - len) } else { 0 };
@@ -346,7 +346,7 @@ impl Worker {
         Record { status, completed: reached as u32, ..Record::default() }
     }
 
-    /// Does the copies of a list, and adds their records and that of the batch.
+    /// Executes a list of copies; adds their records and that of the batch.
     fn batch(&mut self, descriptor: &Descriptor, records: &mut Vec<(u64, Record)>) -> u64 {
         let [own, list, _] = descriptor.addresses();
         let count = descriptor.size();
@@ -385,7 +385,7 @@ impl Worker {
         bytes
     }
 
-    /// What is to happen to the next descriptor of this operation.
+    /// Returns the fault to inject into the next descriptor of this operation.
     fn injected_fault(&mut self, operation: u8) -> Option<Option<Record>> {
         let seen = &mut self.seen[usize::from(operation == BATCH)];
         let number = *seen;
@@ -395,7 +395,7 @@ impl Worker {
     }
 }
 
-/// Why a device refuses a descriptor by itself; none if it does not.
+/// Returns the status with which a device refuses an invalid descriptor, or `None` if it is valid.
 fn refusal(descriptor: &Descriptor, longest: u32) -> Option<u8> {
     let known = BLOCK_ON_FAULT | RECORD_VALID | RECORD_REQUESTED | TO_CACHE;
     match descriptor {

@@ -1,4 +1,4 @@
-//! The meaning of completion records (`enum dsa_completion_status`, include/uapi/linux/idxd.h).
+//! Meaning of completion records (`enum dsa_completion_status`, include/uapi/linux/idxd.h).
 
 use bytepath_record::Fault;
 use bytepath_sys::idxd::Record;
@@ -6,23 +6,23 @@ use std::ops::Range;
 
 /// The copy is complete.
 pub const SUCCESS: u8 = 0x01;
-/// A page was not there, and the engine was not to wait for it.
+/// A page was not present, and the engine was told not to wait for it.
 pub const PAGE_FAULT: u8 = 0x03;
-/// A page was not there, and asking for it did not help.
+/// A page was not present, and requesting it did not help.
 pub const PAGE_FAULT_UNANSWERED: u8 = 0x04;
-/// Not every descriptor of a batch succeeded: their own records have the reasons.
+/// Not every descriptor of a batch succeeded; the reasons are in their own records.
 pub const BATCH_FAILED: u8 = 0x05;
-/// A page of a batch's list was not there: descriptors from there on did not run.
+/// A page of a batch's list was not present: descriptors from there on did not run.
 pub const BATCH_PAGE_FAULT: u8 = 0x06;
 
-/// Set where a page fault was that of a write.
+/// Set if the page fault was on a write.
 pub const WRITE: u8 = 0x80;
 
 /// The record of a copy that never ran.
 pub(super) const NOTHING_DONE: Record =
     Record { status: PAGE_FAULT, result: 0, completed: 0, fault: 0 };
 
-/// Statuses that end a copy for good, and what each means.
+/// Statuses that make a copy fail permanently, with their meanings.
 pub const ERRORS: &[(u8, &str)] = &[
     (0x02, "success with a false predicate, which copies do not have"),
     (0x07, "an offset of a delta record does not increase"),
@@ -51,13 +51,13 @@ pub const ERRORS: &[(u8, &str)] = &[
     (0x27, "a batch failed by an error that is in the event log"),
 ];
 
-/// What is left of a copy of `len` bytes, or `None` if it is complete. An error where it cannot be
-/// completed.
+/// Returns the range of a copy of `len` bytes that is left to do, or `None` if it is complete.
+/// Errors if it cannot be completed.
 pub fn left_over(record: &Record, len: u32) -> Result<Option<Range<u32>>, Fault> {
     match record.status & !WRITE {
         SUCCESS => Ok(None),
         PAGE_FAULT | PAGE_FAULT_UNANSWERED if record.completed <= len => {
-            // Of overlapping buffers the engine may begin at the end.
+            // If buffers overlap, the engine may copy backwards.
             let backwards = record.result & 1 == 1;
             let rest = if backwards { 0..len - record.completed } else { record.completed..len };
             Ok(Some(rest))
@@ -66,16 +66,16 @@ pub fn left_over(record: &Record, len: u32) -> Result<Option<Range<u32>>, Fault>
     }
 }
 
-/// The outcome of one descriptor of a batch.
+/// Outcome of one descriptor of a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Member {
-    /// Its own record has the outcome.
+    /// It is in the descriptor's own record.
     HasRecord,
     /// It did not run.
     NeverRan,
 }
 
-/// The outcome of one descriptor of a batch, by the record of the batch.
+/// Returns the outcome of one descriptor of a batch, according to the batch's record.
 pub fn of_batch(record: &Record, number: u32) -> Result<Member, Fault> {
     match record.status & !WRITE {
         SUCCESS | BATCH_FAILED => Ok(Member::HasRecord),

@@ -1,5 +1,5 @@
-//! A loop of one passing connection at a time, whose calls wait: what a program with a thread for each
-//! connection does. Threads of a server share a listening socket.
+//! A loop of one passing connection at a time with blocking calls, like a program with a thread per
+//! connection. Threads of a server share a listening socket.
 
 use super::passing::{ACCEPT, CONNECT, close};
 use super::sessions::{Sessions, end_of};
@@ -17,11 +17,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a server's call may wait: then it looks whether the trial is over. Accepted sockets
-/// inherit it.
+/// How long a server's call may block before it checks whether the trial is over. Accepted sockets
+/// inherit the timeout.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How long a client's call may wait.
+/// How long a client's call may block.
 const ANSWER: Duration = Duration::from_secs(5);
 
 pub(in crate::path) fn open(
@@ -56,7 +56,7 @@ pub(in crate::path) fn open(
     }))
 }
 
-/// What the threads of a server share.
+/// Shared by the threads of a server.
 struct Shared {
     listener: Arc<OwnedFd>,
     end: Option<End>,
@@ -68,7 +68,7 @@ struct Blocking {
     sessions: Sessions,
     /// Which lasting connections have ended, so that each end is reported once.
     ended: Vec<bool>,
-    /// Of the passing connection.
+    /// Output of the passing connection.
     output: Output,
     message: Region,
     buffer: Region,
@@ -94,7 +94,7 @@ impl Blocking {
         }
     }
 
-    /// Has the last of a session go out.
+    /// Sends the last record of a session, if it has one.
     fn send_last(&mut self, place: usize, recorder: &mut Recorder) {
         if let (Some(socket), Some(session)) = (self.sockets.get(place), self.sessions.get(place))
             && session.close()
@@ -103,7 +103,7 @@ impl Blocking {
         }
     }
 
-    /// Sends what comes next over a connection that has a session: false once there is no more.
+    /// Sends the next records of a connection with a session. False if there are none.
     fn send_records(&mut self, place: usize, recorder: &mut Recorder) -> Result<bool, Fault> {
         let (Some(socket), Some(session)) = (self.sockets.get(place), self.sessions.get(place))
         else {
@@ -125,7 +125,7 @@ impl Blocking {
         Ok(true)
     }
 
-    /// A send has failed, or has waited for as long as it may.
+    /// Handles a failed send or a timeout.
     #[cold]
     fn unsent(&mut self, e: io::Error, recorder: &mut Recorder) -> Result<(), Fault> {
         match e.kind() {
@@ -135,7 +135,7 @@ impl Blocking {
         }
     }
 
-    /// A call has waited for as long as it may.
+    /// Handles the timeout of a call.
     fn waited(
         &mut self,
         call: &str,
@@ -150,7 +150,7 @@ impl Blocking {
         }
     }
 
-    /// Looks at the lasting connections.
+    /// Checks the lasting connections.
     fn look(&mut self, mut service: Option<&mut dyn Service>) -> Result<(), Fault> {
         for (place, flow) in self.sockets.lasting.iter().enumerate() {
             match (tcp::recv(flow.fd(), &mut [0; 1], libc::MSG_DONTWAIT), &mut service) {

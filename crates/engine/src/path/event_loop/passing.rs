@@ -13,7 +13,7 @@ pub(in crate::path) const CONNECT: Call = Call(4, "connect");
 pub(in crate::path) const CLOSE: Call = Call(5, "close");
 
 impl<R: Readiness> ReadyLoop<R> {
-    /// Accepts all that wait, as far as there are places for them.
+    /// Accepts all waiting connections for which there is a free place.
     pub(super) fn accept(
         &mut self,
         service: &mut dyn Service,
@@ -30,7 +30,7 @@ impl<R: Readiness> ReadyLoop<R> {
                     self.take_in(place, socket, false)?;
                     service.accepted(place);
                 }
-                // Its client has given up.
+                // The client has given up.
                 Err(e)
                     if matches!(
                         e.kind(),
@@ -47,7 +47,7 @@ impl<R: Readiness> ReadyLoop<R> {
         Ok(())
     }
 
-    /// Accepts those that found no place before.
+    /// Accepts connections for which there was no free place before.
     pub(super) fn accept_left(
         &mut self,
         service: &mut dyn Service,
@@ -56,7 +56,7 @@ impl<R: Readiness> ReadyLoop<R> {
         if self.unaccepted { self.accept(service, recorder) } else { Ok(()) }
     }
 
-    /// Begins to connect, and sends once there is room.
+    /// Starts connecting, and sends once there is room.
     pub(super) fn begin_connection(
         &mut self,
         place: usize,
@@ -81,7 +81,7 @@ impl<R: Readiness> ReadyLoop<R> {
         }
     }
 
-    /// Watches a socket that is new at a place.
+    /// Adds a new socket at a place.
     fn take_in(&mut self, place: usize, socket: OwnedFd, room: bool) -> Result<(), Fault> {
         self.outputs[place] = Output::default();
         let on = Watched { socket: socket.as_fd(), place, input: true };
@@ -93,17 +93,17 @@ impl<R: Readiness> ReadyLoop<R> {
         self.sessions.begin(place)
     }
 
-    /// Has the last of a session go out, if there is room.
+    /// Sends the last record of a session, if there is room.
     pub(super) fn send_last(&mut self, place: usize, recorder: &mut Recorder) {
         if let (Some(socket), Some(session)) = (self.sockets.get(place), self.sessions.get(place))
             && session.close()
         {
-            // Who does not get it finds that the connection is closed all the same.
+            // A peer that does not get it still sees that the connection is closed.
             let _ = recorder.timed(SEND_PIECES, || session.send(socket, libc::MSG_DONTWAIT));
         }
     }
 
-    /// A call of a connection has failed; one that passes is closed.
+    /// Handles a failed call of a connection; a passing connection is closed.
     #[cold]
     pub(super) fn fail(
         &mut self,
@@ -119,7 +119,7 @@ impl<R: Readiness> ReadyLoop<R> {
         Ok(())
     }
 
-    /// Closes a passing connection: whether there was one.
+    /// Closes a passing connection. True if there was one.
     pub(super) fn release(&mut self, place: usize, recorder: &mut Recorder) -> bool {
         let socket = self.sockets.empty(place);
         socket.map(|socket| self.shut(place, socket, recorder)).is_some()

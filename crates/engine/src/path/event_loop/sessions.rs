@@ -1,7 +1,7 @@
-//! TLS sessions of the passing connections of a loop, by their places. A session stands between the
-//! socket and the workload: what comes in goes through it and is counted as it comes out, in the clear;
-//! what goes out is encrypted piece by piece, when the piece before is gone. rustls allocates memory
-//! for each handshake and each record, as it does in every program that uses it.
+//! TLS sessions of a loop's passing connections, by place. A session sits between the socket and
+//! the workload: received records are decrypted, and the plaintext is counted; output is encrypted
+//! piece by piece, as the previous pieces are sent. rustls allocates memory for each handshake and
+//! each record, as in every program that uses it.
 
 use super::Output;
 use crate::connection::handshake::{self, End};
@@ -13,11 +13,11 @@ use std::io::{self, BufRead, IoSlice, Write};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-/// Most bytes of messages that are encrypted before they are handed to the kernel: four records.
+/// Maximum number of message bytes that are encrypted but not yet sent: four records.
 const BATCH: usize = 1 << 16;
 
-/// The end of a job whose connections make handshakes. A client's is a thread's own, with room for so
-/// many tickets; a server's is shared by its threads.
+/// Returns the TLS configuration of an end, or `None` if its connections make no handshakes. Each
+/// client thread has its own, with room for this many tickets; a server's threads share one.
 pub(super) fn end_of(job: &HalfConfig, tickets: usize) -> Result<Option<End>, Fault> {
     let handshake = job.passing.as_ref().and_then(|passing| passing.handshake);
     let end = handshake.map(|handshake| match job.role {
@@ -27,34 +27,34 @@ pub(super) fn end_of(job: &HalfConfig, tickets: usize) -> Result<Option<End>, Fa
     end.transpose()
 }
 
-/// Sessions by place; none of a loop without TLS.
+/// Sessions by place; empty if the loop has no TLS.
 pub(in crate::path) struct Sessions {
     end: Option<End>,
-    /// The first place that may have one.
+    /// The first place that may have a session.
     first: usize,
     all: Box<[Option<Box<Session>>]>,
-    /// Handshakes that were made, and those of them that resumed an earlier session.
+    /// Handshakes completed, and how many of them resumed an earlier session.
     handshakes: u64,
     resumed: u64,
-    /// The first failure, in words.
+    /// Message of the first failure.
     failure: Option<String>,
 }
 
 impl Sessions {
-    /// For so many places from the first on.
+    /// For `places` places, starting at `first`.
     pub(in crate::path) fn new(end: Option<End>, first: usize, places: usize) -> Sessions {
         let places = if end.is_some() { places } else { 0 };
         let all = (0..places).map(|_| None).collect();
         Sessions { end, first, all, handshakes: 0, resumed: 0, failure: None }
     }
 
-    /// Whether what passes is encrypted.
+    /// True if passing connections are encrypted.
     #[inline]
     pub(in crate::path) fn are_used(&self) -> bool {
         !self.all.is_empty()
     }
 
-    /// The session of a place, if it has one.
+    /// Returns the session of a place, if it has one.
     #[inline]
     pub(in crate::path) fn get(&mut self, place: usize) -> Option<&mut Session> {
         if self.all.is_empty() {
@@ -63,7 +63,7 @@ impl Sessions {
         self.all.get_mut(place.checked_sub(self.first)?)?.as_deref_mut()
     }
 
-    /// Begins a session at a place whose connection is new.
+    /// Starts a session at a place with a new connection.
     #[inline]
     pub(in crate::path) fn begin(&mut self, place: usize) -> Result<(), Fault> {
         let Some(end) = &self.end else { return Ok(()) };
@@ -75,7 +75,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// The connection of a place is gone.
+    /// Drops the session of a place whose connection is closed.
     #[inline]
     pub(in crate::path) fn end(&mut self, place: usize) {
         if self.are_used()
@@ -85,9 +85,9 @@ impl Sessions {
         }
     }
 
-    /// Delivers what has come in over a connection, or what its session makes of it: how many bytes, and
-    /// whether the session has something to send. The inner error is the session's, after which an
-    /// alert is to go out.
+    /// Delivers received bytes, decrypted if the connection has a session. Returns the number of
+    /// bytes delivered, and whether the session has something to send. The inner error is the
+    /// session's; an alert must be sent after it.
     #[inline]
     pub(in crate::path) fn deliver(
         &mut self,
@@ -134,7 +134,7 @@ impl Sessions {
         Ok(Ok((total, has_output)))
     }
 
-    /// The peer has ended its stream: an error if it was not to.
+    /// Handles the end of the peer's stream. Errors if it came without close_notify.
     pub(in crate::path) fn ended(&mut self, place: usize) -> io::Result<()> {
         let Some(session) = self.get(place) else { return Ok(()) };
         let when = match (session.is_closed, session.tls.is_handshaking()) {
@@ -152,7 +152,7 @@ impl Sessions {
         self.failure.get_or_insert_with(|| error.to_string());
     }
 
-    /// What goes the ledger's way, where a loop without TLS copies in these ways.
+    /// Returns the ledger sources of both directions: `plain` for a loop without TLS.
     pub(in crate::path) fn sources(&self, plain: [&'static str; 2]) -> [&'static str; 2] {
         match self.are_used() {
             false => plain,
@@ -163,7 +163,7 @@ impl Sessions {
         }
     }
 
-    /// Enters what was counted.
+    /// Adds the counters and the first failure to the account.
     pub(in crate::path) fn account(&self, role: Role, account: &mut Account) {
         if !self.are_used() {
             return;
@@ -175,8 +175,7 @@ impl Sessions {
             .extend(self.failure.iter().map(|text| format!("TLS failed first by: {text}")));
     }
 
-    /// Bytes of sessions that a loop keeps for so many passing connections: without what rustls
-    /// allocates for them.
+    /// Bytes of session state for so many passing connections, not counting what rustls allocates.
     pub(in crate::path) fn memory(&self, connections: usize) -> usize {
         let each = size_of::<Option<Box<Session>>>() + size_of::<Session>();
         if self.are_used() { connections * each } else { 0 }
@@ -186,18 +185,18 @@ impl Sessions {
 /// The TLS session of a connection.
 pub(in crate::path) struct Session {
     tls: Connection,
-    /// Bytes of messages that are encrypted and not gone.
+    /// Bytes of messages that are encrypted but not all sent.
     sealed: usize,
-    /// What is left of the records in the memory that a ring sends them from.
+    /// Remaining part of the records in the memory that a ring sends from.
     staged: Range<usize>,
-    /// Whether the handshake was counted.
+    /// Whether the completed handshake was counted.
     is_made: bool,
     /// Whether the peer has sent close_notify.
     is_closed: bool,
 }
 
 impl Session {
-    /// Takes some of what has come in.
+    /// Decrypts some of the received bytes.
     fn take(&mut self, came: &mut &[u8]) -> io::Result<()> {
         self.tls.read_tls(came)?;
         let state = self.tls.process_new_packets().map_err(handshake::failure)?;
@@ -205,13 +204,13 @@ impl Session {
         Ok(())
     }
 
-    /// What has come out of it next, in the clear.
+    /// Returns the next decrypted bytes.
     fn plain(&mut self) -> Option<&[u8]> {
         self.tls.reader().into_first_chunk().ok().filter(|plain| !plain.is_empty())
     }
 
-    /// Encrypts what comes next of an output, if what was before is gone: whether anything is to be
-    /// sent.
+    /// Encrypts the next part of an output, unless too much is still unsent. Returns whether there
+    /// is anything to send.
     pub(in crate::path) fn seal(
         &mut self,
         output: &mut Output,
@@ -230,19 +229,19 @@ impl Session {
         Ok(self.tls.wants_write())
     }
 
-    /// Sends records by sendmsg(2): how many bytes they have.
+    /// Sends records by sendmsg(2); returns their size in bytes.
     pub(in crate::path) fn send(&mut self, socket: BorrowedFd, flags: i32) -> io::Result<usize> {
         self.tls.write_tls(&mut Pieces { socket, flags })
     }
 
-    /// Bytes of messages that are gone since it was asked last.
+    /// Returns the message bytes that were sent since the last call.
     pub(in crate::path) fn gone(&mut self) -> usize {
         let is_gone = !self.tls.wants_write() && self.staged.is_empty();
         if is_gone { std::mem::take(&mut self.sealed) } else { 0 }
     }
 
-    /// The last that is to go out over a connection that is given up: an alert, or close_notify over
-    /// one that has done its work. False if there is none.
+    /// Queues the last record of a connection to be closed: an alert, or close_notify after the
+    /// handshake. False if there is none.
     pub(in crate::path) fn close(&mut self) -> bool {
         if !self.tls.is_handshaking() {
             self.tls.send_close_notify();
@@ -250,8 +249,8 @@ impl Session {
         self.tls.wants_write()
     }
 
-    /// Puts the records that come next into memory from which a ring sends them: which part of
-    /// it is to be sent. What was put there before and did not go out comes first.
+    /// Puts the next records into memory that a ring sends from, and returns the part to send.
+    /// Records staged earlier and not yet sent come first.
     pub(in crate::path) fn stage(&mut self, memory: &mut [u8]) -> io::Result<Range<usize>> {
         if self.staged.is_empty() {
             self.staged = 0..fill(&mut self.tls, memory)?;
@@ -259,12 +258,13 @@ impl Session {
         Ok(self.staged.clone())
     }
 
-    /// The same of what is the last, whatever became of the rest.
+    /// Like [`Self::stage`], for the last record, even if earlier ones were not sent.
     pub(in crate::path) fn stage_last(&mut self, memory: &mut [u8]) -> io::Result<usize> {
         fill(&mut self.tls, memory)
     }
 
-    /// So much of what was staged is gone. Gives the bytes of messages that are.
+    /// Enters that `bytes` of the staged records were sent. Returns the message bytes that are now
+    /// sent.
     pub(in crate::path) fn unstage(&mut self, bytes: usize) -> usize {
         self.staged.start += bytes.min(self.staged.len());
         self.gone()
@@ -280,7 +280,7 @@ fn fill(tls: &mut Connection, memory: &mut [u8]) -> io::Result<usize> {
     Ok(all - room.len())
 }
 
-/// Has all pieces go out by one call.
+/// Sends all pieces by one call.
 struct Pieces<'a> {
     socket: BorrowedFd<'a>,
     flags: i32,
@@ -300,8 +300,8 @@ impl Write for Pieces<'_> {
     }
 }
 
-/// Memory that a ring sends records from: a part for each place, whose end is kept for the last that
-/// goes out, since the next connection at the place may begin before the kernel has read that.
+/// Memory that a ring sends records from, a part for each place. Its tail is reserved for the last
+/// record, since the place's next connection may begin before the kernel has read that one.
 #[derive(Clone, Copy)]
 pub(in crate::path) struct Stages {
     first: usize,
@@ -309,22 +309,22 @@ pub(in crate::path) struct Stages {
 }
 
 impl Stages {
-    /// Room for a record that has but an alert in it (RFC 8446, 5.2 and 6).
+    /// Room for a record that contains only an alert (RFC 8446, 5.2 and 6).
     const LAST: usize = 64;
 
-    /// Of places from the first on, over which messages of this size go out.
+    /// For places starting at `first`, over which messages of this size are sent.
     pub(in crate::path) fn new(first: usize, message: u64) -> Stages {
-        // A flight of the server, or a record of the largest size.
+        // The server's first flight, or a record of maximum size.
         let each = message.saturating_add(1024).next_multiple_of(2048).min(18 << 10);
         Stages { first, each: each as usize }
     }
 
-    /// Bytes for so many places.
+    /// Bytes for this many places.
     pub(in crate::path) fn bytes(self, places: usize) -> u64 {
         (self.each * places) as u64
     }
 
-    /// Where records of a place are, and where the last of it is.
+    /// Returns the parts of a place's memory: for its records, and for its last one.
     pub(in crate::path) fn of(self, place: usize) -> [Range<usize>; 2] {
         let start = self.each * place.saturating_sub(self.first);
         let (end, last) = (start + self.each, start + self.each - Stages::LAST);

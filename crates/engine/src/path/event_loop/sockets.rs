@@ -1,5 +1,5 @@
-//! The sockets of a loop by their places: those it was opened with, then those that come and go,
-//! and where the latter come from.
+//! The sockets of a loop by place: first the lasting ones it was opened with, then those that come
+//! and go, with their origin.
 
 use super::Output;
 use super::sessions::{Sessions, end_of};
@@ -13,19 +13,19 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Bytes that fit into one segment on every link (RFC 9293, 3.7.1): of a message up to this size no
-/// part waits for the acknowledgement of another.
+/// Bytes that fit into one segment on every link (RFC 9293, 3.7.1): no part of a message up to this
+/// size waits for the acknowledgement of another part.
 const ONE_SEGMENT: u64 = 536;
 
-/// Where passing connections come from.
+/// How passing connections are made.
 pub(in crate::path) enum Origin {
     Connect(SocketAddr, FlowOptions),
     Accept(Arc<OwnedFd>),
 }
 
 impl Origin {
-    /// Of the passing connections of these lasting ones, if the job has any. `nonblocking`: sockets
-    /// are.
+    /// Returns the origin of the passing connections, or `None` if the job has none. They use the
+    /// address of the first lasting connection. `nonblocking`: whether their sockets are.
     pub(in crate::path) fn of(
         job: &HalfConfig,
         lasting: &[Arc<Flow>],
@@ -40,7 +40,7 @@ impl Origin {
         let peer = first(lasting)?.peer()?;
         let usual = tcp::default_congestion(peer.ip())
             .map_err(|e| Fault::system("cannot read the default congestion control", &e))?;
-        // Setting what is there already would cost each connection a call.
+        // Setting the default again would cost one call per connection.
         options.congestion = options.congestion.filter(|name| *name != usual);
         options.at_once = job.message_size > ONE_SEGMENT;
         options.fast_open = passing.fast_open;
@@ -48,7 +48,7 @@ impl Origin {
     }
 }
 
-/// Listens where the lasting connections were accepted.
+/// Listens at the address where the lasting connections were accepted.
 pub(in crate::path) fn listener(
     job: &HalfConfig,
     lasting: &[Arc<Flow>],
@@ -82,17 +82,17 @@ fn first(lasting: &[Arc<Flow>]) -> Result<&Flow, Fault> {
 /// All sockets of a loop.
 pub(in crate::path) struct Sockets {
     pub(in crate::path) lasting: Vec<Arc<Flow>>,
-    /// Those of the lasting connections.
+    /// Sockets of the lasting connections.
     kept: Box<[KeptSocket]>,
     pub(in crate::path) origin: Option<Origin>,
     passing: Box<[Option<OwnedFd>]>,
-    /// Places that are free, where connections are accepted.
+    /// Free places, if connections are accepted.
     free: Vec<u32>,
-    /// Connections that have failed, by place, and are still to be reported to the service: their
-    /// places are not free before that.
+    /// Failed connections, by place, that are still to be reported to the service; their places are
+    /// not free until then.
     failed: Vec<(u32, io::Error)>,
     open: usize,
-    /// Most that were open at a time.
+    /// Maximum number open at a time.
     most: usize,
 }
 
@@ -108,7 +108,7 @@ impl Sockets {
         Sockets {
             origin,
             passing: (0..places).map(|_| None).collect(),
-            // The first place comes first.
+            // Popped from the end, so the first place is used first.
             free: (0..places).rev().map(place).collect(),
             failed: Vec::with_capacity(places),
             open: 0,
@@ -118,7 +118,7 @@ impl Sockets {
         }
     }
 
-    /// With sockets that do not block, and a listening socket of its own.
+    /// Opens with non-blocking sockets and, at a server, a listening socket.
     pub(in crate::path) fn nonblocking(
         job: &HalfConfig,
         lasting: Vec<Arc<Flow>>,
@@ -127,7 +127,7 @@ impl Sockets {
         Ok(Sockets::open(job, lasting, origin))
     }
 
-    /// The TLS sessions of those that come and go, if the job has any.
+    /// Creates the TLS sessions of the passing connections; empty if they make no handshakes.
     pub(in crate::path) fn sessions(
         &self,
         job: &HalfConfig,
@@ -135,13 +135,13 @@ impl Sockets {
     ) -> Result<Sessions, Fault> {
         let end = match job.role {
             Role::Sender => end_of(job, self.passing.len())?,
-            // What one thread has issued, another may be shown.
+            // A ticket that one thread has issued may be presented to another.
             Role::Receiver => Option::clone(&*group.share(|| end_of(job, 0))?),
         };
         Ok(Sessions::new(end, self.lasting.len(), self.passing.len()))
     }
 
-    /// Places, of which the last is the listening socket's, if there is one.
+    /// Number of places; the last is the listening socket's, if there is one.
     pub(in crate::path) fn places(&self) -> usize {
         self.lasting.len() + self.passing.len() + usize::from(self.listener().is_some())
     }
@@ -155,7 +155,7 @@ impl Sockets {
         }
     }
 
-    /// Whether this end connects those that come and go.
+    /// True if this end connects the passing connections.
     pub(in crate::path) fn connects(&self) -> bool {
         matches!(self.origin, Some(Origin::Connect(..)))
     }
@@ -164,7 +164,7 @@ impl Sockets {
         place < self.lasting.len()
     }
 
-    /// The socket of a place; `None` if it is free.
+    /// Returns the socket of a place, or `None` if it is free.
     #[inline]
     pub(in crate::path) fn get(&self, place: usize) -> Option<BorrowedFd<'_>> {
         match self.kept.get(place) {
@@ -173,12 +173,12 @@ impl Sockets {
         }
     }
 
-    /// A free place for a connection that is accepted.
+    /// Returns a free place for an accepted connection.
     pub(in crate::path) fn free_place(&self) -> Option<usize> {
         self.free.last().map(|place| *place as usize)
     }
 
-    /// Fills a place.
+    /// Puts a socket into a place.
     pub(in crate::path) fn fill(&mut self, place: usize, socket: OwnedFd) {
         if self.free.last() == Some(&(place as u32)) {
             self.free.pop();
@@ -188,7 +188,7 @@ impl Sockets {
         self.most = self.most.max(self.lasting.len() + self.open);
     }
 
-    /// Empties a place, which is free then.
+    /// Frees a place and returns its socket.
     pub(in crate::path) fn empty(&mut self, place: usize) -> Option<OwnedFd> {
         let socket = self.take(place)?;
         self.vacate(place);
@@ -207,8 +207,8 @@ impl Sockets {
         }
     }
 
-    /// A call of a connection has failed: the fault of one that lasts. One that passes is to be
-    /// closed, if it has a socket, and is reported to the service.
+    /// Handles a failed call. Errors for a lasting connection. A passing one will be reported to
+    /// the service; returns its socket, if it has one, which the caller must close.
     pub(in crate::path) fn fail(
         &mut self,
         place: usize,
@@ -224,7 +224,7 @@ impl Sockets {
         }
     }
 
-    /// A connection that has failed, and why, once for each.
+    /// Returns the next failed connection and its error; each is returned once.
     pub(in crate::path) fn failure(&mut self) -> Option<(usize, io::Error)> {
         let (place, error) = self.failed.pop()?;
         self.vacate(place as usize);
@@ -235,18 +235,18 @@ impl Sockets {
         !self.failed.is_empty()
     }
 
-    /// How many connections there were at most.
+    /// Returns the maximum number of connections at a time.
     pub(in crate::path) fn most(&self) -> usize {
         self.most
     }
 
-    /// How many of those that come and go.
+    /// Returns the maximum number of passing connections at a time.
     pub(in crate::path) fn most_passing(&self) -> usize {
         self.most - self.lasting.len()
     }
 
-    /// Bytes that a loop keeps for each connection, of as many as there were at a time: further
-    /// places are there only because no turn allocates.
+    /// Bytes that a loop keeps for its connections, as many as there were at a time: further places
+    /// exist only so that no turn allocates.
     pub(in crate::path) fn memory(&self) -> usize {
         let lasting = size_of::<Arc<Flow>>() + size_of::<Flow>() + size_of::<KeptSocket>();
         let passing =

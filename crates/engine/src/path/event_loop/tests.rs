@@ -1,5 +1,6 @@
-//! Every event loop as a server, and threads that have a connection each, over real connections: what
-//! arrives is what was asked for, in order, whatever clients do; and no turn of a loop takes memory.
+//! Every event loop as a server, and threads with one connection each, over real connections:
+//! clients receive what they requested, in order, whatever they do; and no turn of a loop
+//! allocates.
 
 mod ends;
 pub(crate) mod loops;
@@ -24,22 +25,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// All that serve `rr`.
+/// All loops that can serve `rr`.
 const SERVERS: &[&[Loop]] = &[LOOPS, STACK_LOOPS, CREWS, WAITING];
 
 const REQUEST: u64 = 100;
 
-/// Longest time that a client waits for anything.
+/// Time limit of a client's waits.
 const HANG: Duration = Duration::from_secs(20);
 
-/// Clients that are served, by a thread of its own or several.
+/// Clients, and the thread that serves them, which may start others.
 struct Served {
     clients: Vec<TcpStream>,
     /// The other ends of their connections.
     servers: Vec<Arc<dyn Connection>>,
     thread: JoinHandle<Result<Account, Fault>>,
     _host: Option<Host>,
-    /// Rings lock memory, of which an unprivileged user has little.
+    /// Held by one test at a time: rings lock memory, of which an unprivileged user has little.
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -48,7 +49,7 @@ impl Served {
         Served::by(cell(name, given, response), clients, serve)
     }
 
-    /// The same in another way.
+    /// Like [`Served::start`], with another way to serve.
     fn by(
         mut cell: Cell,
         clients: usize,
@@ -68,7 +69,7 @@ impl Served {
         let connections = servers.clone();
         let thread = thread::spawn(move || {
             let served = serve(&cell, &connections);
-            // Without it what is under way would be reset.
+            // Otherwise data in flight would be reset.
             if served.is_ok() {
                 connections.iter().for_each(|connection| connection.close());
                 let arrived = |one: &Arc<dyn Connection>| drop(one.wait_acknowledged(HANG));
@@ -79,15 +80,15 @@ impl Served {
         Some(Served { clients, servers, thread, _host: host, _alone: alone })
     }
 
-    /// Waits until nothing more can be sent to a client; what is sent over the stack in this process
-    /// only its loop knows.
+    /// Waits until nothing more can be sent to a client. Returns at once for the user-space stack,
+    /// whose send buffer only its loop knows.
     fn await_full(&self, client: usize) {
         let Some(socket) = self.servers[client].socket() else { return };
         let no_room = || tcp::wait(socket, Ready::OUT, Some(Duration::ZERO)).unwrap().is_empty();
         wait_until("its connection is full", no_room);
     }
 
-    /// Ends the streams of clients that have not ended theirs; what the loop counted.
+    /// Ends the streams of all clients; returns the account of the loop.
     fn end(self) -> Result<Account, Fault> {
         for client in &self.clients {
             let _ = client.shutdown(Shutdown::Write);
@@ -96,7 +97,7 @@ impl Served {
     }
 }
 
-/// The `rr` of these sizes by a loop at both ends.
+/// An `rr` cell with these sizes and a loop at both ends.
 fn cell(name: &str, given: Given, response: u64) -> Cell {
     let mut cell = path::cell_of(name, given);
     cell.workload.name = "rr".into();
@@ -110,13 +111,13 @@ fn path_of(cell: &Cell) -> &'static DataPath {
     path::find(path::CATALOG, &cell.rx.path).unwrap()
 }
 
-/// The job of a half at a server, whose reads may be shorter than messages here.
+/// The configuration of a server's half; here, reads may be shorter than messages.
 fn job(cell: &Cell, direction: Direction) -> HalfConfig {
     let job = (workload::of(cell).unwrap().job)(cell, Role::Receiver, direction);
     HalfConfig { read_size: job.read_size.min(cell.stream.read_size), ..job }
 }
 
-/// What this host refuses of a loop; empty if nothing.
+/// Returns why this host cannot run a loop; empty if it can.
 fn refusal(cell: &Cell) -> String {
     let loops = |path: &&&DataPath| {
         path.uses_io_uring || path.event_loop.is_some() || path.name == "socket"
@@ -172,7 +173,7 @@ fn play_loop(cell: &Cell, connections: &[Arc<dyn Connection>]) -> Result<Account
     answer(&mut *open(cell, connections)?, connections.len(), response)
 }
 
-/// Serves so many connections of a loop.
+/// Serves the connections of one loop.
 fn answer(
     event_loop: &mut dyn EventLoop,
     connections: usize,
@@ -230,7 +231,7 @@ impl Service for Answers {
     }
 }
 
-/// Reads so many responses and compares them.
+/// Reads `count` responses and compares them with the expected bytes.
 fn read_responses(mut client: &TcpStream, count: usize, size: u64) {
     let (mut expected, mut got) = (vec![0; size as usize], vec![0; size as usize]);
     Pattern::new(size).fill(&mut expected, 0);
@@ -274,7 +275,7 @@ fn many_clients_get_what_each_has_asked_for() {
         }
         assert_eq!(counted(&account, "loop.connections"), 50.0);
         assert!(counted(&account, "loop.events") >= counted(&account, "loop.waits"));
-        // Buffers and state, the same for all. Those of the kernel's sockets are not the loop's.
+        // Buffers and state, averaged over connections. Buffers of kernel sockets do not count.
         let each = counted(&account, "loop.memory") / 50.0;
         let most = if *name == "userspace-loop" { 2.5e6 } else { 64e3 };
         assert!((1.0..most).contains(&each), "{name} {given:?}: {each} bytes a connection");
@@ -296,16 +297,16 @@ fn client_that_ends_its_stream_still_gets_its_answers() {
         requests(&served.clients[2], 1);
         read_responses(&served.clients[2], 1, 1 << 20);
         let account = served.end().unwrap();
-        // Half a request has no answer.
+        // An incomplete request is not answered.
         assert_eq!(account.ledger.copied, 5 * (REQUEST + (1 << 20)) + 50, "{name} {given:?}");
     }
 }
 
-/// Its responses fill the buffers of both ends; others are served meanwhile.
+/// The slow client's responses fill the buffers of both ends; others are served meanwhile.
 #[test]
 fn slow_client_delays_no_other() {
     for (name, given) in loops::all(SERVERS) {
-        // Of two threads one has the slow one and another, and one has the third.
+        // With two threads, one has the slow client and another one, the other has the third.
         let Some(served) = Served::start(name, given, 3, 64 << 10) else { continue };
         let [slow, others @ ..] = served.clients.as_slice() else { panic!("three clients") };
         requests(slow, 400);
@@ -323,16 +324,17 @@ fn slow_client_delays_no_other() {
     }
 }
 
-/// Whether sends that find no room are known: those of a ring and of a thread that waits are not over
-/// before they have found some.
+/// True if sends that find no room are counted. Sends of a ring or of a blocking thread complete
+/// only once they have found room.
 fn has_full(name: &str) -> bool {
     !["uring-loop", "socket"].contains(&name)
 }
 
-/// Bytes of a read, of which no number is a request.
+/// Read size in bytes, of which no multiple is a request.
 const SHORT: u64 = 64;
 
-/// Reads bring less than a request, which comes in parts; sends find room for less than a response.
+/// Reads return less than a request, so requests arrive in parts; sends have room for less than a
+/// response.
 #[test]
 fn buffers_smaller_than_messages_lose_nothing() {
     const RESPONSE: u64 = 1 << 18;
@@ -342,7 +344,7 @@ fn buffers_smaller_than_messages_lose_nothing() {
         let mut client = &served.clients[1];
         client.write_all(&[1; REQUEST as usize + 30]).unwrap();
         read_responses(client, 1, RESPONSE);
-        // The rest of that which has begun, and four more.
+        // The rest of the incomplete request, and four more.
         client.write_all(&[1; 5 * REQUEST as usize - 30]).unwrap();
         served.await_full(1);
         read_responses(client, 5, RESPONSE);
@@ -353,7 +355,8 @@ fn buffers_smaller_than_messages_lose_nothing() {
         if has_full(name) {
             assert!(counted(&account, "loop.full") > 0.0, "{name} {given:?}: there was room");
         }
-        // A bundle ends with the last buffer, and the next one begins once they are back.
+        // A bundle ends with the last free buffer, and the next receive begins only once buffers
+        // are returned.
         let returns_first =
             [("sqpoll", "on"), ("bundle", "on")].iter().any(|one| given.contains(one));
         if *name == "uring-loop" && !returns_first {
@@ -362,8 +365,8 @@ fn buffers_smaller_than_messages_lose_nothing() {
     }
 }
 
-/// The same with reads and, where there are such, provided buffers that are shorter than a request, and
-/// with room for less than a response at both ends.
+/// Gives a cell reads and, if the path has them, provided buffers that are shorter than a request,
+/// and socket buffers that hold less than a response at both ends.
 fn with_short_buffers(mut cell: Cell) -> Cell {
     let stream = &mut cell.stream;
     (stream.read_size, stream.send_buffer, stream.receive_buffer) =
@@ -418,8 +421,8 @@ fn connection_that_is_cut_here_while_it_is_served_is_no_end() {
     }
 }
 
-/// Connections of the stack in this process are made before its loop is opened: what is refused is
-/// known then. Those that a loop makes itself are refused in `crr`.
+/// Connections of the user-space stack are made before its loop is opened, so a refusal is reported
+/// then. `crr` tests refusals of connections that a loop makes itself.
 #[test]
 fn connection_of_the_stack_that_is_refused_is_lost_by_name() {
     let cell = cell("userspace-loop", &[], 300);

@@ -1,7 +1,7 @@
-//! `socket` where the program encrypts (`tls=user`). The sender makes records of a message in a
-//! buffer that stays in the cache, and sends them with one call; the receiver reads records into the
-//! memory that reads fill in turn, and decrypts them where they are. Nothing is copied but what
-//! send(2) and recv(2) copy, and each record's bytes once, to where they are encrypted.
+//! `socket` with encryption by the program (`tls=user`). The sender seals records of a message into
+//! a buffer that stays in the cache, and sends them with one call. The receiver reads records into
+//! the memory that reads fill in turn, and decrypts them in place. Copies are those of send(2) and
+//! recv(2), and one of each record's plaintext to where it is encrypted.
 
 use crate::connection::Flow;
 use crate::connection::records::{LARGEST, OVERHEAD, Opener, Sealer};
@@ -12,10 +12,10 @@ use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
 use std::time::Duration;
 
-/// Records that are made before they are sent: as many as stay in a core's own cache.
+/// Number of records that are sealed before they are sent: as many as stay in a core's own cache.
 const BATCH: usize = 16;
 
-/// Bytes of a whole record.
+/// Bytes of a full record.
 const RECORD: usize = LARGEST + OVERHEAD;
 
 const SEND: Call = Call(0, "send");
@@ -76,10 +76,11 @@ impl Tx for Sender {
 pub(super) struct Receiver {
     flow: Flow,
     memory: Region,
-    /// Bytes from the start of one read's memory to the next one's.
+    /// Bytes from the start of one read's memory to the next.
     stride: usize,
     read_size: usize,
-    /// Where this read's memory begins, and how much of it is filled with what is not decrypted.
+    /// Start of the current read's memory, and how many bytes of it are filled but not decrypted
+    /// yet.
     base: usize,
     filled: usize,
     opener: Opener,
@@ -88,7 +89,7 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    /// Each read's memory has room for the part of a record that the one before has left.
+    /// Each read's memory has room for a partial record left over from the previous one.
     pub(super) fn open(job: &HalfConfig, flow: Flow, keys: &Keys) -> Result<Receiver, Fault> {
         let read_size = job.read_size as usize;
         let stride = read_size + RECORD;
@@ -106,7 +107,7 @@ impl Receiver {
         })
     }
 
-    /// What is left of a record that is not there as a whole goes to the start of the next memory.
+    /// Moves an incomplete record to the start of the next read's memory.
     fn turn(&mut self, taken: usize) {
         let next = self.base + self.stride;
         let next = if next + self.stride > self.memory.len() { 0 } else { next };

@@ -1,6 +1,6 @@
-//! A sender whose bytes a copy engine writes into a FIFO, from which the stack reads them. Both
-//! may be work of the flow's thread, or the stack has a thread of its own: then the two share
-//! the FIFO by a spin lock, or without one.
+//! A sender for which a copy engine writes the bytes into a FIFO, from which the stack reads them.
+//! The flow's thread may do both, or the stack has a separate thread; then the two share the FIFO
+//! with a spin lock, or lock-free.
 
 use crate::connection::Connection;
 use crate::connection::userspace::{Hold, Stack};
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-/// What can be set of it.
+/// Options of the offload.
 pub(super) const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("copy", OptionKind::Text, "none").help("engine that copies into a FIFO (bytepath copy --help); none: the stack copies, without one"),
     OptionSpec::new("copy-depth", OptionKind::Count(1, 1024), "8").help("copies in flight"),
@@ -28,25 +28,25 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("stack-cpu", OptionKind::WordCount("auto", 0, 4095), "auto").help("CPU of the stack's own thread; auto leaves it to the scheduler, away from the writer's"),
 ];
 
-/// Numbers of the memories: what the application writes from, and the FIFO.
+/// Indices of the memories: the application's source memory, and the FIFO.
 const APPLICATION: usize = 0;
 const FIFO: usize = 1;
 
-/// What is known of a host's DSA.
+/// Name of the attempt.
 const DSA: &str = "dsa";
 
-/// Whether there is a work queue.
+/// Looks for a usable work queue of a DSA.
 pub(super) fn attempt(_: Option<&str>) -> Vec<Attempt> {
     let usable = copy::dsa::found(&Roots::real()).iter().any(|queue| queue.usable);
     vec![common::looked_for(DSA, usable, "there is no work queue that a program can open")]
 }
 
-/// Whether bytes go through a FIFO.
+/// True if bytes go through a FIFO.
 pub(super) fn is_requested(job: &HalfConfig) -> bool {
     !matches!(job.options.word("copy"), "none" | "")
 }
 
-/// Refuses values that do not fit together, and an engine that is not there.
+/// Refuses incompatible values, and an engine that the host lacks.
 pub(super) fn check(job: &HalfConfig, facts: &Facts) -> Support {
     let (options, engine) = (&job.options, job.options.word("copy"));
     let writer = options.word("writer");
@@ -73,8 +73,8 @@ pub(super) fn check(job: &HalfConfig, facts: &Facts) -> Support {
     }
 }
 
-/// Opens a sender of this job whose bytes this engine copies: the FIFO, the engine, and the memory
-/// that is written from in turn.
+/// Opens a sender whose bytes this engine copies: the FIFO, the engine, and the source memory,
+/// which is used in turn.
 pub fn offloaded(
     job: &HalfConfig,
     connection: &dyn Connection,
@@ -123,26 +123,26 @@ pub fn offloaded(
 }
 
 struct Offloaded {
-    // Ends before the writer does.
+    // Dropped before the writer.
     feeder: Feeder,
     writer: Writer,
     hold: Hold,
     engine: String,
-    /// Bytes of a message, and of all that are written from in turn.
+    /// Bytes of a message, and of the whole source memory.
     size: usize,
     all: usize,
-    /// Position of the stream in those.
+    /// Position of the stream in the source memory.
     place: usize,
-    /// Turns since something could be written.
+    /// Turns since something was last written.
     idle: u32,
-    /// When it began, in ticks.
+    /// When the stream began, in ticks.
     begun: u64,
 }
 
-/// Who takes bytes from the FIFO to the stack.
+/// What moves bytes from the FIFO to the stack.
 enum Feeder {
     Own(Reader),
-    /// A thread that has not begun.
+    /// A thread that has not started yet.
     Waiting {
         hold: Hold,
         reader: Reader,
@@ -182,7 +182,7 @@ impl Tx for Offloaded {
         self.turn(given > 0, recorder)
     }
 
-    /// Sends until the gate is at stop, then what is still in the FIFO.
+    /// Sends until the gate is at stop, then sends the rest of the FIFO.
     fn send_until_stop(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         while recorder.phase() != Phase::Stop {
             self.send(recorder)?;
@@ -211,8 +211,8 @@ impl Tx for Offloaded {
 }
 
 impl Offloaded {
-    /// Has the stack go on, where that is this thread's work; whatever it was, waits a little
-    /// where nothing was written.
+    /// Runs the stack, if that is this thread's job. In either case, waits a little if nothing was
+    /// written.
     fn turn(&mut self, written: bool, recorder: &mut Recorder) -> Result<(), Fault> {
         self.idle = if written { 0 } else { self.idle.saturating_add(1) };
         match &mut self.feeder {
@@ -224,7 +224,7 @@ impl Offloaded {
                     turn(&self.hold, &mut stack, recorder)?;
                     fed
                 };
-                // An engine that is at work is polled again.
+                // A busy engine is polled again without waiting.
                 match written || fed > 0 || self.writer.is_under_way() {
                     true => Ok(()),
                     false => idle(&self.hold, recorder),
@@ -239,13 +239,13 @@ impl Offloaded {
     }
 }
 
-/// Copies from the FIFO to the stack what there is room for; how much. None: the stack takes no
-/// more.
+/// Copies from the FIFO to the stack as much as there is room for; returns the number of bytes, or
+/// `None` if the stack accepts no more.
 fn feed(reader: &mut Reader, stack: &mut Stack, place: usize) -> Option<usize> {
     let mut open = true;
     let fed = reader.take(|bytes| {
         let mut done = 0;
-        // Twice where the stack's own buffer ends in between.
+        // Two pieces if the stack's buffer wraps in between.
         loop {
             match stack.send_with(place, |piece| bytes.read(done, piece)) {
                 Some(0) => return done,
@@ -260,7 +260,7 @@ fn feed(reader: &mut Reader, stack: &mut Stack, place: usize) -> Option<usize> {
     open.then_some(fed)
 }
 
-/// The thread that polls the stack, and takes the data to send from the FIFO.
+/// The thread that polls the stack and feeds it from the FIFO.
 struct StackThread {
     stop: Arc<AtomicBool>,
     failed: Arc<OnceLock<Fault>>,
@@ -280,12 +280,12 @@ impl StackThread {
         Ok(StackThread { stop, failed, thread })
     }
 
-    /// Why it has ended, if it has.
+    /// Errors with the fault of the thread, if it has failed.
     fn check(&self) -> Result<(), Fault> {
         self.failed.get().map_or(Ok(()), |fault| Err(fault.clone()))
     }
 
-    /// Ends it once the FIFO is empty.
+    /// Stops the thread once the FIFO is empty.
     fn end(mut self) -> Result<(), Fault> {
         self.join();
         self.check()
@@ -327,7 +327,7 @@ fn poll_stack(hold: &mut Hold, reader: &mut Reader, stop: &AtomicBool) -> Result
     }
 }
 
-/// What writing has come to, over the whole stream of this many seconds.
+/// Readings of the writer over the whole stream, which took `elapsed` seconds.
 fn readings(counts: &Counts, events: &Events, elapsed: f64, scope: &Scope) -> Vec<Reading> {
     let Counts { attempts, refused, busy, copies, bytes, polls, submitting, polling } = *counts;
     let Events { retries, faults, by_cpu, batches } = *events;
@@ -335,7 +335,7 @@ fn readings(counts: &Counts, events: &Events, elapsed: f64, scope: &Scope) -> Ve
     let each = |sum: u64| sum as f64 / copies.max(1) as f64;
     let a_second = |sum: u64| sum as f64 / elapsed;
     let time = each(submitting + polling);
-    // Elsewhere the clock counts nanoseconds.
+    // On other architectures the clock counts nanoseconds.
     let cycles = (tick != 1e-9).then_some(("copy.cycles", Unit::Count, time));
     let levels = [
         ("copy.attempts", Unit::PerSecond, a_second(attempts)),
@@ -366,7 +366,7 @@ mod tests {
     use super::*;
     use bytepath_record::{Cell, Half, OptionValue, Role};
 
-    /// A job of a stream with these options of the sender, all others being at their defaults.
+    /// Configuration of a stream with these sender options, all others at their defaults.
     fn job(given: &[(&str, &str)]) -> HalfConfig {
         let mut cell = Cell::new("test", Half::plain("userspace"), Half::plain("socket"));
         for spec in OPTIONS {

@@ -1,5 +1,5 @@
-//! The receiving engine: one multishot receive, pieces of the area handed over
-//! as they come, buffers returned in batches.
+//! The receiving engine: one multishot receive; pieces of the area are delivered as they arrive,
+//! and buffers are returned in batches.
 
 use super::plan::Plan;
 use super::setup::{self, Writer};
@@ -14,12 +14,12 @@ use bytepath_sys::uring::zcrx::{self, RecvZcRing};
 use std::io;
 use std::sync::{Arc, PoisonError};
 
-/// The receiving end of a flow.
+/// The receiving half of a flow.
 pub(super) struct Receiver {
     flow: Flow,
     role: Role,
     ring: RecvZcRing,
-    /// The queue of all flows, where there is one.
+    /// The queue that flows share, if they do.
     shared: Option<Arc<SharedQueue>>,
     writer: Writer,
     read_size: usize,
@@ -59,7 +59,7 @@ impl Receiver {
         Ok(Receiver { flow, role, ring, shared, writer, read_size, toucher })
     }
 
-    /// Enters the ring and takes all that has arrived. False at the end of the stream.
+    /// Enters the ring and delivers everything that has arrived. False at the end of the stream.
     #[inline]
     fn turn(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         let flushes = self.ring.flushes();
@@ -170,11 +170,11 @@ impl Receiver {
     }
 }
 
-/// What is known of the bytes. A NIC's queue cannot be registered unless the
-/// device splits headers off all packets (net/core/netdev_rx_queue.c), so payload
-/// that is not a counted fragment was written by the device. But rings that share a
-/// queue overwrite each other's counts (`zcrx_stat_add`, io_uring/zcrx.c): there
-/// anything above zero is a lower bound, and only zero is proof.
+/// Returns the ledger. A NIC's queue cannot be registered unless the device splits the headers off
+/// all packets (net/core/netdev_rx_queue.c), so payload that is not in a counted fragment was
+/// written by the device. But rings that share a queue overwrite each other's counts
+/// (`zcrx_stat_add`, io_uring/zcrx.c): there, any count above zero is a lower bound, and only zero
+/// is proof.
 fn ledger(total: u64, pieces: u64, copied: Option<Copied>, device: bool, shared: bool) -> Ledger {
     let mut ledger = Ledger::default();
     match (device, copied) {
@@ -219,9 +219,9 @@ fn ledger(total: u64, pieces: u64, copied: Option<Copied>, device: bool, shared:
     ledger
 }
 
-/// The errors by which a receive ends that mean something else here than elsewhere
-/// (io_zcrx_recv(), io_uring/zcrx.c). Want of buffers and of completions is none: the receive is
-/// started again.
+/// The fault of a failed receive, with explanations for errors that have a special meaning here
+/// (io_zcrx_recv(), io_uring/zcrx.c). Running out of buffers or completions is no failure: the
+/// receive is restarted.
 fn receive_fault(flow: &Flow, error: &io::Error) -> Fault {
     let fault = flow.fault("RECV_ZC", error);
     match error.raw_os_error() {

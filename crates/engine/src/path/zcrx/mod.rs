@@ -1,10 +1,9 @@
-//! `zcrx`: io_uring zero-copy receive. The NIC writes payload straight into
-//! memory of the application; only headers pass through the kernel.
-//! Documentation/networking/iou-zcrx.rst.
+//! `zcrx`: io_uring zero-copy receive. The NIC writes payload directly into memory of the
+//! application; only headers pass through the kernel. Documentation/networking/iou-zcrx.rst.
 //!
-//! Where the link's device cannot do that, and the kernel has queues without a
-//! device (NODEV, Linux 7.1), the same engine runs on such a queue: then the
-//! kernel copies every byte into the area; ledger and label show it.
+//! If the link's device cannot do that, and the kernel has queues without a device (NODEV, Linux
+//! 7.1), the same engine runs on such a queue. Then the kernel copies every byte into the area;
+//! ledger and label show it.
 
 mod engine;
 mod plan;
@@ -68,7 +67,8 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
         .and(probe::support(job, facts))
 }
 
-/// The huge pages of areas over a device. Without one each flow has a queue of its own, unless they share.
+/// Huge pages of the areas for one adapter. Without a device each flow has its own queue, unless
+/// they share one.
 fn huge_pages(job: &HalfConfig, facts: &Facts, adapter: u32) -> HugePages {
     let is_huge = |plan: &Plan| plan.memory == plan::Memory::Huge;
     let plan = Plan::of(job, rustix::param::page_size() as u64).ok().filter(is_huge);
@@ -92,7 +92,7 @@ fn open(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<
     Ok(Box::new(engine::Receiver::open(job, connection.kernel()?, group)?))
 }
 
-/// Options as they are typed, the others at their defaults.
+/// These options, all others at their defaults.
 #[cfg(test)]
 fn options(set: &[(&str, &str)]) -> Options {
     let mut options = Options::default();
@@ -103,7 +103,7 @@ fn options(set: &[(&str, &str)]) -> Options {
     options
 }
 
-/// The usual job of a receiver with these options.
+/// Configuration of a receiver in the stream workload with these options.
 #[cfg(test)]
 fn job(set: &[(&str, &str)]) -> HalfConfig {
     use bytepath_record::{Cell, Half, Role};

@@ -1,50 +1,50 @@
-//! The plan that follows from a cell's options: consistent sizes.
+//! The sizes that follow from a cell's options, made consistent.
 
 use crate::path::nic;
 use crate::workload::HalfConfig;
 use bytepath_record::{Fault, Options};
 use bytepath_sys::memory::HUGE_PAGE;
 
-/// How to make a receiver.
+/// Parameters of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Bytes of the area.
+    /// Size of the area in bytes.
     pub area: usize,
-    /// The parts it is made of.
+    /// Kind of memory it consists of.
     pub memory: Memory,
-    /// Bytes of a buffer, where other than a page.
+    /// Bytes of a buffer, or `None` if it is a page.
     pub buffer: Option<u32>,
     /// Entries of the refill ring.
     pub entries: u32,
-    /// The refill ring is in kernel memory.
+    /// Whether the refill ring is in kernel memory.
     pub kernel_ring: bool,
-    /// Buffers that go back at once.
+    /// Number of buffers that are returned together.
     pub batch: usize,
     /// Entries of the completion queue.
     pub completions: u32,
-    /// A device may be used.
+    /// Whether a device may be used.
     pub device: bool,
-    /// How many queues the flows are spread over, those of all adapters.
+    /// Number of queues that the flows are spread over, on all adapters together.
     pub queues: u32,
-    /// Flows share a queue also without a device.
+    /// Whether flows share a queue even without a device.
     pub share: bool,
-    /// Most bytes that one call transfers.
+    /// Maximum number of bytes that one call delivers.
     pub read_size: usize,
 }
 
-/// What an area can be made of.
+/// Kinds of memory of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
-    /// Pages.
+    /// Ordinary pages.
     Normal,
-    /// Huge pages that were reserved.
+    /// Reserved huge pages.
     Huge,
     /// A dmabuf of host memory.
     Dmabuf,
 }
 
 impl Memory {
-    /// What the options request.
+    /// Returns the memory that the options request.
     pub(super) fn of(options: &Options) -> Memory {
         match options.word("memory") {
             "huge" => Memory::Huge,
@@ -54,11 +54,11 @@ impl Memory {
     }
 }
 
-/// Most entries of a refill ring (`IO_RQ_MAX_ENTRIES`, io_uring/zcrx.c).
+/// Maximum number of entries of a refill ring (`IO_RQ_MAX_ENTRIES`, io_uring/zcrx.c).
 const MOST_ENTRIES: u64 = 32768;
 
 impl Plan {
-    /// The plan of a job, on a machine with pages of this size.
+    /// The plan for this configuration, on a machine with this page size in bytes.
     pub(super) fn of(job: &HalfConfig, page: u64) -> Result<Plan, Fault> {
         let (options, read_size) = (&job.options, job.read_size);
         if read_size == 0 {
@@ -102,7 +102,7 @@ impl Plan {
     }
 }
 
-/// The receive queue that a flow comes by, of a NIC with this many of them.
+/// Returns the receive queue of a flow. Errors if the NIC, which has `queues` queues, lacks it.
 pub(super) fn queue_of(job: &HalfConfig, flow: u32, queues: u32) -> Result<u32, Fault> {
     let queue = nic::queue_of(job, flow, queues);
     if queue < queues {

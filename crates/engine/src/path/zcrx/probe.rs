@@ -1,4 +1,4 @@
-//! What is probed on a host, and whether zcrx can run there.
+//! Probes of a host, and whether zcrx can run there.
 
 use super::plan::Memory;
 use crate::path::{looked_for, ring, tried};
@@ -14,12 +14,12 @@ const QUERY: &str = "zcrx.query";
 const NO_DEVICE: &str = "zcrx.nodev";
 const REGISTER: &str = "zcrx.register";
 
-/// What a NIC must be for this; Documentation/networking/iou-zcrx.rst.
+/// Requirements for a NIC; Documentation/networking/iou-zcrx.rst.
 pub(super) const NIC: &str = "use a NIC whose driver takes memory providers (among others mlx5, gve, bnxt or fbnic), with header \
      split (ethtool -G DEV tcp-data-split on) and a receive queue of its own; or boot Linux 7.1 or later, which can \
      run zcrx without a device, copying";
 
-/// Actually tries what [`support`] needs to know.
+/// Tries what [`support`] needs.
 pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
     let kernel = zcrx::zcrx_in_kernel();
     let in_kernel = kernel.is_ok();
@@ -38,8 +38,8 @@ pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
     attempts
 }
 
-/// Whether zcrx can run with these options on a host of which this is known: some can
-/// only be had on a device, and one does without.
+/// Returns whether zcrx can run with these options on a host with these facts. Some options need a
+/// device, and one needs a queue without a device.
 pub(super) fn support(job: &HalfConfig, facts: &Facts) -> Support {
     let options = &job.options;
     let general = ring::support(job, facts).and(kernel(facts)).and(queue(facts));
@@ -56,7 +56,7 @@ pub(super) fn support(job: &HalfConfig, facts: &Facts) -> Support {
     }
     let buffer = options.number("rx-buf-len").is_some_and(|bytes| bytes != facts.page_size);
     if buffer || Memory::of(options) == Memory::Dmabuf {
-        // Without a device the kernel copies page by page, and cannot into a dmabuf.
+        // Without a device the kernel copies page by page, and cannot copy into a dmabuf.
         return of_device(facts);
     }
     Support::Yes
@@ -70,7 +70,7 @@ fn no_device(can: Abilities) -> io::Result<String> {
     .into())
 }
 
-/// The kernel's abilities as text.
+/// Describes the kernel's abilities.
 fn words(can: &Abilities) -> String {
     let parts = [
         (can.no_device, "queues without a device"),
@@ -89,11 +89,11 @@ fn words(can: &Abilities) -> String {
     if has.is_empty() { "nothing beyond the first version".into() } else { has.join(", ") }
 }
 
-/// Asks the kernel for a queue of the device, and gives it back at once. A NIC restarts a queue
-/// for it, which would break the connections of one that is in use. As long as it does not split
-/// headers the kernel goes no further than its driver and its setup
-/// (net/core/netdev_rx_queue.c, `__net_mp_open_rxq`); one that splits them is asked by a
-/// study, once its flows are elsewhere.
+/// Requests a queue of the device from the kernel, and returns it at once. This restarts the NIC's
+/// queue, which would break connections that use it. As long as the device does not split headers,
+/// the kernel only checks its driver and setup (net/core/netdev_rx_queue.c, `__net_mp_open_rxq`).
+/// If it does, the probe skips it, and a study requests the queue once its flows are steered
+/// elsewhere.
 fn on_device(device: &str) -> Attempt {
     let is_nic = match device::driver(device) {
         Ok(driver) => driver.is_some(),
@@ -110,7 +110,7 @@ fn on_device(device: &str) -> Attempt {
     answer(device, is_nic, registered)
 }
 
-/// The outcome of asking a device for a queue.
+/// Turns the result of requesting a device's queue into an attempt.
 fn answer(device: &str, is_nic: bool, registered: io::Result<u32>) -> Attempt {
     let words = match registered {
         Err(e) if is_nic && e.raw_os_error() == Some(libc::EINVAL) => {
@@ -121,7 +121,7 @@ fn answer(device: &str, is_nic: bool, registered: io::Result<u32>) -> Attempt {
     tried(REGISTER, words)
 }
 
-/// What the kernel itself lacks.
+/// Returns what the kernel itself lacks.
 fn kernel(facts: &Facts) -> Support {
     let release = &facts.kernel_release;
     match facts.attempt(KERNEL) {
@@ -141,7 +141,8 @@ fn kernel(facts: &Facts) -> Support {
     }
 }
 
-/// A queue of the link's device, or else one without a device; what both lack.
+/// Returns whether there is a queue of the link's device, or else one without a device; if not,
+/// what both lack.
 fn queue(facts: &Facts) -> Support {
     let of_device = of_device(facts);
     if of_device.is_yes() || matches!(facts.attempt(NO_DEVICE), Some(Outcome::Works(_))) {
@@ -166,12 +167,12 @@ fn queue(facts: &Facts) -> Support {
     }
 }
 
-/// Whether the link's device has no queues for this, so that one without a device takes their place.
+/// True if the link's device has no queues for this, so that one without a device is used instead.
 pub(super) fn lacks_queues(facts: &Facts) -> bool {
     facts.attempt(REGISTER).and_then(Outcome::errno) == Some(libc::EOPNOTSUPP)
 }
 
-/// What the link's device lacks.
+/// Returns what the link's device lacks.
 fn of_device(facts: &Facts) -> Support {
     match facts.attempt(REGISTER) {
         Some(Outcome::Errno(libc::EOPNOTSUPP)) => Support::no(
@@ -233,7 +234,7 @@ mod tests {
         support(&job(&[]), &facts)
     }
 
-    /// What a NIC's kernel answers.
+    /// Outcome of a NIC for which the kernel returns this error.
     fn asked(errno: i32) -> Outcome {
         answer("eth0", true, Err(io::Error::from_raw_os_error(errno))).outcome
     }
@@ -277,7 +278,7 @@ mod tests {
     fn a_queue_of_either_kind_will_do() {
         let refused = || Some(Outcome::Errno(libc::EOPNOTSUPP));
         let old = || Some(Outcome::Missing(String::new()));
-        // A NIC whose headers are not split yet, whatever its driver is called.
+        // A NIC that does not split headers yet, whatever its driver is called.
         assert!(probe(OK(), old(), Some(asked(libc::EINVAL))).is_yes());
         assert!(probe(OK(), Some(OK()), refused()).is_yes());
         assert!(probe(OK(), Some(OK()), None).is_yes());

@@ -1,5 +1,4 @@
-//! Obtaining a queue to receive from: of the device that the flow goes through, or
-//! one without a device.
+//! Registers a queue to receive from: of the device that the flow uses, or one without a device.
 
 use super::plan::{Memory, Plan, queue_of};
 use super::probe::NIC;
@@ -15,20 +14,20 @@ use bytepath_sys::uring::zcrx::{self, Abilities, AreaMemory, QueueShape, RecvZcR
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Who writes the bytes into the area.
+/// What writes the bytes into the area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Writer {
-    /// The device of this name.
+    /// The device with this name.
     Device(String),
     /// The kernel, which copies them there.
     Kernel {
-        /// The device that was tried first and cannot.
+        /// The device that was tried first and lacks support.
         unable: Option<String>,
     },
 }
 
 impl Writer {
-    /// True where it is a device.
+    /// True if it is a device.
     pub(super) fn is_device(&self) -> bool {
         matches!(self, Writer::Device(_))
     }
@@ -38,8 +37,7 @@ impl Writer {
 /// kernel tears rings down in the background without notification.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// Registers a queue: of the device that the flow goes through, if it can, and
-/// otherwise one without a device.
+/// Registers a queue: of the device that the flow uses, if it can, else one without a device.
 pub(super) fn register(
     plan: &Plan,
     job: &HalfConfig,
@@ -95,8 +93,8 @@ fn on_device(
     let queues = queues
         .map_err(|e| Fault::system(format!("cannot count the receive queues of {name}"), &e))?;
     let queue = queue_of(job, flow.index, queues)?;
-    // A device that is all software most likely refuses, and can be tried without
-    // taking all the memory first.
+    // A software device most likely refuses, and can be tried without allocating all the memory
+    // first.
     if device::driver(name).is_ok_and(|driver| driver.is_none())
         && let Err(e) = zcrx::try_queue(index, queue)
     {
@@ -119,12 +117,12 @@ fn on_device(
     }
 }
 
-/// The NUMA node of a device, if it has one.
+/// Returns the NUMA node of a device, if it has one.
 fn node_of(name: &str) -> Option<u32> {
     device::node(name).ok().flatten()
 }
 
-/// The shape of the planned queue; takes its memory, but for ordinary pages.
+/// Returns the shape of the planned queue; allocates its memory, except for ordinary pages.
 fn shape(
     plan: &Plan,
     abilities: Option<Abilities>,
@@ -165,7 +163,7 @@ pub(super) fn export(
     ring.export().map_err(|e| ring::fault("cannot export the queue", &e))
 }
 
-/// What keeps a queue from being registered: of this device, or without one.
+/// The fault for a queue that could not be registered, of this device or without one.
 fn refused(plan: &Plan, device: Option<&str>, error: &io::Error) -> Fault {
     let queue = device.map(|name| format!("receive queue of {name}"));
     let queue = queue.as_deref().unwrap_or("queue without a device");

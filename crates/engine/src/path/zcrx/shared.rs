@@ -1,27 +1,27 @@
-//! Queues that several flows of a stream receive from: the first registers one, the others
-//! import it. Each flow has an engine, and each engine a ring of its own.
+//! Queues shared by several flows of a stream: the first flow registers a queue, the others import
+//! it. Each flow has its own engine, and each engine its own ring.
 
 use super::setup::Writer;
 use bytepath_sys::uring::zcrx::Exported;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The queues of a session that are shared, by their number among those of all adapters that its
-/// flows are spread over.
+/// The shared queues of a session, by index among the queues of all adapters that its flows are
+/// spread over.
 #[derive(Debug, Default)]
 pub(super) struct SharedQueues(pub Mutex<BTreeMap<u32, Arc<SharedQueue>>>);
 
-/// A queue that several flows receive from.
+/// A queue shared by several flows.
 #[derive(Debug)]
 pub(super) struct SharedQueue {
-    /// What the other flows import.
+    /// Handle that the other flows import.
     pub exported: Exported,
-    /// Who writes into it.
+    /// What writes into it.
     pub writer: Writer,
     claimed: Mutex<Copied>,
 }
 
-/// Copies that the kernel has counted: fragments and bytes.
+/// Copies counted by the kernel: fragments and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Copied {
     pub fragments: u64,
@@ -29,14 +29,14 @@ pub(super) struct Copied {
 }
 
 impl SharedQueue {
-    /// A queue of which nothing is claimed yet.
+    /// A queue of which no copies are claimed yet.
     pub(super) fn new(exported: Exported, writer: Writer) -> SharedQueue {
         SharedQueue { exported, writer, claimed: Mutex::default() }
     }
 
-    /// What a flow that ends takes of the copies that were counted so far: as much
-    /// as it received. The kernel counts for the queue, not for a flow; what the
-    /// flows claim adds up to what was counted.
+    /// Returns the share of the copies counted so far that a flow claims when it ends: at most as
+    /// much as it received. The kernel counts per queue, not per flow; the claims add up to the
+    /// kernel's count.
     pub(super) fn claim(&self, counted: Copied, received: u64) -> Copied {
         let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         claim(&mut claimed, counted, received)
@@ -60,12 +60,12 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Flows end one after the other while the rest goes on being copied.
+        /// Flows end one after the other while copies for the others continue.
         #[test]
         fn claims_add_up(
             flows in prop::collection::vec((1u64..1000, 1u64..1000), 1..8),
         ) {
-            // Before each end every flow that is left receives and is copied a part.
+            // Before each end, every remaining flow receives data, of which a part is copied.
             let mut claimed = Copied::default();
             let mut counted = Copied::default();
             let mut received = vec![0; flows.len()];

@@ -24,10 +24,10 @@ const FLOWS: u32 = 12;
 const REQUEST: u64 = 700;
 const RESPONSE: u64 = 9000;
 
-/// Longest time that anything may take.
+/// Time limit of any wait.
 const HANG: Duration = Duration::from_secs(20);
 
-/// All that play it.
+/// All loops that can play `crr`.
 const CREWED: &[&[Loop]] = &[LOOPS, CREWS];
 
 #[test]
@@ -60,7 +60,7 @@ fn handshakes_by_every_loop() {
             let resumed = ends.each_ref().map(|end| count(end, "resumed"));
             let exchanges = (ends[0].total - ends[0].bytes) as f64;
             assert_eq!(made, [exchanges; 2], "{name} {given:?}");
-            // The first of each place have no ticket.
+            // The first connection of each place has no ticket.
             let expected = if handshake == "full" { 0.0 } else { exchanges - f64::from(FLOWS) };
             assert_eq!(resumed, [expected; 2], "{name} {given:?}: of {exchanges}");
         }
@@ -76,7 +76,7 @@ fn read(end: &FlowEnd, metric: &str) -> f64 {
     end.account.readings.iter().find(of).unwrap_or_else(|| panic!("no {metric}")).value
 }
 
-/// Has both ends exchange for a while; `None` where the loop cannot be had.
+/// Runs both ends for a while; `None` if the loop cannot run here.
 fn exchange(name: &str, given: Given, handshake: &str) -> Option<[FlowEnd; 2]> {
     let mut cell = cell(name, given);
     if !is_here(&cell) {
@@ -89,7 +89,7 @@ fn exchange(name: &str, given: Given, handshake: &str) -> Option<[FlowEnd; 2]> {
     let shared = Shared { all: clients.len(), ..Shared::default() };
     let mut threads: [Vec<JoinHandle<FlowEnd>>; 2] = Default::default();
     for (role, all) in [(Role::Receiver, servers), (Role::Sender, clients)] {
-        // One for each thread.
+        // One lasting connection for each thread.
         for lasting in all {
             let recorder = Recorder::new(false, gate.clone(), progress.clone(), Detail::ALL);
             let crew = (cell.clone(), role, vec![lasting], shared.clone(), recorder);
@@ -101,7 +101,7 @@ fn exchange(name: &str, given: Given, handshake: &str) -> Option<[FlowEnd; 2]> {
     while progress.total() < 50 && begun.elapsed() < HANG {
         thread::sleep(Duration::from_millis(5));
     }
-    // Some more.
+    // Lets a few more exchanges happen.
     thread::sleep(Duration::from_millis(10));
     gate.set(Phase::Drain);
     gate.set(Phase::Stop);
@@ -134,16 +134,16 @@ fn peers_without_tls_are_failures_of_it_in_every_loop() {
     apart("peers_without_tls");
 }
 
-/// What a peer does that is no TLS, after it was connected to or has connected.
+/// Behaviours of a peer that does not speak TLS, once connected.
 const ODD: [fn(TcpStream); 3] = [
     |mut peer| peer.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap(),
-    // The head of a record that never comes.
+    // The header of a record whose body never arrives.
     |mut peer| peer.write_all(&[22, 3, 3, 0, 100]).unwrap(),
     drop,
 ];
 
-/// Each is counted with its cause and no panic: at the client, and at the server, which answers others
-/// all the while.
+/// Each such connection is counted under its cause, without a panic: at the client, and at the
+/// server, which keeps serving others.
 #[test]
 #[ignore = "needs a namespace of its own"]
 fn peers_without_tls() {
@@ -163,7 +163,7 @@ fn peers_without_tls() {
         let client = Played::start(&cell, Role::Sender, clients, &shared);
         for behave in ODD {
             let mut stranger = odd.accept().unwrap().0;
-            // The client has begun.
+            // The client has begun its handshake.
             assert!(stranger.read(&mut [0; 4096]).unwrap() > 0, "{name} {given:?}");
             behave(stranger);
         }
@@ -183,7 +183,7 @@ fn peers_without_tls() {
             let mut other = stranger.try_clone().unwrap();
             behave(stranger);
             other.shutdown(Shutdown::Write).unwrap();
-            // An alert may come; then it is closed.
+            // An alert may arrive before the connection is closed.
             let _ = other.read_to_end(&mut Vec::new());
         }
         let client = Played::start(&cell, Role::Sender, clients, &shared);
@@ -204,8 +204,8 @@ fn listens_until_the_clients_of_all_threads_have_ended() {
     apart("clients_of_all_threads");
 }
 
-/// The kernel spreads the connections of all clients over the listening sockets of all threads, and
-/// resets what waits at one that is closed.
+/// The kernel distributes the connections of all clients over the listening sockets of all threads;
+/// closing one of those resets whatever waits there.
 #[test]
 #[ignore = "needs a namespace of its own"]
 fn clients_of_all_threads() {
@@ -224,9 +224,9 @@ fn clients_of_all_threads() {
         let servers: Vec<_> = servers.chunks(2).map(|two| play(Role::Receiver, two)).collect();
         let mut clients: Vec<_> = clients.chunks(1).map(|one| play(Role::Sender, one)).collect();
         clients.iter().for_each(|client| client.await_exchanges(100));
-        // Those of the first thread.
+        // The clients of the first thread.
         let mut ends: Vec<FlowEnd> = clients.drain(..2).map(Played::end).collect();
-        // Far more than a thread that ends by itself still answers.
+        // Many more exchanges than a thread that ends by itself would still answer.
         servers[0].await_exchanges(1000);
         ends.extend(clients.into_iter().chain(servers).map(Played::end));
         let of = |ends: &[FlowEnd]| ends.iter().map(|end| end.total - end.bytes).sum::<u64>();
@@ -242,7 +242,7 @@ fn refusals_are_counted_and_no_storm() {
     apart("refusals");
 }
 
-/// Nothing listens any more: each attempt is counted, and the next comes after a pause.
+/// Nothing is listening: each attempt is counted, and the next one follows a pause.
 #[test]
 #[ignore = "needs a namespace of its own"]
 fn refusals() {
@@ -280,8 +280,8 @@ fn connections_without_an_answer_are_lost() {
     apart("hung");
 }
 
-/// A server that takes connections and never answers: those under way as the window ends are exchanges
-/// that brought no response.
+/// A server accepts connections and never answers: the exchanges in progress at the end of the
+/// window count as unanswered.
 #[test]
 #[ignore = "needs a namespace of its own"]
 fn hung() {
@@ -314,7 +314,8 @@ fn hung() {
     });
 }
 
-/// What the server has answered may be lost; what it has not answered cannot be an exchange.
+/// The server may have answered requests whose response was lost, but the client cannot have
+/// exchanges that the server did not answer.
 #[test]
 fn ends_agree_but_for_connections_that_failed() {
     let settles = |[client, server]: [u64; 2], failed: u64| {
@@ -380,7 +381,7 @@ fn memory_is_that_of_connections_at_a_time() {
     apart("memory");
 }
 
-/// What a server keeps for a connection is that of the connections it had, and not of its places.
+/// A server's memory per connection is counted for the connections it had, not for all its places.
 #[test]
 #[ignore = "needs a namespace of its own"]
 fn memory() {
@@ -391,7 +392,7 @@ fn memory() {
         assert_eq!(Passing::of(&cell).at_server(), most, "{name}");
     }
     for (name, given) in loops::all(CREWED) {
-        // All that is of no connection alone, with one connection at a time and with many.
+        // Memory without per-connection state, with one connection at a time and with many.
         let memory = [1, 400].map(|flows| {
             let mut cell = cell(name, given);
             Arc::get_mut(&mut cell).unwrap().stream.flows = flows;
@@ -404,7 +405,7 @@ fn memory() {
             })
         });
         let [Some(one), Some(many)] = memory else { continue };
-        // What poll(2) and a ring are given for each place is used in each turn.
+        // What poll(2) and a ring hold for each place is in use in every turn.
         let each = match *name {
             "poll" => 4.0 * 32.0,
             "uring-loop" => 10e3,
@@ -419,7 +420,7 @@ fn a_failure_is_reported_before_its_place_is_taken_again() {
     apart("failures_and_places");
 }
 
-/// The counts of a service are those of the connection that has a place, never of the one before.
+/// A service's counts always refer to the place's current connection, never to its previous one.
 #[test]
 #[ignore = "needs a namespace of its own"]
 fn failures_and_places() {
@@ -445,7 +446,7 @@ fn failures_and_places() {
             let first = TcpStream::connect(peer).unwrap();
             await_counts(2 * round + 1, 2 * round);
             tcp::reset_on_close(first.as_fd(), true).unwrap();
-            // The loop finds both at once: the end of one and the beginning of the other.
+            // The loop sees both at once: the end of one connection and the start of the other.
             drop(first);
             let second = TcpStream::connect(peer).unwrap();
             await_counts(2 * round + 2, 2 * round + 1);
@@ -455,7 +456,7 @@ fn failures_and_places() {
     }
 }
 
-/// Which places have a connection.
+/// Which places currently have a connection.
 #[derive(Debug, Default)]
 struct Places {
     taken: Vec<usize>,
@@ -486,8 +487,8 @@ impl Service for Places {
     }
 }
 
-/// Runs an ignored test of this module in a network namespace of its own: each connection leaves a
-/// port in TIME-WAIT behind, which goes with the namespace, and settings of the host do not matter.
+/// Runs an ignored test of this module in its own network namespace: the ports that connections
+/// leave in TIME-WAIT disappear with it, and settings of the host have no effect.
 fn apart(name: &str) {
     let (_, module) = module_path!().split_once("::").unwrap();
     let mut test = Command::new(std::env::current_exe().unwrap());
@@ -505,7 +506,7 @@ fn apart(name: &str) {
     }
 }
 
-/// Has the loopback device of a new namespace work.
+/// Sets up the loopback device of the new namespace.
 fn set_up() {
     Netlink::new().set_up(1).unwrap();
 }
@@ -535,8 +536,8 @@ fn cell(name: &str, given: &[(&str, &str)]) -> Arc<Cell> {
     Arc::new(cell)
 }
 
-/// Both ends of so many connections by which a trial is ended, and where the server has accepted
-/// them; nothing listens there after them.
+/// Returns both ends of `count` lasting connections, by which a trial is ended, and the address at
+/// which the server accepted them; nothing listens there afterwards.
 fn lasting(count: u32) -> (SocketAddr, [Vec<Arc<dyn Connection>>; 2]) {
     let at = (Ipv4Addr::LOCALHOST, 0).into();
     let listener = tcp::listen_at(at, count, &FlowOptions::default()).unwrap();
@@ -551,7 +552,7 @@ fn lasting(count: u32) -> (SocketAddr, [Vec<Arc<dyn Connection>>; 2]) {
     (peer, [clients, servers])
 }
 
-/// Opens the loop of an end for these.
+/// Opens the loop of an end for these connections.
 fn open(
     cell: &Cell,
     role: Role,
@@ -564,7 +565,8 @@ fn open(
     path.loop_of(&WORKLOAD).unwrap()(jobs, connections, group).unwrap()
 }
 
-/// What the threads of an end share: their loops, and the workload; and how many connections they have.
+/// What the threads of an end share: groups of their loops and of the workload, and the total
+/// number of connections.
 #[derive(Clone, Default)]
 struct Shared {
     groups: [Arc<Group>; 2],
@@ -573,14 +575,14 @@ struct Shared {
 
 type Started = (Arc<Cell>, Role, Vec<Arc<dyn Connection>>, Shared, Recorder);
 
-/// Plays an end on a thread of its own, which has opened its loop once this returns.
+/// Plays an end on a new thread; returns once the loop is open.
 fn started((cell, role, connections, shared, recorder): Started) -> JoinHandle<FlowEnd> {
     let (opened, is_open) = std::sync::mpsc::channel();
     let played = thread::spawn(move || {
         let opened_loop = open(&cell, role, &connections, &shared.groups[0]);
         let event_loop: Box<dyn EventLoop> = match Passing::of(&cell).handshake {
             None => Box::new(Frugal(opened_loop)),
-            // What makes handshakes allocates.
+            // Handshakes allocate.
             Some(_) => opened_loop,
         };
         opened.send(()).unwrap();
@@ -593,7 +595,7 @@ fn started((cell, role, connections, shared, recorder): Started) -> JoinHandle<F
     played
 }
 
-/// One end of some lasting connections that plays, by a gate of its own.
+/// One end of some lasting connections, played with its own gate.
 struct Played {
     gate: Arc<Gate>,
     progress: Arc<Progress>,
@@ -613,7 +615,7 @@ impl Played {
         Played { gate, progress, thread }
     }
 
-    /// Waits until there are so many more.
+    /// Waits until there are `more` further exchanges.
     fn await_exchanges(&self, more: u64) {
         let (wanted, begun) = (self.progress.total() + more, Instant::now());
         while self.progress.total() < wanted {
@@ -628,7 +630,7 @@ impl Played {
     }
 }
 
-/// A loop that allocates nothing once it has begun.
+/// Asserts that a loop allocates nothing once it has begun.
 struct Frugal(Box<dyn EventLoop>);
 
 fn frugal<T>(call: impl FnOnce() -> T) -> T {

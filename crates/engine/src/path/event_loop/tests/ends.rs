@@ -1,5 +1,5 @@
-//! Both ends of connections to a loop under test: over loopback, or, for one over the user-space TCP,
-//! over a veth pair in a network namespace that lasts as long as they do.
+//! Both ends of connections to a loop under test: over loopback or, for a loop over the user-space
+//! TCP, over a veth pair in a network namespace that exists as long as they do.
 
 use crate::connection::{Connection, Flow, KERNEL_TCP, Terms, USERSPACE_TCP};
 use bytepath_record::wire::Token;
@@ -15,7 +15,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-/// Clients, the loop's ends of their connections in the same order, and what they need.
+/// Clients, the loop's ends of their connections in the same order, and the namespace, if there is
+/// one.
 pub(super) struct Ends {
     pub clients: Vec<TcpStream>,
     pub servers: Vec<Arc<dyn Connection>>,
@@ -23,7 +24,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// `None`, and a skip, where this host lacks what they need.
+    /// `None`, with the test skipped, if this host lacks what they need.
     pub(super) fn of(cell: &Cell, clients: usize) -> Option<Ends> {
         if cell.rx.path == "userspace-loop" {
             return Host::new().map(|host| host.connect(cell, clients));
@@ -40,7 +41,7 @@ impl Ends {
     }
 }
 
-/// Gives a socket the buffers of the contract, if it names any.
+/// Gives a socket the buffer sizes of the contract, if set.
 fn size(socket: &TcpStream, cell: &Cell) {
     let Stream { send_buffer, receive_buffer, .. } = cell.stream;
     for (option, bytes) in [(libc::SO_SNDBUF, send_buffer), (libc::SO_RCVBUF, receive_buffer)] {
@@ -50,7 +51,7 @@ fn size(socket: &TcpStream, cell: &Cell) {
     }
 }
 
-/// A network namespace with a link, which a process keeps.
+/// A network namespace with a link, kept alive by a process.
 pub(super) struct Host(Child);
 
 const ADDRESSES: [&str; 2] = ["198.18.7.1", "198.18.7.2"];
@@ -111,7 +112,7 @@ impl Host {
         Ends { clients, servers, host: Some(self) }
     }
 
-    /// The fault of a connection by the stack in this process to a port where nobody listens.
+    /// Returns the fault of connecting by the user-space stack to a port where nothing listens.
     pub(super) fn refuse(&self, cell: &Cell) -> Fault {
         let link = LinkSettings::default();
         let terms = terms(&cell.stream, &link, &cell.rx.options, DEVICES[1]);

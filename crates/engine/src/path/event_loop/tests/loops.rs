@@ -1,9 +1,9 @@
-//! The one list of loops that the tests of all workloads drive, with options.
+//! The list of loops, with options, that the tests of all workloads run.
 
 pub(crate) type Given = &'static [(&'static str, &'static str)];
 pub(crate) type Loop = (&'static str, Given);
 
-/// Over the kernel's TCP, by one thread.
+/// Over the kernel's TCP, with one thread.
 pub(crate) const LOOPS: &[Loop] = &[
     ("epoll", &[]),
     ("epoll", &[("events", "1"), ("optimistic", "on")]),
@@ -36,14 +36,14 @@ pub(crate) const LOOPS: &[Loop] = &[
     ("uring-loop", &[("busy-poll", "50"), ("task-run", "coop"), ("bundle", "on")]),
 ];
 
-/// Over the TCP stack in this process, whose connections last.
+/// Over the TCP stack in this process, with lasting connections.
 pub(crate) const STACK_LOOPS: &[Loop] = &[
     ("userspace-loop", &[]),
     ("userspace-loop", &[("wait", "spin")]),
     ("userspace-loop", &[("loss", "10")]),
 ];
 
-/// Several threads: two that share the connections, or one for each.
+/// Several threads: two that share the connections, or one per connection.
 pub(crate) const CREWS: &[Loop] = &[
     ("epoll", &[("threads", "2")]),
     ("poll", &[("threads", "2")]),
@@ -51,8 +51,8 @@ pub(crate) const CREWS: &[Loop] = &[
     ("socket", &[]),
 ];
 
-/// For connections that last: a thread for each that waits in another way, and a list of queues to poll
-/// that is made once.
+/// For lasting connections: a thread per connection that waits in another way, and a fixed list of
+/// queues to poll.
 pub(crate) const WAITING: &[Loop] = &[
     ("socket", &[("wait", "epoll")]),
     ("socket", &[("wait", "epoll"), ("busy-poll", "50"), ("prefer-busy-poll", "on")]),
@@ -60,13 +60,13 @@ pub(crate) const WAITING: &[Loop] = &[
     ("uring-loop", &[("busy-poll", "50"), ("napi-tracking", "static")]),
 ];
 
-/// Those of several lists, one after the other.
+/// Returns the loops of several lists, one after the other.
 pub(crate) fn all(lists: &[&'static [Loop]]) -> impl Iterator<Item = &'static Loop> {
     lists.iter().flat_map(|list| list.iter())
 }
 
-/// Whether one has not enough buffers for so many bytes that come at once, and so runs out of them. A
-/// thread of the kernel that receives beside the loop may find each given back in time.
+/// True if a loop has too few buffers for `at_once` bytes, and so must run out of them. With a
+/// kernel thread that receives concurrently (sqpoll), buffers may be returned in time.
 pub(crate) fn is_short(given: Given, at_once: u64) -> bool {
     let number = |name: &str| {
         let value = given.iter().find(|(option, _)| *option == name)?.1;

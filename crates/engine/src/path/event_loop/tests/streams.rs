@@ -1,16 +1,16 @@
-//! Every event loop at either end of streams: each is whole and in order, whatever peers do, and none
-//! takes the turn of another.
+//! Every event loop at either end of streams: each stream is complete and in order, whatever peers
+//! do, and none takes more than its turn.
 
 use super::super::TURN;
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Not a multiple of anything.
+/// Not a multiple of anything relevant.
 const MESSAGE: u64 = 100_003;
 
 const STREAMS: &[&[Loop]] = &[LOOPS, STACK_LOOPS];
 
-/// Bytes that show that a stream flows.
+/// Bytes after which a stream is considered to be flowing.
 const SOME: u64 = 4 << 20;
 
 fn stream_cell(name: &str, given: Given) -> Cell {
@@ -20,13 +20,13 @@ fn stream_cell(name: &str, given: Given) -> Cell {
     cell
 }
 
-/// What a loop has moved by connection: in all, and in this turn.
+/// Bytes that a loop has moved per connection: in total, and in this turn.
 struct Moved {
     all: Vec<[u64; 2]>,
     ended: Vec<usize>,
-    /// What the last one that has ended had moved until then.
+    /// Total of the last connection that ended, at that time.
     ended_at: Arc<AtomicU64>,
-    /// Whether the loop itself takes turns; io_uring's are the kernel's.
+    /// Whether the loop limits turns itself; for io_uring, the kernel does.
     takes_turns: bool,
 }
 
@@ -78,7 +78,7 @@ fn turn(
     Ok(())
 }
 
-/// Keeps all connections full until it is to stop.
+/// Keeps all connections full until stopped.
 fn send(
     event_loop: &mut dyn EventLoop,
     mut moved: Moved,
@@ -112,7 +112,7 @@ fn receive(event_loop: &mut dyn EventLoop, mut moved: Moved) -> Result<(Account,
     Ok((account, moved))
 }
 
-/// A sender for so many clients, and what stops it.
+/// Starts a sender for this many clients; also returns the flag that stops it.
 fn sender(name: &str, given: Given, clients: usize) -> Option<(Served, Arc<AtomicBool>)> {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
@@ -124,7 +124,7 @@ fn sender(name: &str, given: Given, clients: usize) -> Option<(Served, Arc<Atomi
     served.map(|served| (served, stop))
 }
 
-/// Reads a stream to its end and compares it; the sum is known to others.
+/// Reads a stream to its end and verifies it; `sum` is its total so far, which others read.
 fn read_to_end(mut client: &TcpStream, sum: &AtomicU64) {
     let (pattern, mut buffer) = (Pattern::new(MESSAGE), vec![0; 70_000]);
     loop {
@@ -137,7 +137,7 @@ fn read_to_end(mut client: &TcpStream, sum: &AtomicU64) {
     }
 }
 
-/// One reads nothing until the others have had their share, and then all of its own.
+/// One client reads nothing until the others have received their share, and then its whole stream.
 #[test]
 fn every_stream_is_whole_and_waits_for_no_slow_one() {
     for (name, given) in loops::all(STREAMS) {
@@ -163,7 +163,7 @@ fn of(sum: &AtomicU64) -> u64 {
     sum.load(Ordering::Relaxed)
 }
 
-/// Its own stream ends in good order, and no other does.
+/// That connection's stream ends normally, and no other does.
 #[test]
 fn peer_that_ends_its_stream_gets_no_more() {
     for (name, given) in loops::all(STREAMS) {
@@ -225,10 +225,10 @@ fn stream_that_is_reset_is_lost_by_name() {
     }
 }
 
-/// Bytes of a write.
+/// Bytes per write.
 const PIECE: usize = 30_000;
 
-/// Clients that write at once and in pieces, and end at different times, over buffers that are too few.
+/// Clients that write at once and in pieces, and end at different times, with too few buffers.
 #[test]
 fn all_that_clients_send_is_received_once() {
     for (name, given) in loops::all(STREAMS) {
