@@ -78,7 +78,7 @@ impl Boot<'_> {
         talk.send(format!("{}\n{path}\n{size}\n{copies}\n", self.build).as_bytes())?;
         let mut answer = talk.line(ANSWER)?;
         if answer == "wanted" {
-            // If sending fails, the shell knows the reason.
+            // If sending fails, the shell's answer has the reason.
             let sent = self.send_copy(talk, &mut program);
             answer = match (talk.line(ANSWER), sent) {
                 (Ok(answer), _) => answer,

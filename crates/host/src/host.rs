@@ -122,7 +122,7 @@ pub enum HwGro {
 }
 
 impl Attachment {
-    /// Returns the address of the first end; `None` if the testbed does not know it.
+    /// Returns the address of the first end; `None` if the testbed has none.
     pub fn address(&self) -> Option<IpAddr> {
         self.places().first().and_then(|place| place.address)
     }

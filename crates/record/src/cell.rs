@@ -367,7 +367,7 @@ pub struct TapSettings {
     /// Whether the descriptors belong to a macvtap on the receiver's end of a veth pair.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub macvtap: bool,
-    /// Whether a guest holds the descriptors, and the receiver is the guest's network device.
+    /// Whether a guest holds the descriptors, and the receiver uses the guest's network device.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub guest: bool,
     /// Whether the kernel moves the frames to that guest (vhost-net) instead of qemu.

@@ -38,7 +38,7 @@ pub enum Contact {
         forth: Passage,
         /// Data from the receiver to the sender.
         back: Passage,
-        /// The path MTU in bytes, as the sender's kernel now knows it.
+        /// The path MTU in bytes, as the sender's kernel reports it now.
         mtu: u32,
     },
     /// A connection is established, but the token is not acknowledged.
