@@ -1,8 +1,8 @@
 //! bytepath answers one question: which way should your bytes take through
 //! this machine, and why?
 //!
-//! The layers are crates; each may use only what its manifest names. They are here under
-//! one roof, for tests and benches. Start reading at [`study`], or at `docs/architecture.md`.
+//! The layers are crates; each may use only what its manifest names. They are re-exported here for
+//! tests and benches. Start reading at [`study`], or at `docs/architecture.md`.
 
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub, clippy::print_stderr, clippy::print_stdout, clippy::too_many_lines)]

@@ -9,8 +9,8 @@ use bytepath::sys::process;
 use std::process::ExitCode;
 use std::thread;
 
-/// The commit of this build, if `make` or a package passed it. It is here because Cargo then
-/// builds only this file again after a commit.
+/// The commit of this build, if `make` or a package passed it. It is in this file so that Cargo
+/// rebuilds nothing else after a commit.
 const COMMIT: Option<&str> = match option_env!("BYTEPATH_COMMIT") {
     Some(commit) if !commit.is_empty() => Some(commit),
     _ => option_env!("BYTEPATH_PACKAGED"),
@@ -30,8 +30,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Runs the command, in a thread of its own where the first one's stack is limited to less than
-/// others have (`ulimit -s`).
+/// Runs the command, on a separate thread if the stack of the main thread is limited to less than
+/// usual (`ulimit -s`).
 fn with_stack<T: Send + 'static>(
     run: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
@@ -43,5 +43,5 @@ fn with_stack<T: Send + 'static>(
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// As a main thread usually has it, bytes.
+/// Usual stack size of a main thread in bytes.
 const STACK: usize = 8 << 20;

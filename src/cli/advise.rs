@@ -1,4 +1,5 @@
-//! `bytepath advise`: what an observed program would spend if it moved its bytes in other ways.
+//! `bytepath advise`: estimates what an observed program would spend with other ways of moving
+//! bytes.
 
 use super::newest::named_or_newest;
 use super::output_args::OutputArgs;
@@ -38,7 +39,7 @@ a call and number of flows, on the same host and kernel, the answer is the reaso
 there is none, and the command that measures it. A server with many connections is
 compared with the event loops of a study of `rr` (docs/guide/observe.md).";
 
-/// Most bytes of an observation that are read.
+/// Largest observation that is read, in bytes.
 const MOST: u64 = 64 << 20;
 
 /// Prints the advice.
@@ -60,7 +61,7 @@ struct RunCommand {
     arguments: RunArgs,
 }
 
-/// Runs the study that measures what the program does; its folder.
+/// Runs the study that measures what the program does, and returns its folder.
 fn measure(observation: &Observation, study: Option<PathBuf>) -> Result<PathBuf, Fault> {
     let words = report::measurement(observation);
     if words.is_empty() {
@@ -68,7 +69,7 @@ fn measure(observation: &Observation, study: Option<PathBuf>) -> Result<PathBuf,
         return Err(usage(what).remedy("`bytepath advise OBSERVATION STUDY` says why"));
     }
     let folder = study.unwrap_or_else(default_folder);
-    // What standard output is for comes after it.
+    // Standard output is reserved for the advice.
     let more = ["--format", "text", "-o", "/dev/null", "--study"];
     let words = words.iter().map(String::as_str).chain(more).map(Into::into);
     let words = words.chain([folder.clone().into_os_string()]);

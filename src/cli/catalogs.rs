@@ -1,5 +1,4 @@
-//! `bytepath paths` and `bytepath meters`: the catalogues with what this host
-//! supports.
+//! `bytepath paths` and `bytepath meters`: the catalogues, and what this host supports.
 
 use super::deployment_args::DeploymentArgs;
 use super::output_args::{Document, OutputArgs};
@@ -23,14 +22,14 @@ pub(super) struct CatalogArgs {
     output: OutputArgs,
 }
 
-/// What `paths --json` prints.
+/// The JSON document of `paths`.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Paths<'a> {
     /// Halves.
     paths: &'a [Entry],
-    /// What `--path` takes, and the halves that it names.
+    /// Names that `--path` accepts, with the halves they stand for.
     pairs: &'a [path::Pair],
-    /// Who can encrypt here.
+    /// Kinds of encryption and whether they work here.
     tls: &'a [Entry],
 }
 
@@ -46,7 +45,7 @@ pub(super) struct Entry {
     options: &'static [OptionSpec],
 }
 
-/// Who can encrypt a stream.
+/// Kinds of encryption of a stream.
 const ENCRYPTION: [(Tls, &str, &str); 2] = [
     (Tls::User, "tls=user", "TLS 1.3 records by the program: the path socket"),
     (Tls::Kernel, "tls=kernel", "kTLS: the paths socket, sendfile, splice and uring"),
@@ -81,7 +80,7 @@ pub(super) fn paths(arguments: &CatalogArgs) -> Result<(), Fault> {
     })
 }
 
-/// Leaves the halves of a path or of a pair.
+/// Keeps only the halves of the named path or pair.
 fn keep_named(entries: &mut Vec<Entry>, name: &str) -> Result<(), Fault> {
     let pair = path::PAIRS.iter().find(|pair| pair.name == name);
     let is_named = |entry: &Entry| match (pair, entry.role) {
@@ -96,7 +95,7 @@ fn keep_named(entries: &mut Vec<Entry>, name: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// One line for each pair, and the halves that are in none.
+/// Writes one line per pair, and the halves that are in none.
 fn write_paths(entries: &[Entry], tls: &[Entry], out: &mut dyn Write) -> io::Result<()> {
     let half = |name: &str, role| {
         entries.iter().find(|entry| entry.name == name && entry.role == Some(role))
@@ -121,7 +120,7 @@ fn write_paths(entries: &[Entry], tls: &[Entry], out: &mut dyn Write) -> io::Res
     let is_loop = |entry: &Entry| {
         path::find(path::CATALOG, entry.name).is_some_and(|path| path.event_loop.is_some())
     };
-    // Halves that are alike share a line.
+    // Halves with the same result share a line.
     let has_other = |entry: &Entry| {
         let other = half(entry.name, entry.role?.peer()).filter(|other| !paired(other))?;
         Some(other.support.reason() == entry.support.reason())
@@ -172,7 +171,7 @@ pub(super) fn meters(arguments: &CatalogArgs) -> Result<(), Fault> {
     })
 }
 
-/// Whether something can run here, in a line of so many characters.
+/// Formats whether something can run here, in at most `width` characters.
 fn here(why_not: Option<&str>, width: usize) -> String {
     let Some(reason) = why_not else { return "yes".into() };
     let text = format!("no: {reason}");

@@ -1,5 +1,5 @@
-//! `bytepath compare`: a study against another baseline, two studies against each
-//! other, and the thresholds of a build server.
+//! `bytepath compare`: a study against another baseline, two studies against each other, and
+//! thresholds for continuous integration.
 
 use super::exit::{THRESHOLD_FAILED, UNDECIDED};
 use super::help::one_of;
@@ -58,7 +58,7 @@ pub(super) struct CompareArgs {
     details: bool,
     /// Unit of work for CPU time: gib or packet (one study) [default: gib]
     ///
-    /// It is that of the explanation.
+    /// The explanation divides by it.
     #[arg(long, hide_possible_values = true, value_name = "UNIT", value_parser = one_of(PER), conflicts_with = "other")]
     per: Option<WorkUnit>,
 }
@@ -73,7 +73,7 @@ Limits (--fail-if):
   interval lies beyond it, and is undecided (125) if the interval contains it,
   or if the report makes no claim (see docs/reference/statistics.md).";
 
-/// What `--json` prints.
+/// The JSON document.
 #[derive(Default, Serialize, JsonSchema)]
 pub(super) struct Comparison<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ pub(super) struct Comparison<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     between: Option<&'a StudyComparison>,
     thresholds: &'a [ThresholdResult],
-    /// True where the exit code is that of a failed threshold.
+    /// True if the exit code is that of a failed threshold.
     failed: bool,
 }
 
@@ -103,7 +103,7 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<ExitCode, Fault> {
     }
 }
 
-/// Limits and other baselines are those of studies.
+/// Errors if an option was given that applies only to studies.
 fn refuse_what_no_work_has(arguments: &CompareArgs) -> Result<(), Fault> {
     let CompareArgs { baseline, fail_if, relative, details, per, .. } = arguments;
     let given = [
@@ -119,7 +119,7 @@ fn refuse_what_no_work_has(arguments: &CompareArgs) -> Result<(), Fault> {
     })
 }
 
-/// The cells of one study against its baseline, or against another.
+/// Compares the cells of one study with its baseline, or with another one.
 fn within(arguments: &CompareArgs, folder: &Path) -> Result<ExitCode, Fault> {
     let mut study = load(folder)?;
     if let Some(name) = &arguments.baseline {
@@ -145,7 +145,7 @@ fn within(arguments: &CompareArgs, folder: &Path) -> Result<ExitCode, Fault> {
     Ok(ExitCode::from(code))
 }
 
-/// Two studies with the same cells.
+/// Compares two studies with the same cells.
 fn across(arguments: &CompareArgs, folders: [&Path; 2]) -> Result<ExitCode, Fault> {
     let (first, second) = (load(folders[0])?, load(folders[1])?);
     let between = stats::between(&first, &second, arguments.relative);
@@ -177,7 +177,7 @@ fn across(arguments: &CompareArgs, folders: [&Path; 2]) -> Result<ExitCode, Faul
     Ok(ExitCode::from(code))
 }
 
-/// Makes another cell the baseline. The report says that it was not the declared one.
+/// Makes another cell the baseline. The report states that it was not the declared one.
 fn choose_baseline(study: &mut Study, name: &str) -> Result<(), Fault> {
     let Some(cell) = study.header.cell_named(name).filter(|cell| !cell.null) else {
         let fault = usage(format!("the study has no cell '{name}'"));
@@ -193,12 +193,13 @@ fn choose_baseline(study: &mut Study, name: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Cells that can be compared: the null cell is none.
+/// Returns the cells that can be compared: all but the null cell.
 fn names(study: &Study) -> Vec<&str> {
     study.header.cells.iter().filter(|c| !c.null).map(|c| c.id.0.as_str()).collect()
 }
 
-/// Numbers of two machines say nothing of what changed in software.
+/// Errors if the studies are from different machines: their numbers show nothing about software
+/// changes.
 fn refuse_other_machines(arguments: &CompareArgs, between: &StudyComparison) -> Result<(), Fault> {
     let named = between.other_machine();
     let named = joined(named.map(|d| format!("{} ({} and {})", d.what, d.first, d.second)), ", ");
@@ -209,7 +210,7 @@ fn refuse_other_machines(arguments: &CompareArgs, between: &StudyComparison) -> 
     Err(usage(what).remedy("compare them anyway with --different-hosts"))
 }
 
-/// The limits, of cells that may be named as reports shorten them.
+/// Returns the limits with whole cell names; reports shorten them.
 fn limits(arguments: &CompareArgs, study: &Study) -> Vec<Threshold> {
     let whole = |name: &str| study.header.cell_named(name).map(|cell| cell.id.0.clone());
     arguments.fail_if.iter().map(|limit| limit.named(whole)).collect()

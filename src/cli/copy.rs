@@ -1,4 +1,4 @@
-//! `bytepath copy`: copy engines by themselves, compared with the CPU.
+//! `bytepath copy`: copy engines alone, compared with the CPU.
 
 use super::help::list;
 use super::output_args::{Document, OutputArgs};
@@ -65,18 +65,18 @@ struct Engine {
     options: Options,
 }
 
-/// The engines that are measured if none is typed.
+/// The engines to measure if none is typed.
 const DEFAULT: [&str; 3] = ["cpu", "thread", "dsa"];
 
-/// An engine that this machine lacks, as typed, and what it lacks.
+/// An engine that is unavailable on this machine, as typed, with the reason.
 type Lacking = (String, Fault);
 
-/// What is printed as JSON.
+/// The JSON document.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Measured<'a> {
     break_even: &'a [BreakEven],
     cells: &'a [CopyRow],
-    /// Engines that cannot run here, and why.
+    /// Engines that cannot run here, with the reason.
     absent: &'a [(String, String)],
     notes: &'a [String],
 }
@@ -121,12 +121,12 @@ pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
     arguments.output.print(&Document::new("bytepath-copy", content), |style, out| {
         report::offload(&rows, &break_even, &absent, &notes).write(style, out)
     })?;
-    // What was requested and is not there is an error, if all else was measured.
+    // A requested engine that is unavailable is an error, after everything else was measured.
     let requested = lacking.into_iter().find(|(engine, _)| arguments.engines.contains(engine));
     requested.map_or(Ok(()), |(engine, fault)| Err(fault.context(format!("engine {engine}"))))
 }
 
-/// Every combination of sizes, depths, batches and memories.
+/// Returns every combination of sizes, depths, batches and memories.
 fn loads(arguments: &CopyArgs) -> Vec<Load> {
     let mut all = Vec::new();
     for memory in &arguments.memory {
@@ -157,7 +157,7 @@ fn trial(engine: &Engine, memories: &Memories, load: &Load) -> Result<CopyTrial,
     })
 }
 
-/// The engines as typed, or those of the default.
+/// Parses the engines, or returns the default ones.
 fn typed(texts: &[String]) -> Result<Vec<Engine>, Fault> {
     let names = if texts.is_empty() { DEFAULT.map(str::to_owned).to_vec() } else { texts.to_vec() };
     let one = |text: &String| {
@@ -173,7 +173,8 @@ fn typed(texts: &[String]) -> Result<Vec<Engine>, Fault> {
     }
 }
 
-/// Those that this machine has, and why it lacks the others; the error of the first if it has none.
+/// Splits the engines into those available on this machine and the others with the reason. Errors
+/// with the first reason if none is available.
 fn able(
     engines: Vec<Engine>,
     memories: &Memories,
@@ -195,11 +196,11 @@ fn able(
     }
 }
 
-/// What the figures depend on: the clock, and the queues of a DSA.
+/// Returns notes on what the figures depend on: the clock, and the queues of a DSA.
 fn notes(engines: &[Engine]) -> Vec<String> {
     let counter = 1e-9 / sys::clock::tick_seconds();
     let cycles = format!("a nanosecond is {counter:.2} cycles of the time-stamp counter");
-    // Elsewhere the clock counts nanoseconds.
+    // On other architectures the clock counts nanoseconds.
     let counted = (counter - 1.0).abs() > 1e-6;
     let dsa = engines.iter().find(|engine| engine.kind.name == "dsa");
     let queues = dsa.map(|engine| dsa::chosen(&Roots::real(), engine.options.word("queues")));
@@ -214,7 +215,7 @@ fn size(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Bytes of the largest copy.
+/// Largest copy in bytes.
 const LARGEST: u64 = 1 << 30;
 
 fn after_help() -> String {

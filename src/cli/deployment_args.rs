@@ -19,7 +19,7 @@ pub(super) struct DeploymentArgs {
 }
 
 impl DeploymentArgs {
-    /// The testbed that was named; `None` if none was.
+    /// Returns the named testbed, if any.
     pub(super) fn testbed(&self) -> Result<Option<TestbedChoice>, Fault> {
         self.testbed.resolve()
     }

@@ -31,7 +31,8 @@ use std::process::ExitCode;
 pub(super) struct DiffArgs {
     /// Profile before the change: FILE,..., FILE@N, STUDY#CELL, or - for standard input
     ///
-    /// Several files are repeated runs, whose means are compared. FILE@N is the Nth table of a mail.
+    /// Several files are repeated runs, whose means are compared. FILE@N is the Nth table of a
+    /// mail.
     #[arg(value_name = "BEFORE")]
     without: String,
     /// Profile after the change
@@ -65,8 +66,8 @@ pub(super) struct DiffArgs {
     threshold: f64,
     /// Exit with 7 if AFTER takes this much more, 125 if undecided
     ///
-    /// As a percentage of BEFORE, all functions together. Undecided is what the interval contains; it
-    /// takes at least two files of each side, and narrows with more.
+    /// As a percentage of BEFORE, all functions together. Undecided is what the interval contains;
+    /// it takes at least two files of each side, and narrows with more.
     #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with_all = ["explain", "side_by_side"])]
     fail_if_more: Option<f64>,
     /// Show the top functions of each side in two columns
@@ -100,8 +101,8 @@ pub(super) struct DiffArgs {
     width: Option<usize>,
     /// Explain the difference by subsystem: text, netdev, html or json
     ///
-    /// In steps from one cost per GiB to the other, or per packet or run with --per. Without bytes cells
-    /// of a study are explained per packet, and other profiles per run.
+    /// In steps from one cost per GiB to the other, or per packet or run with --per. Without bytes
+    /// cells of a study are explained per packet, and other profiles per run.
     #[arg(long, hide_possible_values = true, value_name = "NAME", conflicts_with_all = ["format", "json", "by", "total", "svg", "svg_before"])]
     explain: Option<ExplainName>,
     /// Write a differential flame graph, too, with the widths of AFTER
@@ -121,8 +122,8 @@ impl DiffArgs {
         Style { width: self.width.unwrap_or(style.width), ..style }
     }
 
-    /// The format: as named, or by the suffix of the file, or text. A fault if the suffix is that
-    /// of no format, or a terminal is no place for it.
+    /// Returns the format: as named, by the suffix of the file, or text. Errors if the suffix
+    /// belongs to no format, or if the format is unsuitable for a terminal.
     fn format(&self) -> Result<FormatName, Fault> {
         use FormatName::{Html, Json, Svg, Text, Tsv};
         const SUFFIXES: [(&str, FormatName); 5] =
@@ -194,7 +195,7 @@ fn after_help() -> String {
     .join("\n")
 }
 
-/// Functions that text shows by default.
+/// Number of functions that text shows by default.
 const TOP: usize = 30;
 
 const PER: &[Choice<Per>] = &[
@@ -320,8 +321,8 @@ fn functions(
     Ok(ExitCode::from(code))
 }
 
-/// Whether AFTER takes more than so many per cent more, as far as the interval of repeated runs
-/// shows: a sentence and the exit code.
+/// Checks whether AFTER takes more than this many percent more than BEFORE, by the interval over
+/// repeated runs. Returns a sentence and the exit code.
 fn limit(difference: &Diff, percent: f64) -> Result<(String, u8), Fault> {
     let total = &difference.total;
     if difference.without.counts == Weight::Percent || difference.per == Per::Sample {
@@ -421,7 +422,7 @@ fn explain(
     let unit = match arguments.per {
         None if frames.is_some() => WorkUnit::Packet,
         None if sides.iter().all(|side| side.counts_bytes()) => WorkUnit::Gib,
-        // Trials of a study are of equal length, and not of the same work.
+        // Trials of a study have equal length, but not equal work.
         None if sides.iter().any(|side| matches!(side, Side::Cell(_))) => WorkUnit::Packet,
         None | Some(Per::Run) => WorkUnit::Run,
         Some(Per::Gib) => WorkUnit::Gib,
@@ -468,7 +469,7 @@ fn explain(
 enum Side {
     /// Profiles from files or standard input.
     Files(Vec<Profile>),
-    /// Those of a cell; its study knows more than the profiles record.
+    /// Profiles of a cell; its study contains more than the profiles record.
     Cell(Box<ProfiledCell>),
     /// Counters.
     Counts(Counts),
@@ -483,11 +484,11 @@ impl Side {
         }
     }
 
-    /// What has to be known of it; of files, what was left out.
+    /// Returns notes for the reader; for files, what was left out.
     fn notes(&self) -> Vec<String> {
         match self {
             Side::Files(profiles) => {
-                // Notes of repeated runs differ in their figures alone.
+                // Notes of repeated runs differ only in their figures.
                 let of = |Header { title, notes, .. }: &Header| -> Vec<((String, String), String)> {
                     let is_part = |n: &&String| n.starts_with("left out") || profile::marks_part(n);
                     let left_out = notes.iter().filter(is_part);
@@ -519,7 +520,7 @@ impl Side {
         matches!(self, Side::Cell(cell) if cell.functional)
     }
 
-    /// The side as one of a waterfall, without a name.
+    /// Returns this side as one of a waterfall, without a name.
     fn trials(&self, unit: WorkUnit) -> Trials<'_> {
         match self {
             Side::Cell(cell) => cell.trials(unit),
@@ -528,17 +529,17 @@ impl Side {
     }
 }
 
-/// Notes of both sides, without repetition.
+/// Returns the notes of both sides, without duplicates.
 fn notes(sides: [&Side; 2]) -> Vec<String> {
     let [first, second] = sides.map(Side::notes);
     let more: Vec<String> = second.into_iter().filter(|note| !first.contains(note)).collect();
     first.into_iter().chain(more).collect()
 }
 
-/// Both sides; files are read at the same time.
+/// Reads both sides; files are read in parallel.
 fn sides(arguments: &DiffArgs) -> Result<[Side; 2], Fault> {
     let side = |argument: &str| side(argument, (arguments.from, arguments.cpu.as_ref()));
-    // A study is read as a whole for one of its cells: one at a time takes half of the memory.
+    // A whole study is read for one of its cells, so reading one at a time halves the memory.
     if [&arguments.without, &arguments.with].iter().any(|name| cell_of_study(name).is_some()) {
         return Ok([side(&arguments.without)?, side(&arguments.with)?]);
     }
@@ -550,7 +551,7 @@ fn sides(arguments: &DiffArgs) -> Result<[Side; 2], Fault> {
     })
 }
 
-/// What an argument names, in this format and on these CPUs.
+/// Reads what an argument names, in this format and restricted to these CPUs.
 fn side(argument: &str, (format, cpus): (Option<&str>, Option<&Cpus>)) -> Result<Side, Fault> {
     if let Some((study, cell)) = cell_of_study(argument) {
         let mut cell = profiled_cell(study, cell)?;
@@ -559,7 +560,7 @@ fn side(argument: &str, (format, cpus): (Option<&str>, Option<&Cpus>)) -> Result
         cell.notes.extend(notes.iter().find(|note| profile::marks_part(note)).cloned());
         return Ok(Side::Cell(Box::new(cell)));
     }
-    // A name is taken as it is before anything is read into its signs.
+    // An existing file takes precedence over any interpretation of its name.
     let names: Vec<&str> = match Path::new(argument).exists() {
         true => vec![argument],
         false => argument.split(',').collect(),
@@ -582,7 +583,7 @@ fn side(argument: &str, (format, cpus): (Option<&str>, Option<&Cpus>)) -> Result
     on(cpus, profiles).map(Side::Files)
 }
 
-/// `N` or `N,N`: units of work of both sides.
+/// Parses `N` or `N,N`: units of work of both sides.
 fn work(text: &str) -> Result<[f64; 2], String> {
     let number = |text: &str| {
         let units = text.parse::<f64>().ok().filter(|units| units.is_finite() && *units > 0.0);
@@ -592,8 +593,8 @@ fn work(text: &str) -> Result<[f64; 2], String> {
     Ok([number(before)?, number(after)?])
 }
 
-/// What the sides are called: the cells, or the first of their files; with all that
-/// was typed where that is the same for both.
+/// Returns names for the sides: the cells, or the first files; everything that was typed if these
+/// are equal.
 fn names(arguments: [&String; 2]) -> [String; 2] {
     let short = |argument: &String| {
         if let Some((_, cell)) = argument.rsplit_once('#') {
@@ -615,13 +616,13 @@ fn title(diff: &Diff) -> String {
     format!("{} to {}, {}", of(&diff.without.profiles), of(&diff.with.profiles), diff.unit)
 }
 
-/// The built-in rules, and those of a file before them.
+/// Returns the built-in rules, preceded by those of a file.
 fn rules(file: Option<&Path>) -> Result<Rules, Fault> {
     let Some(file) = file else { return Ok(Rules::built_in().clone()) };
     Rules::built_in().with(&file.display().to_string(), &read_text(file)?)
 }
 
-/// A differential flame graph.
+/// Draws a differential flame graph.
 fn svg(flames: &Flames, difference: &Diff, widths: Widths) -> Result<Vec<u8>, Fault> {
     let mut svg = Vec::new();
     let drawn = flames.svg(&title(difference), widths, &mut svg);
@@ -635,8 +636,8 @@ fn svg(flames: &Flames, difference: &Diff, widths: Widths) -> Result<Vec<u8>, Fa
     })
 }
 
-/// One row a function. The first four columns are those of a hand-made list:
-/// function, with, without, saved.
+/// Writes one row per function. The first four columns are those of a hand-made list: function,
+/// with, without, saved.
 fn tsv(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,

@@ -51,7 +51,7 @@ boot for it, and it exits as those would before the first trial: with 0 if the s
 would run, whatever cells it leaves out. Without --experiment it exits with 3 if
 anything is marked 'blocks'.";
 
-/// What is printed.
+/// The document that is printed.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Examination {
     testbeds: Vec<Item>,
@@ -62,7 +62,7 @@ pub(super) struct Examination {
     /// Cells of the experiment that cannot run.
     #[serde(skip_serializing_if = "Option::is_none")]
     cells: Option<Vec<Item>>,
-    /// How long the others take.
+    /// Duration of the other cells.
     #[serde(skip_serializing_if = "Option::is_none")]
     estimate: Option<String>,
     /// Why a study of the experiment would end before its first trial.
@@ -83,7 +83,7 @@ impl Item {
     }
 }
 
-/// Every testbed, and whether it can be raised here; the one that was named as it was named.
+/// Lists every testbed, and whether it can be raised here; the named one with its options.
 fn testbeds(named: Option<TestbedChoice>) -> Result<Vec<Item>, Fault> {
     let all = testbed::CATALOG.iter().map(|bed| {
         let options = named.as_ref().filter(|named| named.name == bed.name());

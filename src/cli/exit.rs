@@ -3,20 +3,20 @@
 use bytepath_record::{Fault, FaultKind};
 use std::process::ExitCode;
 
-/// The exit code of a run whose report holds a failed trial.
+/// The exit code of a run whose report contains a failed trial.
 pub(super) const TRIAL_FAILED: u8 = 5;
 
-/// The exit code of a run of whose trials none counts, because each was rejected.
+/// The exit code of a run in which no trial counts, because all were rejected.
 pub(super) const NOTHING_MEASURED: u8 = 8;
 
 /// The exit code of a comparison that fails a threshold of `--fail-if`.
 pub(super) const THRESHOLD_FAILED: u8 = 7;
 
-/// The exit code of a comparison in which a limit is undecided and none fails: what
-/// `git bisect run` takes for "cannot be tested".
+/// The exit code of a comparison in which a limit is undecided and none fails; `git bisect run`
+/// takes it for "cannot be tested".
 pub(super) const UNDECIDED: u8 = 125;
 
-/// The exit code where something cannot run on this host.
+/// The exit code if something cannot run on this host.
 pub(super) const UNSUPPORTED: u8 = 3;
 
 /// The exit code of a failure, by its kind.

@@ -90,7 +90,7 @@ struct CollectArgs {
     different_hosts: bool,
 }
 
-/// Time between two looks at Slurm and the folder.
+/// Interval at which Slurm and the folder are queried.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 fn address(text: &str) -> Result<(String, IpAddr), String> {
@@ -123,10 +123,10 @@ fn submit(arguments: SubmitArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The heading of the lines of shards.
+/// Heading of the table of shards.
 const HEADING: &str = "shard  state            nodes                   trials     left";
 
-/// A shard as a line below [`HEADING`].
+/// Formats a shard as a line below [`HEADING`].
 fn line(shard: &Shard) -> String {
     let slurm_state = shard.slurm_state.as_deref().map(str::to_lowercase);
     let (state, nodes) = match (shard.state, slurm_state) {
@@ -145,7 +145,7 @@ fn line(shard: &Shard) -> String {
     line.trim_end().to_owned()
 }
 
-/// Prints a line a shard, with `--follow` again whenever one changes.
+/// Prints one line per shard, and with `--follow` again whenever one changes.
 fn status(arguments: &StatusArgs) -> Result<ExitCode, Fault> {
     let mut printed: Vec<String> = Vec::new();
     loop {
@@ -175,7 +175,7 @@ fn status(arguments: &StatusArgs) -> Result<ExitCode, Fault> {
     }
 }
 
-/// Merges the shards that are complete.
+/// Merges the complete shards.
 fn collect(arguments: CollectArgs) -> Result<ExitCode, Fault> {
     let CollectArgs { folder, study, partial, different_hosts } = arguments;
     let out = study.unwrap_or_else(|| folder.join("study"));
@@ -188,7 +188,7 @@ fn collect(arguments: CollectArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs or resumes a shard: what Slurm starts, in the fleet's folder.
+/// Runs or resumes a shard: started by Slurm, in the fleet's folder.
 fn run_shard() -> Result<ExitCode, Fault> {
     let (task, remarks) = fleet::shard_task(Path::new(""))?;
     remarks.iter().for_each(say);

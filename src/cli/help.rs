@@ -1,4 +1,4 @@
-//! What clap leaves to us of `--help`: how wide it is, and lists of names that can be typed.
+//! What clap leaves to us of `--help`: its width, and lists of accepted names.
 
 use super::output::{PAGE_WIDTH, size};
 use bytepath_report::wrap;
@@ -10,11 +10,11 @@ pub(super) fn width() -> usize {
     size(std::io::stdout()).map_or(PAGE_WIDTH, |(columns, _)| columns.min(PAGE_WIDTH))
 }
 
-/// Names that stay on a line with what they mean have at most this many columns.
+/// Largest width in columns of a name that has its description on the same line.
 const BESIDE: usize = 34;
 
-/// A heading, and below it what can be typed and what it means, broken into lines that begin
-/// below each other.
+/// Formats a heading, and below it accepted values with their descriptions, wrapped with a hanging
+/// indent.
 pub(super) fn list<T: AsRef<str>, W: AsRef<str>>(
     heading: &str,
     rows: impl IntoIterator<Item = (T, W)>,
@@ -22,7 +22,7 @@ pub(super) fn list<T: AsRef<str>, W: AsRef<str>>(
     in_columns(heading, rows, width())
 }
 
-/// The command with a heading above each of these groups of options.
+/// Adds a heading above each of these groups of options.
 pub(super) fn headed(command: Command, groups: &'static [(&str, &[&str])]) -> Command {
     let options = groups.iter().flat_map(|(heading, ids)| ids.iter().map(move |id| (heading, id)));
     options.fold(command, |command, (heading, id)| {
@@ -30,12 +30,12 @@ pub(super) fn headed(command: Command, groups: &'static [(&str, &[&str])]) -> Co
     })
 }
 
-/// The command with its own commands in groups, each below a heading.
+/// Groups the subcommands, each group below a heading.
 pub(super) fn grouped(command: Command, groups: &[(&str, &[&str])]) -> Command {
     let header = *command.get_styles().get_header();
     let about = |name: &str| match command.find_subcommand(name) {
         Some(command) => command.get_about().map(ToString::to_string).unwrap_or_default(),
-        // clap's own, which it adds last.
+        // clap's own command, which is added last.
         None => "Print the help of a command".to_owned(),
     };
     let names = groups.iter().flat_map(|(_, names)| *names).map(|name| name.len());
@@ -56,7 +56,7 @@ pub(super) fn grouped(command: Command, groups: &[(&str, &[&str])]) -> Command {
     command.help_template(template)
 }
 
-/// A list of the values that an option can have.
+/// Lists the values that an option accepts.
 pub(super) fn values<T: ValueEnum>(heading: &str) -> String {
     let values = T::value_variants().iter().filter_map(T::to_possible_value);
     let row = |value: PossibleValue| {
@@ -66,11 +66,11 @@ pub(super) fn values<T: ValueEnum>(heading: &str) -> String {
     list(heading, values.map(row))
 }
 
-/// A value that an option can have: what is typed, what it means (nothing for an old name), and
-/// the value.
+/// A value that an option accepts: its name, its description (empty for an obsolete name), and the
+/// value.
 pub(super) type Choice<T> = (&'static str, &'static str, T);
 
-/// Reads what is typed for one of these values.
+/// Returns a parser for these values.
 pub(super) fn one_of<T: Copy + Send + Sync>(
     choices: &'static [Choice<T>],
 ) -> impl TypedValueParser<Value = T> {
@@ -81,7 +81,7 @@ pub(super) fn one_of<T: Copy + Send + Sync>(
         .map(|name| choices.iter().find(|(typed, ..)| *typed == name).expect("it is one of them").2)
 }
 
-/// A list of these values.
+/// Lists these values.
 pub(super) fn choices<T>(heading: &str, choices: &[Choice<T>]) -> String {
     let shown = choices.iter().filter(|(_, what, _)| !what.is_empty());
     list(heading, shown.map(|(typed, what, _)| (typed, what)))

@@ -1,4 +1,4 @@
-//! `bytepath history`: one figure over all studies of a folder.
+//! `bytepath history`: one figure over all studies in a folder.
 
 use super::output::warn;
 use super::output_args::{Document, OutputArgs};
@@ -21,7 +21,7 @@ pub(super) struct HistoryArgs {
     /// The default is of the newest study.
     #[arg(value_name = "FIGURE")]
     figure: Option<String>,
-    /// Earlier versions had an index, which this rebuilt
+    /// No effect: earlier versions had an index to rebuild
     #[arg(long, hide = true)]
     rebuild: bool,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(super) struct HistoryArgs {
 pub(super) fn history(arguments: &HistoryArgs) -> Result<(), Fault> {
     let studies = read_studies(&arguments.folder)?;
     for (study, fault) in &studies.unreadable {
-        // A parser's message shows the place on several lines.
+        // The message of a parser shows the location on further lines.
         let cause = fault.message.lines().next().unwrap_or_default();
         warn(format!("left out: {study}: {cause}"));
     }
@@ -47,7 +47,7 @@ pub(super) fn history(arguments: &HistoryArgs) -> Result<(), Fault> {
     )
 }
 
-/// The request, checked against what exists.
+/// Returns the requested figure, checked against those that exist.
 fn figure(
     requested: Option<&str>,
     studies: &[(String, StudyPoints)],

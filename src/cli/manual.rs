@@ -1,5 +1,5 @@
-//! `bytepath completions` and `bytepath man`: what a package installs with the program, from
-//! the clap types that the help comes from.
+//! `bytepath completions` and `bytepath man`: files that a package installs with the program,
+//! generated from the same clap types as the help.
 
 use super::output::{file_fault, print, replace};
 use bytepath_engine::{path, workload};
@@ -59,7 +59,7 @@ pub(super) fn completions(arguments: &CompletionsArgs, command: Command) -> Resu
     print(|out| out.write_all(&script))
 }
 
-/// clap's script for bash offers options where an argument is to come; these commands take studies.
+/// clap's script for bash completes options in place of an argument; these commands take studies.
 const BASH_STUDIES: &str = r#"
 _bytepath_studies() {
     _bytepath "$@"
@@ -78,8 +78,8 @@ complete -c bytepath -n '__fish_seen_subcommand_from show resume compare attach 
 '(ls -d bytepath-studies/* 2>/dev/null)'
 ";
 
-/// The command with the names that its options take, which are more than names when they are parsed:
-/// no shell would know them.
+/// Adds the names that options accept. Their parsers accept more than names, so clap does not list
+/// them, and shells could not complete them.
 fn with_values(command: Command) -> Command {
     let pairs: Vec<&str> = path::PAIRS.iter().map(|pair| pair.name).collect();
     let meters =
@@ -108,7 +108,7 @@ fn with_values(command: Command) -> Command {
     })
 }
 
-/// An option, and names that it takes.
+/// An option, and names that it accepts.
 type Values = (&'static str, Vec<&'static str>);
 
 fn with(command: Command, (option, names): Values) -> Command {
@@ -127,8 +127,8 @@ pub(super) fn man(arguments: &ManArgs, command: Command) -> Result<(), Fault> {
         .map_err(|e| file_fault("write man pages to", folder, &e))
 }
 
-/// clap_mangen leaves out the text of an option that the short help hides, unless it has a long
-/// text, too.
+/// Gives every option a long text: clap_mangen omits an option that the short help hides if it has
+/// none.
 fn with_all_help(command: Command) -> Command {
     let command = command.mut_args(|argument| match argument.get_help().cloned() {
         Some(help) if argument.get_long_help().is_none() => argument.long_help(help),
@@ -142,21 +142,22 @@ fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
     command.get_subcommands().filter(|c| !c.is_hide_set()).try_for_each(|c| write_pages(c, folder))
 }
 
-/// Its name as a page: `bytepath-run`.
+/// Returns the name of a command's page: `bytepath-run`.
 fn name(command: &Command) -> &str {
     command.get_display_name().unwrap_or(command.get_name())
 }
 
-/// The manual page of a command.
+/// Renders the manual page of a command.
 fn page(command: &Command) -> io::Result<Vec<u8>> {
     let source = concat!("bytepath ", env!("CARGO_PKG_VERSION"));
-    // An empty date would be no argument, and a date of the build no fact of the page.
+    // An empty date would make an argument disappear, and the date of the build is irrelevant to
+    // the page.
     let man = Man::new(command.clone()).date(" ").source(source).manual("User Commands");
     let mut out = Vec::new();
     man.render_title(&mut out)?;
     man.render_name_section(&mut out)?;
     let mut roff = Roff::new();
-    // Commands and names of files are neither stretched nor hyphenated.
+    // Commands and file names must be neither stretched nor hyphenated.
     roff.control("ad", ["l"]).control("nh", []);
     roff.control("SH", ["SYNOPSIS"]);
     for usage in command.clone().render_usage().to_string().lines() {
@@ -226,7 +227,7 @@ Each command has a page: bytepath-run(1), bytepath-show(1), bytepath-compare(1),
 bytepath-observe(1), bytepath-doctor(1) and so on. README.md and docs/ of the source, which the \
 Debian package installs in /usr/share/doc/bytepath.";
 
-/// The commands, each with the name of its page.
+/// Lists the subcommands, each with the name of its page.
 fn subcommands(roff: &mut Roff, command: &Command) {
     let shown: Vec<&Command> = command.get_subcommands().filter(|c| !c.is_hide_set()).collect();
     if !shown.is_empty() {
@@ -247,16 +248,16 @@ fn item(roff: &mut Roff, tag: &str, text: &str) {
     roff.control("TP", []);
     roff.text([bold(tag)]);
     if text.is_empty() {
-        // Without a text the next tag would become it.
+        // Without a text, the next tag would be taken for it.
         roff.control("PP", []);
     } else {
         roff.text([roman(text)]);
     }
 }
 
-/// What stands below the options of a help, which is written for a terminal: a line that ends
-/// with a colon is the heading of the indented lines that follow, in which two spaces separate a
-/// thing from what it means. The rest are notes.
+/// Converts the text below the options, which is written for a terminal: a line that ends with a
+/// colon is the heading of the indented lines that follow, in which two spaces separate a term from
+/// its meaning. All other lines are notes.
 fn after_help(roff: &mut Roff, help: &str) {
     let mut notes = Vec::new();
     let mut lines = help.lines().peekable();
@@ -268,7 +269,7 @@ fn after_help(roff: &mut Roff, help: &str) {
         match line.strip_suffix(':').filter(|_| !block.is_empty()) {
             Some("Exit codes") => exit_status(roff, &block),
             Some(heading) => {
-                // An option in parentheses stays as it is typed.
+                // An option in parentheses keeps its case.
                 let (words, option) = heading.split_at(heading.find('(').unwrap_or(heading.len()));
                 roff.control("SH", [format!("{}{option}", words.to_uppercase()).as_str()]);
                 list(roff, &block);
@@ -287,7 +288,7 @@ fn after_help(roff: &mut Roff, help: &str) {
     }
 }
 
-/// Several codes a line, each with its meaning, three spaces between them.
+/// Several codes per line, each with its meaning, separated by three spaces.
 fn exit_status(roff: &mut Roff, block: &[&str]) {
     roff.control("SH", ["EXIT STATUS"]);
     for code in block.iter().flat_map(|line| line.trim().split("   ")) {
@@ -299,7 +300,7 @@ fn exit_status(roff: &mut Roff, block: &[&str]) {
 fn list(roff: &mut Roff, block: &[&str]) {
     let parts = |line: &str| line.trim().split("  ").filter(|part| !part.is_empty()).count();
     if block.iter().any(|line| parts(line) > 2) {
-        // A table, which would not stay one.
+        // A table, which filling would destroy.
         roff.control("nf", []);
         for line in block {
             roff.text([roman(*line)]);
@@ -312,7 +313,7 @@ fn list(roff: &mut Roff, block: &[&str]) {
         let inner = line.starts_with("    ");
         let (tag, text) = line.trim().split_once("  ").unwrap_or((line.trim(), ""));
         let mut text = text.trim().to_owned();
-        // What did not fit on a line of the help stands below it, far from the margin.
+        // Continuation lines of an entry are indented far.
         while let Some(more) = lines.next_if(|next| next.starts_with("      ")) {
             text = format!("{text} {}", more.trim()).trim_start().to_owned();
         }

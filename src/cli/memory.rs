@@ -1,25 +1,25 @@
-//! Memory for what is read from files, which may be anyone's.
+//! Limits the memory for reading files, which may be untrusted.
 
 use bytepath_record::{Fault, joined, unit, visible};
 use bytepath_spec::usage;
 use bytepath_sys::allowance::{Limit, limit};
 
-/// Unless the user allows another amount: enough for studies and profiles as they are.
+/// Default limit: enough for present studies and profiles.
 const DEFAULT_MEMORY: u64 = 256 << 20;
 
-/// The variable by which the user does.
+/// The variable by which the user sets another limit.
 const VARIABLE: &str = "BYTEPATH_MEMORY";
 
-/// As many characters of a command line are quoted.
+/// Largest number of characters quoted from a command line.
 const QUOTED: usize = 300;
 
-/// Reads something within that memory, in a command that has other work besides.
+/// Reads something within the limit, in a command that also does other work.
 pub(super) fn bounded_while<T>(read: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     let _limit = bounded()?;
     read()
 }
 
-/// Until it is dropped, a command that takes more memory ends with a message.
+/// Limits memory until the result is dropped: a command that exceeds the limit ends with a message.
 pub(super) fn bounded() -> Result<Limit, Fault> {
     let most = match std::env::var(VARIABLE) {
         Ok(text) => unit::parse_bytes(&text).map_err(|e| usage(format!("{VARIABLE}: {e}")))?,

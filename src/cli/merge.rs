@@ -1,4 +1,4 @@
-//! `bytepath merge`: one study from several.
+//! `bytepath merge`: merges several studies into one.
 
 use super::output::say;
 use bytepath_record::Fault;

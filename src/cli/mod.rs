@@ -1,12 +1,12 @@
-//! The command line: it parses and prints, in the controller's process.
+//! The command line: it parses and prints, in the process of the controller.
 //!
-//! Each command has a file. Its clap struct holds raw values; `resolve` turns them into values of
-//! other crates (a testbed, a request of a run, hosts to examine); what then happens is in
-//! `bytepath-study`, `-observe`, `-stats`, `-profile` and `-engine`, and what is printed is laid
-//! out by `bytepath-report`. `*_args` are options that several commands share, `output` is all
-//! that writes to standard output and standard error, `exit` has the exit codes. What can be
-//! named comes from the catalogues; nothing is listed twice. Agents are this program, too: they
-//! are started as `bytepath agent`.
+//! Each command has a file. Its clap struct holds raw values; `resolve` converts them to types of
+//! other crates (a testbed, a request of a run, hosts to examine). The work is done in
+//! `bytepath-study`, `-observe`, `-stats`, `-profile` and `-engine`, and `bytepath-report` lays out
+//! what is printed. `*_args` are options that several commands share, `output` is the only module
+//! that writes to standard output and standard error, `exit` has the exit codes. All names come
+//! from the catalogues; nothing is listed twice. Agents are the same program, started as
+//! `bytepath agent`.
 
 mod advise;
 mod catalogs;
@@ -122,7 +122,7 @@ enum Command {
     Agent(AgentArgs),
 }
 
-/// The commands as the help lists them: what is used daily first.
+/// The commands in the order of the help: the most frequently used first.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Studies", &["run", "resume", "show", "compare", "history"]),
     ("Programs and profiles", &["observe", "advise", "profile", "diff"]),
@@ -131,7 +131,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("The program itself", &["schema", "completions", "man", "help"]),
 ];
 
-/// The options of `run` by what they are about; the rest have no heading.
+/// The options of `run` by topic; the others have no heading.
 const RUN_OPTIONS: &[(&str, &[&str])] = &[
     (
         "What to run",
@@ -191,10 +191,10 @@ Exit codes:
   8 no trial counts: each was rejected
   130 interrupted by the user (what was measured is kept)";
 
-/// Reads the command line; prints help, the version or a usage error and exits by itself.
-/// `commit` is that of the build, if it is known.
+/// Parses the command line; prints help, the version or a usage error and exits by itself. `commit`
+/// is that of the build, if known.
 pub fn parse(commit: Option<&str>) -> Arguments {
-    // Help and errors come before options are known.
+    // Help and errors are printed before options are parsed.
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     output::set_colours(requested_colours(words));
     let command = Arguments::command().long_version(version::long(commit));
@@ -207,13 +207,13 @@ pub fn parse(commit: Option<&str>) -> Arguments {
         if !error.use_stderr() {
             error.exit();
         }
-        // It repeats what was typed, which may be anything.
+        // It repeats what was typed, so the text is untrusted.
         output::clap_error(error.render().to_string().trim_end());
         std::process::exit(error.exit_code())
     })
 }
 
-/// The value of `--color` in a command line, if it has a valid one before any `--`.
+/// Finds the value of `--color` in a command line, if there is a valid one before any `--`.
 fn requested_colours(words: impl Iterator<Item = String>) -> ColorChoice {
     let mut words = words.take_while(|word| word != "--");
     let mut when = ColorChoice::Auto;
@@ -261,7 +261,7 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
 }
 
 impl Command {
-    /// Whether its work is to read files, which may be anyone's.
+    /// True if the command only reads files, which may be untrusted.
     fn only_reads(&self) -> bool {
         use Command::*;
         matches!(
@@ -278,14 +278,14 @@ impl Command {
     }
 }
 
-/// Whether this process is the first of a guest, whose arguments are words of
-/// the kernel's command line and not for us.
+/// True if this process is the init process of a guest, whose arguments come from the kernel's
+/// command line and are not ours.
 pub fn is_guest_init() -> bool {
     bytepath_host::guest::is_guest_init()
 }
 
-/// Runs a guest until its host is gone. It returns only if the machine cannot be
-/// switched off; the kernel then panics, because its first process ended.
+/// Runs a guest until its host is gone. Returns only if the machine cannot be switched off; the
+/// kernel then panics, because its init process ended.
 pub fn guest_init() -> ExitCode {
     let error = bytepath_host::guest::guest_init(bytepath_host::own_build());
     output::say(format_args!("bytepath: the guest cannot be switched off: {error}"));
@@ -307,8 +307,8 @@ fn agent(arguments: &AgentArgs) -> Result<(), Fault> {
         return output::print(|out| writeln!(out, "{}", bytepath_host::own_build()));
     }
     bytepath_sys::process::ignore_interrupts();
-    // A parent that goes away with the connection must not take an agent along that has
-    // settings to restore.
+    // If the parent ends with the connection, it must not take down an agent that has settings to
+    // restore.
     bytepath_sys::process::die_with_parent(!arguments.away)
         .map_err(|e| Fault::system("cannot tie the agent to its controller", &e))?;
     bytepath_sys::process::allow_many_files();

@@ -1,5 +1,5 @@
-//! The study that a command means if none is named: the newest of those that `bytepath run` names
-//! itself, below the working folder.
+//! The default study of a command: the newest of those that `bytepath run` named itself, in the
+//! working directory.
 
 use super::output::say;
 use bytepath_record::Fault;
@@ -8,10 +8,10 @@ use bytepath_study::is_begun;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where studies are that have no folder of their own.
+/// Folder of studies for which the user named no folder.
 pub(super) const STUDIES: &str = "bytepath-studies";
 
-/// The study that was named, or the newest, which is then named on standard error.
+/// Returns the named study, or the newest one, which is then reported on standard error.
 pub(super) fn named_or_newest(named: Option<&Path>) -> Result<PathBuf, Fault> {
     if let Some(named) = named {
         return Ok(named.to_owned());
@@ -23,8 +23,8 @@ pub(super) fn named_or_newest(named: Option<&Path>) -> Result<PathBuf, Fault> {
     Ok(newest)
 }
 
-/// By name, which is the time at which it was started: `20260102-030405`, or with `-2` and so on
-/// if there were several in one second.
+/// Finds the newest study by name, which is its start time: `20260102-030405`, or with `-2` and so
+/// on if several started within a second.
 fn newest(studies: &Path) -> Option<PathBuf> {
     let folders = fs::read_dir(studies).ok()?.flatten().map(|entry| entry.path());
     let started = |folder: &PathBuf| {

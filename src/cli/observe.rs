@@ -1,4 +1,4 @@
-//! `bytepath observe`: any program under the same meters.
+//! `bytepath observe`: any program, measured by the same meters.
 
 use super::exit::exit_code;
 use super::help::{Choice, choices, one_of};
@@ -74,7 +74,7 @@ fn pid(text: &str) -> Result<u32, String> {
     })
 }
 
-/// Samples per second and CPU: `Some(None)` is as often as is cheap, `None` not at all.
+/// Samples per second and CPU: `Some(None)` means as many as are cheap, `None` means no sampling.
 type Sampling = Option<Option<u64>>;
 
 fn sampling(text: &str) -> Result<Sampling, String> {
@@ -90,7 +90,7 @@ fn sampling(text: &str) -> Result<Sampling, String> {
     }
 }
 
-/// A file whose name implies a format.
+/// Parses the name of a file whose suffix implies a format.
 fn profile_file(text: &str) -> Result<PathBuf, String> {
     if export::find_by_file_name(text).is_some() {
         return Ok(text.into());
@@ -131,7 +131,7 @@ docs/guide/observe.md describes how each figure is obtained, what that costs, an
 be seen.
 ";
 
-/// Observes, and prints the report.
+/// Observes a program, and prints the report.
 pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
     // Errors are reported before anything is run.
     let format = arguments.output.format()?;
@@ -167,12 +167,12 @@ pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
         return Ok(ExitCode::from(code));
     };
     explain(&fault);
-    // The program's own failure is the one that its caller expects.
+    // The program's own exit code takes precedence, because the caller expects it.
     Ok(if code == 0 { exit_code(&fault) } else { ExitCode::from(code) })
 }
 
-/// What follows from the profile: the copies, as far as they can be estimated,
-/// and the part of it that is the program's own.
+/// Derives from the profile an estimate of the copies, if possible, and the program's own part of
+/// it.
 fn complete(observed: &mut Observed) {
     let Some(profile) = observed.profile.take() else { return };
     let observation = &observed.observation;
@@ -180,30 +180,30 @@ fn complete(observed: &mut Observed) {
     program.header.title = observation.command.join(" ");
     observed.observation.profile = Some(profile::summarise(&program, Rules::built_in()));
     observed.profile = Some(program);
-    // Without a measured bandwidth there is no estimate, and the report says so.
+    // Without a measured bandwidth there is no estimate, and the report states that.
     observed.estimate_copies(|| {
         let ceiling = copy_ceiling(None, COPIED_AT_ONCE, &AtomicBool::new(false)).ok()?;
         Some((ceiling.memory / COLD, ceiling.workload))
     });
 }
 
-/// Bytes that a program copies at a time, for the upper end of the estimate.
+/// Size of a program's copies, for the upper end of the estimate.
 const COPIED_AT_ONCE: u64 = 128 << 10;
 
-/// How many times slower than the ceiling a copy of the kernel may be: it goes to or
-/// from pages that were just allocated, and interrupts fall into it. iperf3 over
-/// loopback was observed to copy at 0.57 of the ceiling of memory.
+/// How many times slower than the ceiling a copy by the kernel may be: its pages were just
+/// allocated, and interrupts occur during it. iperf3 over loopback was observed to copy at 0.57 of
+/// the ceiling of memory.
 const COLD: f64 = 3.0;
 
-/// Functions of the profile that are shown.
+/// Number of functions of the profile to show.
 const FUNCTIONS: usize = 15;
 
-/// Samples from which there is a table of functions.
+/// Fewest samples for a table of functions.
 const FEWEST: u64 = 100;
 
-/// A terminal sends Ctrl-C to the program too, so it is enough to survive
-/// it. What `kill` sends to us alone is passed on. What is ignored stays ignored,
-/// which the program inherits.
+/// Catches signals. A terminal sends Ctrl-C to the program, too, so it is enough to survive it.
+/// Signals that `kill` sends only to us are passed on. Ignored signals stay ignored, which the
+/// program inherits.
 fn catch_signals(signals: &Asked, process: bool) -> std::io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     let caught = [SIGINT, SIGQUIT, SIGTERM, SIGHUP].into_iter();

@@ -1,5 +1,5 @@
-//! Standard output and standard error. Either may go away at any time: a reader that stops
-//! early (`bytepath paths | head`), a closed terminal, a full device. Nothing panics for
+//! Standard output and standard error. Either may become unusable at any time: a reader that stops
+//! early (`bytepath paths | head`), a closed terminal, a full device. Nothing panics because of
 //! that, and no measurement stops.
 
 use anstream::AutoStream;
@@ -32,28 +32,27 @@ pub(super) fn set_colours(when: ColorChoice) {
     .write_global();
 }
 
-/// Whether this stream gets colours: on a terminal unless `NO_COLOR` is set, or as requested.
+/// True if this stream gets colours: on a terminal unless `NO_COLOR` is set, or as requested.
 pub(super) fn colours<S: RawStream>(stream: &S) -> bool {
     AutoStream::choice(stream) != anstream::ColorChoice::Never
 }
 
-/// Columns and rows of the terminal that this stream is; `None` if it is none.
+/// Returns columns and rows of the terminal; `None` if the stream is not one.
 pub(super) fn size(stream: impl AsFd) -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(stream).ok()?;
     (size.ws_col > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// Columns of text that is not for a terminal.
+/// Columns of text that is not printed on a terminal.
 pub(super) const PAGE_WIDTH: usize = 100;
 
-/// As wide as the terminal and coloured there, plain elsewhere.
+/// Returns the style of standard output: terminal width and colours on a terminal, otherwise plain.
 pub(super) fn style(details: bool) -> bytepath_report::Style {
     let width = size(io::stdout()).map_or(PAGE_WIDTH, |(columns, _)| columns);
     bytepath_report::Style { width, colour: colours(&io::stdout()), details }
 }
 
-/// Replaces a file atomically. What is not a regular file, such as a pipe, is written to as it
-/// is.
+/// Replaces a file atomically. Anything but a regular file, such as a pipe, is written to directly.
 pub(super) fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     if fs::metadata(file).is_ok_and(|m| !m.is_file()) {
         return Patient(files::open_sink(file)?).write_all(content);
@@ -62,12 +61,12 @@ pub(super) fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     folder.replace_shared(name, content)
 }
 
-/// Writes a result to a file, whole or not at all.
+/// Writes a result to a file, completely or not at all.
 pub(super) fn write_file(file: &Path, content: &[u8]) -> Result<(), Fault> {
     replace(file, content).map_err(|e| file_fault("write", file, &e))
 }
 
-/// Writes a result to a file, if one was named, or else to standard output.
+/// Writes a result to the named file, or to standard output if there is none.
 pub(super) fn deliver(
     file: Option<&Path>,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -78,7 +77,7 @@ pub(super) fn deliver(
     write_file(file, &content)
 }
 
-/// Refuses a format that no one reads on a terminal, if this stream is one and no file was named.
+/// Errors if this stream is a terminal, no file was named, and the format is unreadable there.
 pub(super) fn refuse_on_terminal(
     stream: impl IsTerminal,
     file: Option<&Path>,
@@ -91,19 +90,19 @@ pub(super) fn refuse_on_terminal(
         .remedy(format!("name a file with -o FILE.{extension}")))
 }
 
-/// A file that could not be read or written.
+/// A fault for a file that could not be read or written.
 pub(super) fn file_fault(verb: &str, file: &Path, error: &io::Error) -> Fault {
     Fault::storage(format!("cannot {verb} {}: {error}", file.display()))
 }
 
-/// A file or folder as a shell takes it.
+/// Quotes a file or folder for a shell.
 pub(super) fn quoted(file: &Path) -> String {
     let text = file.to_string_lossy();
-    // Only a zero byte cannot be quoted, and no path has one.
+    // Only a zero byte cannot be quoted, and paths contain none.
     shlex::try_quote(&text).map_or_else(|_| text.to_string(), Cow::into_owned)
 }
 
-/// A file whose suffix implies no format, where an option could name it.
+/// A fault for a file whose suffix belongs to no format, if an option could name one.
 pub(super) fn unknown_suffix<'a>(
     file: impl Display,
     extensions: impl Iterator<Item = &'a str>,
@@ -114,7 +113,7 @@ pub(super) fn unknown_suffix<'a>(
         .remedy(format!("use one of the suffixes {suffixes}, or add {option}"))
 }
 
-/// A value as JSON, with nothing in it that would steer a terminal.
+/// Formats a value as JSON without characters that control a terminal.
 pub(super) fn json(value: &impl Serialize) -> Result<String, Fault> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|e| Fault::failed(format!("cannot encode: {e}")))?;
@@ -144,7 +143,7 @@ pub(super) fn write_plain(
     out.write_all(visible(&String::from_utf8_lossy(&text)).as_bytes())
 }
 
-/// Prints what is written, as it is: colours, and binary data.
+/// Prints output unchanged: colours, and binary data.
 pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Fault> {
     let mut out = BufWriter::new(Patient(io::stdout()));
     taken("standard output", write(&mut out).and_then(|()| out.flush()))
@@ -158,25 +157,25 @@ pub(super) fn print_error(text: &[u8]) -> io::Result<()> {
 /// Set by the signal that asks a command to end.
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From now on, no reader that reads nothing keeps the process once this is set.
+/// After this call, a reader that does not read cannot block the process once `stop` is set.
 pub(super) fn give_up_after(stop: &Arc<AtomicBool>) {
     let _ = STOP.set(stop.clone());
 }
 
-/// Whether a reader was given up: no other is waited for.
+/// Whether a reader was given up; no other one is waited for then.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
-/// A file, pipe or terminal that is written to as its reader reads, and given up when none has read
-/// for [`LAST`] after a signal.
+/// A file, pipe or terminal, written to at the pace of its reader. Gives up if nothing was read for
+/// [`LAST`] after a signal.
 struct Patient<F>(F);
 
 /// How long a reader may read nothing after a signal.
 const LAST: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether a signal came.
+/// Interval of checks whether a signal arrived.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a pipe takes at once if it takes anything (PIPE_BUF, pipe(7)).
+/// Bytes that a pipe accepts without blocking if it is ready (PIPE_BUF, pipe(7)).
 const AT_ONCE: usize = 4096;
 
 impl<F: AsFd> Write for Patient<F> {
@@ -203,7 +202,7 @@ impl<F: AsFd> Write for Patient<F> {
     }
 }
 
-/// Whether it takes something, now or within a moment.
+/// Waits briefly until the file accepts data; false if it does not.
 fn takes_more(file: impl AsFd) -> io::Result<bool> {
     let timeout = Timespec::try_from(LOOK).ok();
     let polled = || poll(&mut [PollFd::new(&file, PollFlags::OUT)], timeout.as_ref());
@@ -221,12 +220,12 @@ pub fn explain(fault: &Fault) {
     led("bytepath:", AnsiColor::Red, &fault.to_string());
 }
 
-/// Prints on standard error what needs attention and is not a failure.
+/// Prints a warning on standard error.
 pub(super) fn warn(line: impl Display) {
     led("bytepath:", AnsiColor::Yellow, &line.to_string());
 }
 
-/// What the standard library says of a text that is no number, and what it means.
+/// Messages of the standard library about invalid numbers, and their meaning in plain words.
 const LIBRARY_WORDS: [(&str, &str); 8] = [
     ("invalid digit found in string", "it is not a whole number"),
     ("cannot parse integer from empty string", "it is empty, and a whole number is needed"),
@@ -238,7 +237,7 @@ const LIBRARY_WORDS: [(&str, &str); 8] = [
     ("invalid IP address syntax", "it is not an IP address"),
 ];
 
-/// Prints clap's error, which begins with this word.
+/// Prints clap's error, which begins with `LEAD`.
 pub(super) fn clap_error(text: &str) {
     const LEAD: &str = "error:";
     let plain = |text: String, (library, plain): (&str, &str)| text.replace(library, plain);
@@ -249,7 +248,7 @@ pub(super) fn clap_error(text: &str) {
     }
 }
 
-/// Prints text on standard error after a word in this colour.
+/// Prints text on standard error after a coloured prefix.
 fn led(lead: &str, colour: AnsiColor, text: &str) {
     let style = match colours(&io::stderr()) {
         true => Style::new().fg_color(Some(colour.into())).bold(),
@@ -260,8 +259,8 @@ fn led(lead: &str, colour: AnsiColor, text: &str) {
     let _ = print_error(line.as_bytes());
 }
 
-/// The text with the names of the command line on one line each: what comes after a line feed in one
-/// is nothing that this program says.
+/// Puts each name of the command line on a single line: text after a line feed in a name must not
+/// look like a message of this program.
 fn names_on_one_line(text: String) -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     words.filter(|word| word.contains('\n')).fold(text, |text, word| {
@@ -271,8 +270,8 @@ fn names_on_one_line(text: String) -> String {
     })
 }
 
-/// The text without its middle if it is long: what a message quotes may be a whole file, and its
-/// remedy comes last.
+/// Removes the middle of a long text: a message may quote a whole file, and its remedy is at the
+/// end.
 fn shortened(text: &str) -> Cow<'_, str> {
     const BEGIN: usize = 2000;
     const END: usize = 1000;
@@ -285,8 +284,7 @@ fn shortened(text: &str) -> Cow<'_, str> {
     format!("{begin} [... {left_out} characters ...] {end}").into()
 }
 
-/// The outcome of printing something. A reader that has read enough is not
-/// a failure.
+/// Converts the result of printing. A reader that has read enough is not a failure.
 pub(super) fn taken(what: &str, result: io::Result<()>) -> Result<(), Fault> {
     match result {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),

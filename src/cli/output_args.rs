@@ -1,5 +1,5 @@
-//! The options of every command that prints a result: as text, JSON and perhaps a page, to
-//! standard output or into a file.
+//! The options of every command that prints a result: as text, JSON or perhaps HTML, to standard
+//! output or to a file.
 
 use super::output::{
     PAGE_WIDTH, deliver, json, refuse_on_terminal, style, unknown_suffix, write_plain,
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// `PAGE` is true for a command whose result may be an HTML page.
+/// `PAGE` is true for commands that can also print HTML.
 #[derive(Debug, Args)]
 pub(super) struct OutputArgs<const PAGE: bool = false> {
     #[arg(long, value_name = "NAME", hide_possible_values = true, hide_short_help = true, value_parser = formats(PAGE), help = formats_help(PAGE))]
@@ -57,13 +57,13 @@ fn formats_help(page: bool) -> &'static str {
     }
 }
 
-/// What is printed as JSON.
+/// A JSON document.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Document<T> {
-    /// Identifies the document wherever it is found: `bytepath-diff`, `bytepath-explanation`.
+    /// Identifies the kind of document: `bytepath-diff`, `bytepath-explanation`.
     pub format: &'static str,
-    /// Version of the content. It grows when a field changes its name or meaning, not
-    /// when one is added.
+    /// Version of the content. Incremented when a field changes its name or meaning, not when one
+    /// is added.
     pub schema: u32,
     #[serde(flatten)]
     pub content: T,
@@ -84,8 +84,8 @@ impl<T> Document<BTreeMap<&'static str, T>> {
 }
 
 impl<const PAGE: bool> OutputArgs<PAGE> {
-    /// The format: as named, or by the suffix of the file, or text. A fault if the suffix is that
-    /// of no format.
+    /// Returns the format: as named, by the suffix of the file, or text. Errors if the suffix
+    /// belongs to no format.
     pub(super) fn format(&self) -> Result<Format, Fault> {
         let named = if self.json { Some(Format::Json) } else { self.format };
         let file = self.out.as_deref();
@@ -103,7 +103,7 @@ impl<const PAGE: bool> OutputArgs<PAGE> {
         }
     }
 
-    /// Prints a result that has no page: JSON from the document, or text.
+    /// Prints a result without an HTML form: JSON from the document, or text.
     pub(super) fn print(
         &self,
         document: &impl Serialize,
@@ -116,7 +116,7 @@ impl<const PAGE: bool> OutputArgs<PAGE> {
         self.print_any(document, text, |_| Ok(()))
     }
 
-    /// Prints a result that has a page, too.
+    /// Prints a result that also has an HTML form.
     pub(super) fn print_any(
         &self,
         document: &impl Serialize,
@@ -141,7 +141,7 @@ impl<const PAGE: bool> OutputArgs<PAGE> {
         }
     }
 
-    /// Prints a result without a page, as text in which nothing may steer a terminal.
+    /// Prints a result without an HTML form, as text without terminal control characters.
     pub(super) fn print_plain(
         &self,
         document: &impl Serialize,

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Prints the cells, their order, the time they take, and what would be set.
+/// Prints the cells, their order, their duration, and what would be set.
 pub(super) fn print(plan: &Plan, deployment: &Deployment, json: bool) -> Result<ExitCode, Fault> {
     let mut outline = Outline::of(plan, deployment, None)?;
     outline.obstacle = outline.obstacle.or_else(|| refuse_folder(&plan.folder).err());
@@ -18,7 +18,7 @@ pub(super) fn print(plan: &Plan, deployment: &Deployment, json: bool) -> Result<
         true => output::print_json(&Document::new("bytepath-plan", &outline)),
         false => output::print_text(|out| write(&outline, out)),
     }?;
-    // As the study would, before its first trial.
+    // The study would report the same error before its first trial.
     outline.obstacle.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
@@ -61,7 +61,7 @@ fn is_unable(plan: &Outline, cell: &CellId) -> bool {
     plan.unable.iter().any(|unable| unable.cell == cell)
 }
 
-/// Prints the order of cells, and the time that they take.
+/// Prints the order of the cells, and their duration.
 fn write_order(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     let s = plan.schedule;
     writeln!(out, "order (seed {}):", s.seed)?;
@@ -89,7 +89,7 @@ fn write_order(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The number of trials that can run, and their time.
+/// Formats the number of trials that can run, and their duration.
 pub(super) fn estimate(plan: &Outline) -> String {
     let trials: usize = plan.order.iter().map(Vec::len).sum();
     match (plan.seconds_per_trial, plan.seconds) {
@@ -116,8 +116,8 @@ fn write_pilots(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// Prints settings of the study, and preparations: what all cells have in common once, then the
-/// rest of each.
+/// Prints settings of the study, and preparations: first those that all cells share, then the
+/// others by cell.
 fn write_settings(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     if !plan.settings.is_empty() {
         let when = "made before the first trial and restored at the end";

@@ -1,4 +1,4 @@
-//! `bytepath profile`: one profile, shown or converted.
+//! `bytepath profile`: shows or converts one profile.
 
 use super::help::list;
 use super::newest::named_or_newest;
@@ -56,14 +56,14 @@ pub(super) struct ProfileArgs {
 #[derive(Clone, Debug)]
 pub(super) struct Cpus(Vec<u32>);
 
-/// Reads a list of CPUs.
+/// Parses a list of CPUs.
 pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
     let is_list = text.split(',').all(|part| !attribute::list(part).is_empty());
     let wrong = || format!("'{text}' is no list of CPUs, as in 2 or 0,4-7");
     is_list.then(|| Cpus(attribute::list(text))).ok_or_else(wrong)
 }
 
-/// What of repeated runs was on the CPUs named; all of it, if none are.
+/// Restricts repeated runs to the named CPUs; unchanged if none are named.
 pub(super) fn on(cpus: Option<&Cpus>, profiles: Vec<Profile>) -> Result<Vec<Profile>, Fault> {
     match cpus {
         Some(Cpus(list)) => on_cpus(&profiles, list),
@@ -71,7 +71,7 @@ pub(super) fn on(cpus: Option<&Cpus>, profiles: Vec<Profile>) -> Result<Vec<Prof
     }
 }
 
-/// Functions that text shows by default.
+/// Number of functions that text shows by default.
 const TOP: usize = 20;
 
 /// Reads a profile and shows it, or writes it in another format.
@@ -108,7 +108,7 @@ fn summarised(arguments: &ProfileArgs) -> Result<(), Fault> {
     deliver(arguments.out.as_deref(), |out| out.write_all(document.as_bytes()))
 }
 
-/// The profile that the arguments name: of several trials of a cell the first.
+/// Reads the profile that the arguments name; for a cell with several trials, the first.
 fn read(arguments: &ProfileArgs) -> Result<Profile, Fault> {
     let parts = on(arguments.cpu.as_ref(), vec![whole(arguments)?])?;
     let part = parts.into_iter().next().ok_or_else(|| usage("there is no profile"))?;
@@ -135,7 +135,7 @@ fn whole(arguments: &ProfileArgs) -> Result<Profile, Fault> {
     first.ok_or_else(|| usage(format!("there is no profile of '{of}' that counts")))
 }
 
-/// The two parts of `STUDY#CELL`; `None` of the name of a file that exists.
+/// Splits `STUDY#CELL`; `None` if it is the name of an existing file.
 pub(super) fn cell_of_study(argument: &str) -> Option<(&Path, &str)> {
     let (study, cell) = argument.rsplit_once('#').filter(|_| !Path::new(argument).exists())?;
     Some((Path::new(study), cell))
@@ -159,7 +159,7 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
     import::open(name, request, &mut BufReader::with_capacity(256 << 10, opened)).map(remarked)
 }
 
-/// Says first why functions have no names, if they have none.
+/// Warns first if functions have no names, with the reason.
 fn remarked(content: Content) -> Content {
     if let Content::Profile(profile) = &content {
         profile.header.notes.iter().filter(|note| note.starts_with(UNNAMED)).for_each(warn);
@@ -167,7 +167,7 @@ fn remarked(content: Content) -> Content {
     content
 }
 
-/// What to write instead of printing, if anything.
+/// Returns the format in which to write instead of printing, if any.
 fn exporter(arguments: &ProfileArgs) -> Result<Option<&'static Exporter>, Fault> {
     if let Some(name) = arguments.to {
         return Ok(export::find(name));
@@ -179,7 +179,7 @@ fn exporter(arguments: &ProfileArgs) -> Result<Option<&'static Exporter>, Fault>
         .ok_or_else(|| unknown_suffix(&name, export::CATALOG.iter().map(|e| e.extension), "--to"))
 }
 
-/// A format that can be read.
+/// Parses the name of a format that can be read.
 pub(super) fn source(text: &str) -> Result<&'static str, Fault> {
     let profiles = import::CATALOG.iter().map(|importer| importer.name);
     let names: Vec<&'static str> =
@@ -187,7 +187,7 @@ pub(super) fn source(text: &str) -> Result<&'static str, Fault> {
     pick(text, &names)
 }
 
-/// A format that can be written.
+/// Parses the name of a format that can be written.
 fn target(text: &str) -> Result<&'static str, Fault> {
     let names: Vec<&'static str> = export::CATALOG.iter().map(|exporter| exporter.name).collect();
     pick(text, &names)
@@ -197,7 +197,7 @@ fn pick(text: &str, names: &[&'static str]) -> Result<&'static str, Fault> {
     find("format", text, names, |name| name).copied()
 }
 
-/// Every format with what it is, and examples.
+/// Lists the formats with their descriptions, and examples.
 fn formats_help() -> String {
     let profiles = import::CATALOG.iter().map(|i| (i.name, i.summary.to_owned()));
     let counts = import::COUNTS.iter().map(|i| (i.name, format!("{} (bytepath diff)", i.summary)));
@@ -220,7 +220,7 @@ docs/guide/profiles.md lists what each format keeps and loses.",
     text
 }
 
-/// What the weights of a profile count, in words.
+/// Returns the unit of a profile's weights in words.
 fn unit(weight: Weight) -> &'static str {
     match weight {
         Weight::Nanoseconds => "CPU time",

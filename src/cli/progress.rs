@@ -1,5 +1,5 @@
-//! Progress on standard error: on a terminal a bar, and below it what was measured so far;
-//! plain lines elsewhere.
+//! Progress on standard error: on a terminal a bar, and below it the measurements so far; otherwise
+//! plain lines.
 
 use super::output::{PAGE_WIDTH, colours, say, size};
 use bytepath_record::{
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How much is printed about the progress of a study.
+/// Options for the amount of progress output.
 #[derive(Debug, Default, Args)]
 pub(super) struct ProgressArgs {
     /// No progress: print only the report, warnings and errors
@@ -34,7 +34,7 @@ pub(super) struct Progress {
     /// Hidden if there is no terminal, or if the run is quiet.
     bar: ProgressBar,
     quiet: bool,
-    /// Whether each trial has a line.
+    /// Whether a line is printed for each trial.
     lines: bool,
     trials: usize,
     profiles: usize,
@@ -43,22 +43,23 @@ pub(super) struct Progress {
     interleaved: bool,
     /// Whether the study ends once it is sure.
     until_sure: bool,
-    /// When all will have ended, if it is known yet.
+    /// Estimated end of the study, if known.
     end: Arc<Mutex<Option<Instant>>>,
-    /// Seconds of the profiles that are still to be taken, and of each of them.
+    /// Seconds for the profiles that remain, and for each of them.
     time_of_profiles: f64,
     time_of_a_profile: f64,
-    /// Of profiles after the blocks that follow those that are being taken.
+    /// Time of the profiles to be taken after later blocks.
     time_of_later_profiles: Duration,
-    /// What was measured up to the last block.
+    /// Results up to the last block.
     overview: Option<Overview>,
-    /// The rates of the moment, of this block and of those cells of the last that it has, too.
+    /// Current rates: those of this block, and of the last block for cells that are in this one,
+    /// too.
     rates: HashMap<CellId, f64>,
-    /// Cells that were measured in this block.
+    /// Cells already measured in this block.
     measured: HashSet<CellId>,
-    /// When the table was drawn last.
+    /// When the table was last drawn.
     drawn: Option<Instant>,
-    /// Whether it was printed that other programs are waited for.
+    /// Whether a message about waiting for other programs was printed.
     waits: bool,
 }
 
@@ -71,7 +72,7 @@ impl Progress {
         bar.set_style(style(BAR, &end));
         if is_shown {
             bar.set_message("examining the hosts");
-            // It starts a thread, and panics where none can be started.
+            // It starts a thread, and panics if that fails.
             if std::thread::Builder::new().spawn(|| ()).is_ok() {
                 bar.enable_steady_tick(TICK);
             }
@@ -98,37 +99,37 @@ impl Progress {
         }
     }
 
-    /// One line that a quiet run leaves out.
+    /// Prints a line that a quiet run omits.
     pub(super) fn remark(&self, line: &str) {
         if !self.quiet {
             self.say(line);
         }
     }
 
-    /// The line of a trial.
+    /// Prints the line of a trial.
     fn line(&self, line: &str) {
         if self.lines {
             self.say(line);
         }
     }
 
-    /// One line, above the bar if there is one.
+    /// Prints a line, above the bar if there is one.
     fn say(&self, line: &str) {
         if self.bar.is_hidden() { say(line) } else { self.bar.println(visible(line)) }
     }
 
-    /// Shows what goes on, next to the bar.
+    /// Shows the current activity next to the bar.
     fn show(&self, what: &str) {
         self.bar.set_message(visible(what).into_owned());
     }
 
-    /// So much time is left.
+    /// Sets the time left.
     fn set_left(&self, left: Duration) {
         let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
         *end = Some(Instant::now() + left);
     }
 
-    /// Draws the table of what was measured, with the rates of the moment.
+    /// Draws the table of results, with the current rates.
     fn draw(&mut self) {
         let Some(overview) = self.overview.as_ref().filter(|_| !self.bar.is_hidden()) else {
             return;
@@ -140,7 +141,7 @@ impl Progress {
         }
     }
 
-    /// One more has ended, this way.
+    /// Counts one more trial as ended, with its outcome.
     fn advance(&mut self, left: Duration, outcome: &str) {
         self.set_left(left);
         self.bar.inc(1);
@@ -193,7 +194,7 @@ impl Observer for Progress {
     }
 
     fn trial_begins(&mut self, _number: usize, cell: &CellId, block: u32) {
-        // What is left out of blocks has no rate one block later.
+        // Cells that are left out of blocks have no rate one block later.
         let measured = std::mem::take(&mut self.measured);
         self.rates.retain(|cell, _| measured.contains(cell));
         let most = if self.until_sure { "at most " } else { "" };
@@ -232,7 +233,7 @@ impl Observer for Progress {
         self.bar.inc_length(trials as u64);
         let all = each * trials as u32;
         let later = Duration::from_secs_f64(self.time_of_profiles).saturating_sub(all);
-        // After the last block there are no others.
+        // No blocks, and therefore no profiles, follow the last block.
         self.time_of_later_profiles = if left.is_zero() { Duration::ZERO } else { later };
         self.set_left(all + left + self.time_of_later_profiles);
         self.line(&format!("{trials} profiles, about {}", clock(all)));
@@ -301,10 +302,10 @@ impl Observer for Progress {
     }
 }
 
-/// Prints which pair of hosts ran what.
+/// Prints the progress of a study on pairs of hosts.
 pub(super) struct PairProgress<'a> {
     pub pair: String,
-    /// Trials of all pairs that have ended.
+    /// Number of ended trials of all pairs.
     pub ended: &'a AtomicUsize,
     pub trials: usize,
     pub quiet: bool,
@@ -324,14 +325,14 @@ impl Observer for PairProgress<'_> {
     }
 }
 
-/// The bar alone, and with the table below it.
+/// The bar alone, and the bar with the table below it.
 const BAR: &str = "{bar:24} {pos}/{len}  {left}{wide_msg}";
 const BAR_AND_TABLE: &str = "{bar:24} {pos}/{len}  {left}{wide_msg}\n{prefix}";
 
-/// How often the time left and the table are drawn again.
+/// Interval at which the time left and the table are redrawn.
 const TICK: Duration = Duration::from_millis(250);
 
-/// A style whose time left runs on between the events that set it.
+/// Returns a style whose time left counts down between the events that set it.
 fn style(template: &str, end: &Arc<Mutex<Option<Instant>>>) -> ProgressStyle {
     let end = Arc::clone(end);
     let left = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
@@ -345,7 +346,7 @@ fn style(template: &str, end: &Arc<Mutex<Option<Instant>>>) -> ProgressStyle {
     style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("left", left)
 }
 
-/// A document as far as the terminal has lines for it; `None` if there is nothing in it.
+/// Renders as much of a document as the terminal has lines for; `None` if it is empty.
 fn fitted(document: &report::Document) -> Option<String> {
     let (width, height) = size(io::stderr()).unwrap_or((PAGE_WIDTH, 24));
     let look = Style { width, colour: colours(&io::stderr()), details: false };
@@ -353,7 +354,7 @@ fn fitted(document: &report::Document) -> Option<String> {
     document.write(&look, &mut table).ok()?;
     let table = String::from_utf8_lossy(&table);
     let lines: Vec<&str> = table.lines().collect();
-    // The bar, the line of what is left out, and the cursor's.
+    // Lines for the bar, for what is left out, and for the cursor.
     let room = height.saturating_sub(3);
     if lines.is_empty() || room < 3 {
         return None;

@@ -1,5 +1,5 @@
-//! `bytepath compare published:NAME [STUDY]`: the figures of a published work, and a study
-//! with its ratios.
+//! `bytepath compare published:NAME [STUDY]`: the figures of a published work, and a study's ratios
+//! beside them.
 
 use super::output_args::{Document, OutputArgs};
 use bytepath_record::{Fault, Published};
@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
 
-/// What `--json` prints of a work.
+/// The JSON document of a work.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct WorkDocument<'a> {
     work: &'a Published,
@@ -23,7 +23,7 @@ pub(super) struct WorkDocument<'a> {
 pub(super) struct WorkEntry<'a> {
     name: &'a str,
     title: &'a str,
-    /// How many it has.
+    /// Number of its figures.
     figures: usize,
 }
 

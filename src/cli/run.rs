@@ -92,7 +92,8 @@ pub(super) struct RunArgs {
     /// file's placements: users without root cannot place softirqs.
     #[arg(long, value_name = "CORES")]
     cores: Option<String>,
-    /// Meters to run: default, all, none, or names as in default,locks [default: the file's, or default]
+    /// Meters to run: default, all, none, or names as in default,locks [default: the file's, or
+    /// default]
     #[arg(long, hide_short_help = true, value_name = "METERS")]
     meters: Option<String>,
     /// Repetitions of every path, in random order [default: until sure]
@@ -100,7 +101,8 @@ pub(super) struct RunArgs {
     /// With a file the default is the file's, or 10. With --time it is the most.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(spec::MOST_BLOCKS)))]
     blocks: Option<u32>,
-    /// Warm-up before the measured window, as in 500ms [default: the file's; 200ms; with a file or -n 1s]
+    /// Warm-up before the measured window, as in 500ms [default: the file's; 200ms; with a file or
+    /// -n 1s]
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = spec::parse_warm_up)]
     warm_up: Option<Duration>,
     /// Measured window of a trial, as in 2s or 500ms [default: 300ms]
@@ -108,7 +110,8 @@ pub(super) struct RunArgs {
     /// The default with a file is the file's, or 1500ms, as with --blocks alone.
     #[arg(long, value_name = "TIME", value_parser = spec::parse_window)]
     window: Option<Duration>,
-    /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or slices if all cells can be open at once]
+    /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or
+    /// slices if all cells can be open at once]
     #[arg(long, hide_short_help = true, value_name = "DESIGN", value_parser = spec::parse_design)]
     design: Option<Design>,
     /// Time of the study, as in 20s; it ends once it is sure [default: 90s]
@@ -127,7 +130,7 @@ pub(super) struct RunArgs {
     /// Reject trials in which others used more than this share of a role's CPU, as in 30%
     #[arg(long, hide_short_help = true, value_name = "PERCENT", value_parser = spec::parse_interference)]
     max_interference: Option<f64>,
-    /// Wait for other programs to leave the CPUs idle, at most so long
+    /// Wait for other programs to leave the CPUs idle, at most this long
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = spec::parse_time)]
     wait_idle: Option<Duration>,
     /// Seed of the random order [default: the file's, or random]
@@ -141,10 +144,12 @@ pub(super) struct RunArgs {
     /// Source of power readings: SOURCE[=ARGUMENT][,rest=WATTS] [default: the file's, or auto]
     #[arg(long, hide_short_help = true, value_name = "SOURCE")]
     power: Option<String>,
-    /// Profile of host settings to make for the study and restore afterwards: PROFILE[:device=NAME]; none leaves out the file's; repeatable
+    /// Profile of host settings to make for the study and restore afterwards:
+    /// PROFILE[:device=NAME]; none leaves out the file's; repeatable
     #[arg(long, hide_short_help = true, value_name = "PROFILE")]
     settings: Vec<String>,
-    /// Single host setting, as `bytepath settings` lists them: "mtu eth0 4148", or "sender: mtu eth0 4148" for one host; repeatable
+    /// Single host setting, as `bytepath settings` lists them: "mtu eth0 4148", or "sender: mtu
+    /// eth0 4148" for one host; repeatable
     #[arg(long, hide_short_help = true, value_name = "SETTING")]
     set: Vec<String>,
     /// Folder for the study [default: bytepath-studies/DATE-TIME]
@@ -153,7 +158,8 @@ pub(super) struct RunArgs {
     /// Assert that no one else uses an existing link: frame generators may fill it
     #[arg(long, hide_short_help = true, alias = "i-own-this-link")]
     unshared_link: bool,
-    /// Run what the file names (commands, hosts, kernels, settings) even if others may have written it
+    /// Run what the file names (commands, hosts, kernels, settings) even if others may have written
+    /// it
     #[arg(long, hide_short_help = true)]
     trust: bool,
     /// Run also what a probe of the hosts refuses: a trial then shows whether it can run
@@ -173,7 +179,8 @@ pub(super) struct ResumeArgs {
     /// Folder of the study [default: the newest in bytepath-studies]
     #[arg(value_name = "STUDY")]
     study: Option<PathBuf>,
-    /// Run what the study names (commands, hosts, kernels, settings) even if others may have written it
+    /// Run what the study names (commands, hosts, kernels, settings) even if others may have
+    /// written it
     #[arg(long, hide_short_help = true)]
     trust: bool,
     #[command(flatten)]
@@ -183,7 +190,7 @@ pub(super) struct ResumeArgs {
 }
 
 impl RunArgs {
-    /// What is requested, in the terms of a study.
+    /// Converts the arguments to a request.
     fn resolve(&self) -> Result<RunRequest, Fault> {
         Ok(RunRequest {
             experiment: self.experiment()?,
@@ -237,23 +244,23 @@ impl RunArgs {
     }
 }
 
-/// What is typed in place of a profile for no settings of the file.
+/// Typed instead of a profile to ignore the settings of the file.
 const NONE: &str = "none";
 
 fn words(list: &str) -> Vec<String> {
     list.split(',').map(|word| word.trim().to_owned()).collect()
 }
 
-/// A folder of its own for a study: the time at which it begins.
+/// Returns a new folder for a study, named after the current time.
 pub(super) fn default_folder() -> PathBuf {
     let format = time::macros::format_description!("[year][month][day]-[hour][minute][second]");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    // Not every time that a clock may have is a date.
+    // Not every value of a clock is a valid date.
     let date =
         i64::try_from(now).ok().and_then(|now| OffsetDateTime::from_unix_timestamp(now).ok());
     let name = date.and_then(|date| date.format(format).ok()).unwrap_or_else(|| now.to_string());
     let folder = PathBuf::from(STUDIES).join(&name);
-    // Two studies may begin within one second.
+    // Two studies may begin within the same second.
     let others = (2..).map(|number| folder.with_file_name(format!("{name}-{number}")));
     let mut candidates = std::iter::once(folder.clone()).chain(others);
     candidates.find(|folder| !folder.exists()).unwrap_or(folder)
@@ -275,7 +282,7 @@ pub(super) fn run(arguments: &RunArgs) -> Result<ExitCode, Fault> {
     run_request(&request, progress, report)
 }
 
-/// The folder of a study is not where its report goes.
+/// Errors if the name of the report's file gives no format: perhaps it was meant for the study.
 fn check_report_file(report: &ReportArgs) -> Result<(), Fault> {
     let file = report.out.as_deref().filter(|file| file.extension().is_none() || file.is_dir());
     report.format().map(drop).map_err(|fault| match file {
@@ -289,7 +296,7 @@ fn check_report_file(report: &ReportArgs) -> Result<(), Fault> {
     })
 }
 
-/// Runs what is requested and prints its report.
+/// Runs a request and prints its report.
 pub(super) fn run_request(
     request: &RunRequest,
     progress: &ProgressArgs,
@@ -320,8 +327,7 @@ pub(super) fn resume_folder(
     watch(&deployment, folder, progress, report, work)
 }
 
-/// Runs trials with a progress bar and prints the report of the outcome,
-/// complete or not.
+/// Runs trials with a progress bar, and prints the report, complete or not.
 fn watch(
     deployment: &Deployment,
     folder: &Path,
@@ -355,8 +361,8 @@ fn watch(
     Ok(ExitCode::from(code))
 }
 
-/// The exit code of a study that went to its end: whether a trial failed, one for a profile
-/// included, else whether any was measured.
+/// Returns the exit code of a study that ran to its end: whether a trial failed, including those
+/// for profiles, otherwise whether any was measured.
 fn exit_code(trials: &[&TrialStatus], profiles: &[&TrialStatus]) -> u8 {
     let measured = trials.contains(&&TrialStatus::Measured);
     let ran = trials.iter().any(|status| matches!(status, TrialStatus::Rejected { .. }));
@@ -368,7 +374,7 @@ fn exit_code(trials: &[&TrialStatus], profiles: &[&TrialStatus]) -> u8 {
     }
 }
 
-/// Prints the report, or writes it to its file; whoever watched on a terminal sees the answer then,
+/// Prints the report, or writes it to its file; in that case a user at a terminal gets the text,
 /// too.
 fn print_report(folder: &Path, study: &Study, report: &ReportArgs) -> Result<(), Fault> {
     show::print(folder, study, report, None)?;
@@ -378,7 +384,7 @@ fn print_report(folder: &Path, study: &Study, report: &ReportArgs) -> Result<(),
     }
 }
 
-/// Runs a study over pairs of hosts and prints the report of the merged study.
+/// Runs a study on pairs of hosts and prints the report of the merged study.
 fn run_pairs(
     study: &PairedStudy,
     progress: &ProgressArgs,
@@ -411,7 +417,7 @@ fn run_pairs(
     }
 }
 
-/// Examples, and the typed options of workload and link from their declarations.
+/// Returns examples, and the options of workload and link from their declarations.
 fn run_options_help() -> String {
     let options = |heading: &str, options: &[OptionSpec]| {
         let row = |option: &OptionSpec| {

@@ -1,5 +1,5 @@
-//! `bytepath schema`: JSON Schemas of the files that bytepath reads and writes, and of the documents
-//! that its commands print.
+//! `bytepath schema`: JSON Schemas of the files that bytepath reads and writes, and of the
+//! documents that its commands print.
 
 use super::catalogs::{Entry, Paths};
 use super::compare::Comparison;
@@ -36,7 +36,7 @@ pub(super) struct SchemaArgs {
 /// A document with one field, which is a list.
 type List<T> = Document<BTreeMap<String, Vec<T>>>;
 
-/// Every kind of file and document, and its schema.
+/// All kinds of files and documents, with their schemas.
 const DOCUMENTS: &[Choice<fn() -> Value>] = &[
     ("experiment", "An experiment file, as `bytepath run FILE` reads it", || {
         experiment_schema(&catalogues())
@@ -83,7 +83,7 @@ const DOCUMENTS: &[Choice<fn() -> Value>] = &[
     ("journal", "Output of `bytepath restore --show --json`", of::<Document<LeftBehind>>),
 ];
 
-/// Prints one schema (draft 2020-12), or what there are schemas of.
+/// Prints one schema (draft 2020-12), or the list of schemas.
 pub(super) fn schema(arguments: &SchemaArgs) -> Result<(), Fault> {
     match arguments.schema {
         Some(schema) => print_json(&schema()),
@@ -95,7 +95,7 @@ fn list() -> String {
     choices("Documents:", DOCUMENTS)
 }
 
-/// The schema of a record as it is written.
+/// Returns the schema of a record in its serialized form.
 fn of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     SchemaGenerator::new(settings).into_root_schema_for::<T>().to_value()

@@ -1,5 +1,5 @@
-//! `bytepath settings` and `bytepath restore`: what can be set on a host, and what
-//! an earlier run left changed.
+//! `bytepath settings` and `bytepath restore`: what can be set on a host, and what an earlier run
+//! left changed.
 
 use super::output::{explain, print_text, warn};
 use super::output_args::{Document, OutputArgs};
@@ -33,7 +33,7 @@ pub(super) struct SettingsArgs {
     path: PathArgs,
 }
 
-/// A path, and the addresses between which its flows go.
+/// A path, and the addresses of its flows.
 #[derive(Debug, Args)]
 struct PathArgs {
     /// Show what this path requires of the NIC with --address instead
@@ -90,7 +90,7 @@ Examples:
 A run restores its settings on its own, even after an error or Ctrl-C. This is for a
 run that was killed. Exits with 1 if something could not be restored.";
 
-/// The format of settings as JSON.
+/// Name of the JSON document of settings.
 const SETTINGS: &str = "bytepath-settings";
 
 /// One setting of a profile, and what it would change here.
@@ -108,14 +108,14 @@ impl Item {
     }
 }
 
-/// Why a path's settings are listed.
+/// The reason given for a path's settings.
 const REQUIRED: &str = "the path requires it";
 
-/// The names that `--settings` and `--set` take.
+/// The names that `--settings` and `--set` accept.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct SettingNames {
     profiles: Vec<ProfileName>,
-    /// How single settings are typed.
+    /// The forms of single settings.
     forms: Vec<SettingForm>,
 }
 
@@ -131,22 +131,22 @@ struct SettingForm {
     example: &'static str,
 }
 
-/// What a restoration did.
+/// Result of a restoration.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Restored {
     settings: Vec<RestorationRow>,
-    /// Folders of the monitoring groups that were removed: a process of the meter `memory-roles` that
-    /// was killed had left them.
+    /// Folders of monitoring groups that were removed: a killed process of the meter `memory-roles`
+    /// had left them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     memory_groups: Vec<PathBuf>,
 }
 
-/// What there is to restore.
+/// What remains to be restored.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct LeftBehind {
     #[serde(flatten)]
     journal: Option<JournalState>,
-    /// Folders of such groups that are still there.
+    /// Folders of such groups that still exist.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     memory_groups: Vec<PathBuf>,
 }
@@ -185,8 +185,8 @@ pub(super) fn settings(arguments: &SettingsArgs) -> Result<(), Fault> {
     })
 }
 
-/// What a path requires of a NIC here: each setting from what to what, and the option by which a
-/// run makes it.
+/// Lists what a path requires of a NIC here: the old and new value of each setting, and the option
+/// with which a run makes it.
 fn required(device: &str, items: &[Item]) -> String {
     if items.is_empty() {
         return format!("nothing needs to be set on {device} for this role\n");
@@ -232,7 +232,7 @@ pub(super) fn restore(arguments: &RestoreArgs) -> Result<ExitCode, Fault> {
     Ok(if pending { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Reports which settings of this host this process would leave changed if it ended now.
+/// Reports which settings of this host would stay changed if this process ended now.
 pub(super) fn report_unrestored() {
     match StateFolder::standard().read() {
         Ok(Some(chronicle))
@@ -319,7 +319,7 @@ fn journal(place: &StateFolder, chronicle: &JournalState) -> String {
     text
 }
 
-/// `mtu eth0: 1500 -> 4148`
+/// Formats a change: `mtu eth0: 1500 -> 4148`.
 fn describe(change: &Change) -> String {
     let (part, before, set) = change.setting.differing(&change.before, &change.set);
     format!("{}{part}: {before} -> {set}", change.setting.subject())

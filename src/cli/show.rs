@@ -1,4 +1,4 @@
-//! `bytepath show`: the report of a study, now or long after, in any format.
+//! `bytepath show`: prints the report of a study, in any format.
 
 use super::help::{Choice, list, one_of};
 use super::newest::named_or_newest;
@@ -23,12 +23,12 @@ pub(super) struct ShowArgs {
     report: ReportArgs,
     /// Unit of work for CPU time: gib or packet [default: gib]
     ///
-    /// It is that of the explanation.
+    /// The explanation divides by it.
     #[arg(long, hide_possible_values = true, value_name = "UNIT", value_parser = one_of(PER))]
     per: Option<WorkUnit>,
 }
 
-/// How a report is printed.
+/// Options of how a report is printed.
 #[derive(Debug, Default, Args)]
 pub(super) struct ReportArgs {
     /// Format, as in html, json, csv or summary-csv [default: by -o, else text]
@@ -51,7 +51,7 @@ pub(super) const PER: &[Choice<WorkUnit>] = &[
     ("packet", "Packet, as the receiver's device counts them", WorkUnit::Packet),
 ];
 
-/// Writes the report of a study folder to the requested place.
+/// Writes the report of a study folder to the requested destination.
 pub(super) fn show(arguments: &ShowArgs) -> Result<(), Fault> {
     let ShowArgs { study, report, per } = arguments;
     report.format()?;
@@ -59,8 +59,8 @@ pub(super) fn show(arguments: &ShowArgs) -> Result<(), Fault> {
     print(folder, &load(folder)?, report, *per)
 }
 
-/// Writes a report to the file that was named, plain, or prints it: coloured and as wide as the
-/// terminal there, plain elsewhere.
+/// Writes a report without colours to the named file, or prints it: with colours and the width of
+/// the terminal on a terminal, otherwise plain.
 pub(super) fn print(
     folder: &Path,
     study: &Study,
@@ -73,7 +73,7 @@ pub(super) fn print(
         Some(_) => Style { width: PAGE_WIDTH, colour: false, details },
         None => style(details),
     };
-    // Whoever reads in a terminal wants the answer where the cursor is.
+    // On a terminal, the main result should be next to the cursor.
     let on_a_screen = arguments.named().is_none() && !details && out.is_none();
     let on_a_screen = on_a_screen && io::stdout().is_terminal();
     render(folder, study, format, per, |subject| {
@@ -84,7 +84,7 @@ pub(super) fn print(
     })
 }
 
-/// Analyses a study for a format, and passes it on.
+/// Analyses a study for a format, and passes the analysis on.
 fn render(
     folder: &Path,
     study: &Study,
@@ -100,15 +100,15 @@ fn render(
     write(&Subject { study: &named, recorded, analysis: &analysis, explanation })
 }
 
-/// The explanation of a study. A fault if a unit was requested that its profiles
-/// do not record; if none was, what is missing is in the explanation's notes.
+/// Explains a study. Errors if a unit was requested that its profiles do not record; without a
+/// request, the notes of the explanation list what is missing.
 pub(super) fn explained(
     folder: &Path,
     study: &Study,
     analysis: &Analysis,
     per: Option<WorkUnit>,
 ) -> Result<Option<Explanation>, Fault> {
-    // Exchanges are not bytes: their cost is compared by packets.
+    // Exchanges are not bytes: their cost is compared per packet.
     let is_bytes = analysis.work() == Work::Bytes;
     let unit = per.unwrap_or(if is_bytes { WorkUnit::Gib } else { WorkUnit::Packet });
     let explanation = explanation(folder, study, analysis, unit);
@@ -122,13 +122,13 @@ pub(super) fn explained(
 }
 
 impl ReportArgs {
-    /// Whether JSON was requested.
+    /// True if JSON was requested.
     pub(super) fn is_json(&self) -> bool {
         self.named().is_some_and(|report| report.name == "json")
     }
 
-    /// The format: as named, or by the suffix of the file, or text. A fault if the suffix is that
-    /// of no format, or a terminal is no place for it.
+    /// Returns the format: as named, by the suffix of the file, or text. Errors if the suffix
+    /// belongs to no format, or if the format is unsuitable for a terminal.
     pub(super) fn format(&self) -> Result<&'static Report, Fault> {
         let Some(file) = &self.out else {
             let format = self.named().unwrap_or(CATALOG[0]);
@@ -144,18 +144,18 @@ impl ReportArgs {
         })
     }
 
-    /// The format requested by name.
+    /// Returns the format requested by name.
     fn named(&self) -> Option<&'static Report> {
         report::find(if self.json { "json" } else { self.format? })
     }
 }
 
-/// A name of the catalogue.
+/// Parses a name of the catalogue.
 fn format(text: &str) -> Result<&'static str, Fault> {
     find("format", text, CATALOG, |report| report.name).map(|report| report.name)
 }
 
-/// Every format with its purpose.
+/// Lists the formats with their purpose.
 fn formats_help() -> String {
     let formats = CATALOG.iter().map(|report| (report.name, report.summary));
     let mut text = list("Formats (--format):", formats);

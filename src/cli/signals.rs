@@ -1,4 +1,4 @@
-//! Ctrl-C and similar signals: the first asks a study to end in order, the second ends it at once.
+//! Ctrl-C and similar signals: the first one stops a study cleanly, the second one ends it at once.
 
 use super::output::give_up_after;
 use super::settings::report_unrestored;
@@ -12,12 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A signal that comes again so soon is the same one: timeout(1) sends it to the process and then
-/// to its group.
+/// A repeated signal within this time counts as the same: timeout(1) sends it to the process and
+/// then to its group.
 const TWICE: Duration = Duration::from_millis(200);
 
-/// A flag that the first signal sets. The second reports which settings of this host stay, and
-/// ends the process. What was ignored when the process started, for example by nohup(1), stays ignored.
+/// Returns a flag that the first signal sets. The second signal reports which settings of this host
+/// stay changed, and ends the process. Signals that were ignored when the process started, for
+/// example by nohup(1), stay ignored.
 pub(super) fn catch_signals() -> Result<Arc<AtomicBool>, Fault> {
     let stop = Arc::new(AtomicBool::new(false));
     catch(&stop).map_err(|e| Fault::not_started("a thread that waits for signals", &e))?;
@@ -30,12 +31,13 @@ fn catch(stop: &Arc<AtomicBool>) -> io::Result<()> {
     let all = [SIGINT, SIGTERM, SIGHUP].into_iter();
     let handled: Vec<i32> = all.filter(|signal| !ignores(*signal)).collect();
     for signal in &handled {
-        // A third ends a process that cannot report.
+        // A third signal ends a process that cannot report.
         flag::register_conditional_default(*signal, reporting.clone())?;
         flag::register(*signal, stop.clone())?;
     }
-    // They are noted in memory, of which a child has a copy. A pipe with a byte for each is shared
-    // with it until execve(2): Ctrl-C, which goes to the whole group, counted twice.
+    // Signals are counted in memory, of which a child has a copy. A pipe with a byte per signal
+    // would be shared with it until execve(2), so that Ctrl-C, which goes to the whole group, would
+    // count twice.
     let mut caught = Signals::new(handled)?;
     let wait = move || {
         if let Some(signal) = second(caught.forever()) {
@@ -47,7 +49,7 @@ fn catch(stop: &Arc<AtomicBool>) -> io::Result<()> {
     std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
 }
 
-/// Waits for another signal than the first, or for that one again.
+/// Waits for a signal other than the first, or for the first one again after a while.
 fn second(mut signals: impl Iterator<Item = i32>) -> Option<i32> {
     let first = signals.next()?;
     let at = Instant::now();

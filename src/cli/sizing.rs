@@ -45,7 +45,7 @@ Examples:
   bytepath size --rate 200G --rtt 0.1ms --hold 48MiB --ring 4096
   bytepath size --rate 40G --rtt 2ms --mtu 9000 --queues 4 --json";
 
-/// What is printed.
+/// The JSON document.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Sizes {
     goal: Goal,

@@ -9,8 +9,8 @@ use clap::Args;
 pub(super) struct TestbedArgs {
     /// Where roles run: netns, ports, vm or hosts [default: netns]
     ///
-    /// The default with a file is the file's. With options: ports:sender=DEVICE,receiver=DEVICE, vm[:key=value,...],
-    /// hosts[:key=value,...].
+    /// The default with a file is the file's. With options: ports:sender=DEVICE,receiver=DEVICE,
+    /// vm[:key=value,...], hosts[:key=value,...].
     #[arg(long, value_name = "TESTBED")]
     testbed: Option<String>,
     /// Host of the sender, as in ssh://HOST [default: here]
@@ -32,12 +32,12 @@ impl TestbedArgs {
         TestbedArgs { testbed: None, sender: None, receiver: Some(host.to_owned()) }
     }
 
-    /// The testbed that was named; `None` if none was.
+    /// Returns the named testbed, if any.
     pub(super) fn resolve(&self) -> Result<Option<TestbedChoice>, Fault> {
         self.text()?.as_deref().map(parse_testbed).transpose()
     }
 
-    /// As `--testbed` alone would take it.
+    /// Returns the equivalent argument of `--testbed`.
     fn text(&self) -> Result<Option<String>, Fault> {
         let mut text = self.testbed.clone();
         for (role, host) in Role::ALL.into_iter().zip([&self.sender, &self.receiver]) {

@@ -1,8 +1,9 @@
-//! `bytepath --version`: which build this is.
+//! `bytepath --version`: identifies the build.
 
 use std::sync::OnceLock;
 
-/// What follows the program's name: version, commit, target, compiler. clap needs a static text.
+/// Returns the text after the program's name: version, commit, target, compiler. It is static
+/// because clap requires it.
 pub(super) fn long(commit: Option<&str>) -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {

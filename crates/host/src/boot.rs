@@ -1,10 +1,10 @@
-//! Starting an agent on a host that may have nothing of ours: a command runs a POSIX shell
-//! there, the shell looks for a bytepath of this build or takes a copy over the same pipe,
-//! and becomes the agent.
+//! Starts an agent on a host on which nothing may be installed: a command runs a POSIX shell there,
+//! the shell looks for a bytepath of this build or receives a copy over the same pipe, and becomes
+//! the agent.
 //!
-//! The two take turns, so that neither reads what is meant for the other: a shell may read
-//! ahead of the command that it runs. Each line of the shell's begins with a mark, and what
-//! comes before, a login shell's greeting for example, is skipped.
+//! The two take turns, so that neither reads what is meant for the other: a shell may read ahead of
+//! the command that it runs. Each line from the shell begins with a mark; anything before the first
+//! one, such as the greeting of a login shell, is skipped.
 
 use super::child::AgentProcess;
 use bytepath_record::wire::LONGEST_PREFACE;
@@ -19,42 +19,42 @@ use std::process::{ChildStdin, ChildStdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How an agent is started on another host.
+/// How to start an agent on another host.
 #[derive(Clone, Copy, Debug)]
 pub struct Boot<'a> {
-    /// The host in words: "ssh://peer".
+    /// Name of the host for messages: "ssh://peer".
     pub host: &'a str,
-    /// The program that it has to be, and that is copied.
+    /// The program that the agent must be, and that is copied.
     pub program: &'a Path,
-    /// Its build, as [`super::build_of`] has it.
+    /// Its build, as returned by [`super::build_of`].
     pub build: &'a str,
-    /// Whether a copy stays there when the agent ends, for the next one.
+    /// Whether a copy is kept there for the next agent when the agent ends.
     pub keeps_copy: bool,
-    /// Set when the user wants to stop.
+    /// Set when the user cancels.
     pub stop: &'a AtomicBool,
 }
 
-/// How long the shell may take to begin: a login and whatever it runs.
+/// Time limit for the shell to start: a login and everything it runs.
 const BEGINNING: Duration = Duration::from_secs(30);
 
-/// How long the shell may leave us without a line, or without reading.
+/// Time limit for the shell to send a line, or to read.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// How often a wait looks at the stop flag.
+/// Interval at which waits check the stop flag.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What the shell there is given. It is the same for every host: whatever varies is sent
-/// as lines, which no shell interprets. A copy was looked at before it got its name.
+/// The script for the shell. It is the same for every host: parameters are sent as lines, which no
+/// shell interprets. A copy gets its final name only after it was checked.
 ///
-/// `head -c` may read ahead of the requested bytes, which does no harm, because nothing
-/// follows until the shell has answered.
+/// `head -c` may read ahead of the requested bytes, which does no harm, because nothing follows
+/// until the shell has answered.
 const SCRIPT: &str = include_str!("boot.sh");
 
-/// What begins each line of the shell's.
+/// Prefix of each line from the shell.
 const MARK: &str = "bytepath: ";
 
 impl Boot<'_> {
-    /// Turns a shell that was started into an agent.
+    /// Turns a running shell into an agent.
     pub fn run(&self, shell: &mut AgentProcess) -> Result<(), Fault> {
         let stop = self.stop;
         let began = shell.converse(|to, from| self.talk(&mut Talk { to, from, stop }));
@@ -78,7 +78,7 @@ impl Boot<'_> {
         talk.send(format!("{}\n{path}\n{size}\n{copies}\n", self.build).as_bytes())?;
         let mut answer = talk.line(ANSWER)?;
         if answer == "wanted" {
-            // Whatever ends the sending, the shell knows why.
+            // If sending fails, the shell's answer has the reason.
             let sent = self.send_copy(talk, &mut program);
             answer = match (talk.line(ANSWER), sent) {
                 (Ok(answer), _) => answer,
@@ -107,7 +107,7 @@ impl Boot<'_> {
     }
 }
 
-/// Waits until a program on a host returns what it is sent: the way there is open.
+/// Waits until a program on a host echoes a line: the connection is open.
 pub fn echoes(host: &str, program: &mut AgentProcess, stop: &AtomicBool) -> Result<(), Fault> {
     let open = program.converse(|to, from| {
         let mut talk = Talk { to, from, stop };
@@ -117,10 +117,10 @@ pub fn echoes(host: &str, program: &mut AgentProcess, stop: &AtomicBool) -> Resu
     open.unwrap_or(Err(Trouble::Ended)).map_err(|trouble| trouble.of(host, program))
 }
 
-/// What keeps a shell from becoming an agent.
+/// Why a shell did not become an agent.
 enum Trouble {
     Fault(Fault),
-    /// Its pipe is closed.
+    /// Its pipe was closed.
     Ended,
     Silent(Duration),
     Stopped,
@@ -153,7 +153,7 @@ fn refused(line: &str) -> Trouble {
     Trouble::Refused(line.strip_prefix("failed: ").unwrap_or(line).to_owned())
 }
 
-/// What usually helps, by the last words of ssh(1).
+/// Suggests a remedy by the last message of ssh(1).
 fn remedy(words: &str) -> &'static str {
     let hints = [
         (
@@ -170,7 +170,7 @@ fn remedy(words: &str) -> &'static str {
     hints.map_or("try the command by hand: it must run `sh` there", |(_, remedy)| remedy)
 }
 
-/// The pipes to a shell, read with timeouts.
+/// The pipes to a shell, used with timeouts.
 struct Talk<'a> {
     to: &'a mut ChildStdin,
     from: &'a mut ChildStdout,
@@ -178,11 +178,11 @@ struct Talk<'a> {
 }
 
 impl Talk<'_> {
-    /// The next line with the mark, without it.
+    /// Returns the next line with the mark, without the mark.
     fn line(&mut self, timeout: Duration) -> Result<String, Trouble> {
         let deadline = Instant::now() + timeout;
         let mut line = Vec::new();
-        // One byte at a time: what follows the line is the agent's.
+        // One byte at a time, because whatever follows the line belongs to the agent.
         for _ in 0..LONGEST_PREFACE {
             await_ready(self.from.as_fd(), PollFlags::IN, deadline, timeout, self.stop)?;
             let mut byte = [0];
@@ -204,7 +204,7 @@ impl Talk<'_> {
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
-        // A pipe that is ready takes this much without blocking, pipe(7).
+        // A pipe that is ready accepts this much without blocking (pipe(7)).
         for part in bytes.chunks(PIPE_BUF) {
             let deadline = Instant::now() + ANSWER;
             await_ready(self.to.as_fd(), PollFlags::OUT, deadline, ANSWER, self.stop)?;
@@ -249,7 +249,7 @@ mod tests {
 
     static NEVER: AtomicBool = AtomicBool::new(false);
 
-    /// A host of a folder: its home, and programs that come first on its PATH.
+    /// A folder that stands for a host: its home, and programs that come first on its PATH.
     struct Folder(tempfile::TempDir);
 
     impl Folder {
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    /// What says that it is a build, and as an agent prints where it is.
+    /// A script that prints this build, and, run as an agent, its own path.
     fn agent(build: &str) -> String {
         format!("[ \"$2\" = --build ] && echo '{build}' && exit\necho \"I am $0\"")
     }
@@ -302,14 +302,14 @@ mod tests {
         let own = host.program("bytepath", &agent("1+a"));
         let found = host.boot("echo Welcome; exec sh", &boot(&own, "1+a"));
         assert_eq!(found, (Ok(()), format!("I am {}\n", own.display())));
-        // Of another build, but there is one on the PATH.
+        // The copy is of another build, but there is one of the right build on the PATH.
         let installed = host.program("bin/bytepath", &agent("1+b"));
         let found = host.boot("exec sh", &boot(&own, "1+b"));
         assert_eq!(found, (Ok(()), format!("I am {}\n", installed.display())));
         assert!(!host.path(".cache").exists());
     }
 
-    /// A program that cannot be started where it is, as if it were on another machine.
+    /// A program that cannot be started in place, as if it were on another machine.
     fn elsewhere(host: &Folder, text: &str) -> PathBuf {
         let file = host.program("elsewhere", text);
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();

@@ -1,4 +1,4 @@
-//! Which build of bytepath a binary is: controller and agents have to be the same one.
+//! The build of a bytepath binary: controller and agents must be of the same one.
 
 use object::elf::{FileHeader64, NT_GNU_BUILD_ID};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -10,18 +10,18 @@ use std::sync::OnceLock;
 /// Version of this package, as studies record it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Version and build of the binary that runs.
+/// Version and build of the running binary.
 pub fn own() -> &'static str {
     static OWN: OnceLock<String> = OnceLock::new();
     OWN.get_or_init(|| of(Path::new("/proc/self/exe")).unwrap_or_else(|| VERSION.to_owned()))
 }
 
-/// Version and build of the agents that a program starts; `None` if it is not an ELF
-/// file. It is the same for a copy without debug information.
+/// Returns version and build of the agents that a program starts; `None` if it is not an ELF file.
+/// A copy without debug information has the same.
 pub fn of(program: &Path) -> Option<String> {
     let cache = ReadCache::new(File::open(program).ok()?);
     let id = build_id(&cache).or_else(|| {
-        // The linker gave it none.
+        // The linker wrote no build id.
         let parsed = object::File::parse(&cache).ok()?;
         let mut crc = flate2::Crc::new();
         crc.update(parsed.section_by_name(".text")?.data().ok()?);
@@ -30,9 +30,9 @@ pub fn of(program: &Path) -> Option<String> {
     Some(format!("{VERSION}+{id}"))
 }
 
-/// The note that the linker left of the build. It is looked for by the program headers
-/// alone: every agent answers with it before anything else, in emulated guests too, and
-/// tables of sections and symbols are megabytes.
+/// Returns the build id that the linker wrote. It is found by the program headers alone: every
+/// agent sends it before anything else, in emulated guests too, and the tables of sections and
+/// symbols are megabytes.
 fn build_id(program: &ReadCache<File>) -> Option<String> {
     let header = FileHeader64::<Endianness>::parse(program).ok()?;
     let endian = header.endian().ok()?;

@@ -1,4 +1,4 @@
-//! An agent that is a child process: its pipes, its last output, its guaranteed end.
+//! An agent as a child process: its pipes, its last output, and how it is ended for certain.
 
 use super::host::AgentPipe;
 use bytepath_record::Fault;
@@ -18,14 +18,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long an agent may take to end after its standard input was closed, and
-/// how long one that seems gone is given to be reaped.
+/// How long an agent may take to end after its standard input was closed, and how long to wait for
+/// the exit status of one that seems gone.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How often it is checked whether a program is to stop.
+/// Interval of checks whether a program should stop.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What is kept of the end of an agent's standard error, bytes.
+/// Bytes kept of the end of an agent's standard error.
 const TAIL: usize = 4096;
 
 /// A running agent. Dropping it ends the process and reaps it.
@@ -37,8 +37,7 @@ pub struct AgentProcess {
 }
 
 impl AgentProcess {
-    /// The command line of an agent, with the pipes that [`AgentProcess::new`]
-    /// expects.
+    /// Returns the command line of an agent, with the pipes that [`AgentProcess::new`] expects.
     pub fn command(program: &Path) -> Command {
         let mut command = Command::new(program);
         command.arg("agent");
@@ -46,7 +45,7 @@ impl AgentProcess {
         command
     }
 
-    /// Takes charge of a child with such pipes; ends it if that fails. What has no pipe is at its end.
+    /// Takes over a child with such pipes; ends it on failure. A missing pipe is treated as closed.
     pub fn new(mut child: Child) -> Result<AgentProcess, Fault> {
         let stdin = SharedStdin(Arc::new(Mutex::new(child.stdin.take())));
         let stdout = child.stdout.take();
@@ -60,7 +59,7 @@ impl AgentProcess {
         self.child.id()
     }
 
-    /// The pipe to it. A second call gives a pipe that is at its end.
+    /// Takes its pipe. A second call returns a closed one.
     pub fn take_pipe(&mut self) -> AgentPipe {
         let from_agent: Box<dyn Read + Send> = match self.stdout.take() {
             Some(stdout) => Box::new(stdout),
@@ -78,22 +77,22 @@ impl AgentProcess {
         Some(talk(stdin.as_mut()?, self.stdout.as_mut()?))
     }
 
-    /// Closes its standard input, at whose end it ends.
+    /// Closes its standard input, upon which the agent ends.
     pub fn close(&self) {
         self.stdin.close();
     }
 
-    /// Whether it has not ended yet.
+    /// True if it has not ended yet.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// How it ended, in words; waits a moment for it to end.
+    /// Describes how it ended; waits briefly for that.
     pub fn exit_report(&mut self) -> String {
         self.exit_report_within(GRACE)
     }
 
-    /// How it ended, in words; waits this long for it to end.
+    /// Describes how it ended; waits up to `time` for that.
     pub fn exit_report_within(&mut self, time: Duration) -> String {
         let Some(status) = self.wait(time) else {
             return "still running".to_string();
@@ -105,12 +104,12 @@ impl AgentProcess {
         }
     }
 
-    /// Waits for its end, at most that long.
+    /// Waits up to `timeout` for its end.
     fn wait(&mut self, timeout: Duration) -> Option<ExitStatus> {
         if let Ok(Some(status)) = self.child.try_wait() {
             return Some(status);
         }
-        // The child has not been reaped, so its id cannot mean anyone else.
+        // The child has not been reaped, so its id cannot have been reused.
         let pid = Pid::from_raw(self.child.id() as i32)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let deadline = Instant::now() + timeout;
@@ -127,22 +126,22 @@ impl Drop for AgentProcess {
     fn drop(&mut self) {
         self.close();
         if self.wait(GRACE).is_none() {
-            // Fails only if it has ended by now, and then there is no need.
+            // Fails only if it has just ended, which is fine.
             let _ = self.child.kill();
         }
         let _ = self.child.wait();
     }
 }
 
-/// The writing end of the agent's standard input, which may be closed under
-/// its holder: a forgotten clone must not keep an agent alive.
+/// The writing end of the agent's standard input, which can be closed even if clones exist: a
+/// forgotten clone must not keep an agent alive.
 #[derive(Clone)]
 struct SharedStdin(Arc<Mutex<Option<ChildStdin>>>);
 
 impl SharedStdin {
     fn close(&self) {
-        // A thread blocked in a write holds the lock; the agent does not read
-        // then, and will be killed instead.
+        // A thread that is blocked in a write holds the lock. In that case the agent does not read,
+        // and is killed instead.
         if let Ok(mut stdin) = self.0.try_lock() {
             *stdin = None;
         }
@@ -164,7 +163,7 @@ impl Write for SharedStdin {
     }
 }
 
-/// "exited with code 1", "killed by signal 9 (SIGKILL)".
+/// Describes an exit status: "exited with code 1", "killed by signal 9 (SIGKILL)".
 pub fn ending(status: ExitStatus) -> String {
     // "signal: 11 (SIGSEGV) (core dumped)"
     let text = status.to_string();
@@ -177,15 +176,15 @@ pub fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// An agent that is a process of this machine. The agent comes first, because fields
-/// are dropped in order: the thread has to outlive it.
+/// An agent that is a process of this machine. `process` comes first, because fields are dropped in
+/// order and the thread has to outlive it.
 pub struct LocalAgent {
     pub process: AgentProcess,
     _parent: Arc<ParentThread>,
 }
 
 impl LocalAgent {
-    /// Starts some, in this order, on a thread that lives as long as any of them.
+    /// Starts agents, in this order, on a thread that lives as long as any of them.
     pub fn start<const N: usize>(
         start: impl FnOnce() -> Result<[AgentProcess; N], Fault> + Send + 'static,
     ) -> Result<[LocalAgent; N], Fault> {
@@ -195,9 +194,9 @@ impl LocalAgent {
     }
 }
 
-/// Ties agents to its holder. To be dropped after them.
+/// The thread to whose lifetime agents are tied. Must be dropped after them.
 struct ParentThread {
-    /// Dropped to let the thread go.
+    /// Dropped to end the thread.
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -230,7 +229,7 @@ pub fn spawn_thread<T: Send + 'static>(
     thread.map_err(|e| Fault::not_started(format_args!("thread {name}"), &e))
 }
 
-/// The same of a thread that ends within a scope.
+/// Like [`spawn_thread`], for a thread that ends within a scope.
 pub fn spawn_scoped<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
@@ -240,8 +239,8 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     thread.map_err(|e| Fault::not_started(format_args!("thread {name}"), &e))
 }
 
-/// Runs a program to its end: its status, and what it printed on standard error. `None` if it was
-/// ended, with all that it had started, because of `stop`.
+/// Runs a program to its end, and returns its status and what it printed on standard error. `None`
+/// if `stop` was set, in which case it was killed with all programs it had started.
 pub(crate) fn run_unless_stopped(
     mut command: Command,
     stop: &AtomicBool,
@@ -256,22 +255,22 @@ pub(crate) fn run_unless_stopped(
             return Ok(Some((status, process.stderr.text())));
         }
         if stop.load(Ordering::Relaxed) {
-            // It fails only if all have ended by now.
+            // It fails only if all have just ended.
             let _ = kill_process_group(group, Signal::KILL);
             return Ok(None);
         }
     }
 }
 
-/// Removes files and folders that processes have left that were killed: in their names `lead` is
-/// followed by the process's id and a dash.
+/// Removes files and folders left by processes that were killed: their names consist of `lead`, the
+/// process id, a dash and the rest.
 pub(crate) fn remove_left(folder: &Path, lead: &str) {
     let own = geteuid().as_raw();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let owner = name.to_str().and_then(|name| name.strip_prefix(lead)?.split_once('-'));
         let Some(owner) = owner.and_then(|(owner, _)| owner.parse::<u32>().ok()) else { continue };
-        // In a shared folder, others have files of their own.
+        // A shared folder may contain files of other users.
         let is_ours = entry.metadata().is_ok_and(|metadata| metadata.uid() == own);
         if is_ours && !Path::new("/proc").join(owner.to_string()).exists() {
             // Another process may be faster.
@@ -292,8 +291,8 @@ impl Drop for ParentThread {
     }
 }
 
-/// The last bytes of a stream, read by a thread of their own, so that the process that
-/// writes much never blocks.
+/// The last bytes of a stream, read by a separate thread, so that a process that writes much never
+/// blocks.
 pub struct Tail {
     state: Mutex<State>,
     changed: Condvar,
@@ -307,8 +306,7 @@ struct State {
 }
 
 impl Tail {
-    /// Follows a pipe to its end and keeps the last `capacity` bytes of it.
-    /// Without a pipe it has ended already.
+    /// Reads a pipe to its end and keeps its last `capacity` bytes. A missing pipe counts as ended.
     pub fn of(
         pipe: Option<impl Read + Send + 'static>,
         capacity: usize,
@@ -321,20 +319,19 @@ impl Tail {
         Ok(tail)
     }
 
-    /// One that has ended, with nothing in it.
+    /// An empty one that has ended.
     fn ended() -> Arc<Tail> {
         let state = Mutex::new(State { ended: true, ..State::default() });
         Arc::new(Tail { state, changed: Condvar::new(), capacity: 0 })
     }
 
-    /// What is kept; bytes that are not UTF-8 are replaced.
+    /// Returns the bytes that were kept; those that are not UTF-8 are replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(self.lock().bytes.make_contiguous()).into_owned()
     }
 
-    /// The last line that explains something, once the pipe is at its end (a
-    /// process that inherited it may hold it open; that is waited for no longer
-    /// than `timeout`).
+    /// Returns the last informative line, once the pipe is at its end. A process that inherited the
+    /// pipe may keep it open, so this waits for `timeout` at most.
     pub fn last_line(&self, timeout: Duration) -> Option<String> {
         self.await_end(timeout);
         let hint = "note: run with `RUST_BACKTRACE";
@@ -342,7 +339,7 @@ impl Tail {
         self.text().lines().map(str::trim).rfind(telling).map(str::to_string)
     }
 
-    /// Waits for the end of the pipe, at most that long.
+    /// Waits up to `timeout` for the end of the pipe.
     pub fn await_end(&self, timeout: Duration) {
         drop(self.changed.wait_timeout_while(self.lock(), timeout, |state| !state.ended));
     }

@@ -1,6 +1,6 @@
-//! Ends of a link, and those that are descriptors: of a tap, whose device goes into the
-//! namespace of the other end and is there as long as one of the descriptors is open, or of a
-//! macvtap on an end of a veth pair.
+//! Ends of a link, including those that are descriptors: of a tap, whose device is moved into the
+//! namespace of the other end and exists while one of the descriptors is open, or of a macvtap on
+//! one end of a veth pair.
 
 use super::link::{self, refused};
 use bytepath_record::wire::LinkEnd;
@@ -12,8 +12,8 @@ use bytepath_sys::tap::{self, Tap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Sets up an end of a link. Gives the queues that it ends in, none where it ends in a device,
-/// and wishes that could not be had.
+/// Sets up an end of a link. Returns the queues in which it ends (empty if it ends in a device),
+/// and notes on optional requests that failed.
 pub fn link_end(end: &LinkEnd) -> Result<(Vec<OwnedFd>, Vec<String>), Fault> {
     match (end.tap_for, &end.macvtap_on) {
         (Some(process), _) => Ok((make_tap(end, process)?, Vec::new())),
@@ -25,9 +25,8 @@ pub fn link_end(end: &LinkEnd) -> Result<(Vec<OwnedFd>, Vec<String>), Fault> {
     }
 }
 
-/// Makes a tap and puts its device into the namespace of `process`. Its queues have all the
-/// flags that were requested: the kernel silently leaves out what it does not know, so
-/// they are read back.
+/// Creates a tap and moves its device into the namespace of `process`. Its queues have all the
+/// flags that were requested: the kernel silently ignores unknown ones, so they are read back.
 fn make_tap(end: &LinkEnd, process: u32) -> Result<Vec<OwnedFd>, Fault> {
     let settings = settings(end)?;
     let what = format!("creating the tap {}", end.device);
@@ -44,7 +43,7 @@ fn make_tap(end: &LinkEnd, process: u32) -> Result<Vec<OwnedFd>, Fault> {
     Ok(queues)
 }
 
-/// Makes a macvtap on a device of this namespace, and gives its queues.
+/// Creates a macvtap on a device of this namespace, and returns its queues.
 fn make_macvtap(end: &LinkEnd, below: &str) -> Result<Vec<OwnedFd>, Fault> {
     let settings = settings(end)?;
     let what = format!("creating the macvtap {} on {below}", end.device);
@@ -86,7 +85,7 @@ fn has_flags(what: &str, queues: &[OwnedFd], flags: u32) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Has messages come uncut, where that is requested. It is a setting of the whole device.
+/// Requests unsegmented UDP messages, if the settings do. This affects the whole device.
 fn take_messages(settings: &TapSettings, queues: &[OwnedFd]) -> Result<(), Fault> {
     let Some(queue) = queues.first().filter(|_| settings.uso) else { return Ok(()) };
     tap::take_messages(queue.as_fd()).map_err(|e| {
@@ -99,7 +98,7 @@ fn take_messages(settings: &TapSettings, queues: &[OwnedFd]) -> Result<(), Fault
     })
 }
 
-/// The flags of a tap on a kernel that knows these.
+/// Returns the flags of a tap, given those that the kernel knows.
 fn flags(settings: &TapSettings, known: u32) -> Result<u32, Fault> {
     if settings.backpressure {
         has_backpressure(known)?;
@@ -109,7 +108,7 @@ fn flags(settings: &TapSettings, known: u32) -> Result<u32, Fault> {
     Ok(requested.iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag))
 }
 
-/// Refuses a kernel that knows only these flags, if its taps have no back-pressure.
+/// Errors if the taps of a kernel that knows only these flags have no back-pressure.
 pub(crate) fn has_backpressure(known: u32) -> Result<(), Fault> {
     if known & tap::BACKPRESSURE != 0 {
         return Ok(());

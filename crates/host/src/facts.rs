@@ -1,5 +1,5 @@
-//! What a host is, read from `/proc` and `/sys` (proc(5), sysfs(5)). Nothing is
-//! tried here, and nothing can fail: what a host does not show is left out.
+//! Facts of a host, read from `/proc` and `/sys` (proc(5), sysfs(5)). Nothing is tried here, and
+//! nothing can fail: facts that a host does not report are left out.
 
 use bytepath_record::{Facts, MOST_FILES, Privileges, free_huge_pages, huge_pages, joined};
 use bytepath_sys::attribute::{self, names, text as read};
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Facts about this host, without attempts.
+/// Reads the facts of this host, without attempts.
 pub fn survey(roots: &Roots) -> Facts {
     let kernel = |name: &str| read(&roots.proc.join("sys/kernel").join(name)).unwrap_or_default();
     let status = read(&roots.proc.join("self/status")).unwrap_or_default();
@@ -27,8 +27,8 @@ pub fn survey(roots: &Roots) -> Facts {
         machine: kernel("random/boot_id"),
         kernel_release: kernel("osrelease"),
         kernel_version: kernel("version"),
-        // `/proc/sys/kernel/arch` came with Linux 6.1; before, the binary's own architecture is
-        // the next best.
+        // `/proc/sys/kernel/arch` exists since Linux 6.1; before that, the binary's own
+        // architecture is the next best.
         architecture: Some(kernel("arch"))
             .filter(|shown| !shown.is_empty())
             .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
@@ -55,7 +55,7 @@ pub fn survey(roots: &Roots) -> Facts {
     }
 }
 
-/// What the control groups of this process permit it, where they permit less than all.
+/// Returns the limits of this process's control groups, if there are any.
 fn limits(roots: &Roots) -> Vec<(String, String)> {
     let Limits { cpus, memory, pids } = cgroup::limits(roots);
     let named = [
@@ -66,15 +66,17 @@ fn limits(roots: &Roots) -> Vec<(String, String)> {
     named.into_iter().filter_map(|(name, limit)| Some((name.to_owned(), limit?))).collect()
 }
 
-/// Files that a process like this one may have open. Who may raise any limit is bound by what the
-/// kernel allows each process (Documentation/admin-guide/sysctl/fs.rst, `nr_open`).
+/// Returns how many files a process like this one may open. A process that may raise any limit is
+/// bound by what the kernel allows each process (Documentation/admin-guide/sysctl/fs.rst,
+/// `nr_open`).
 fn files(roots: &Roots, privileges: &Privileges) -> Option<(String, String)> {
     let may_raise = !privileges.user_namespace
         && privileges.capabilities.iter().any(|name| name == "SYS_RESOURCE");
     let most = match may_raise {
         true => read(&roots.proc.join("sys/fs/nr_open")),
         false => read(&roots.proc.join("self/limits")).and_then(|limits| {
-            // The soft limit, which this process raises, and the hard one (proc_pid_limits(5)).
+            // The line has the soft limit, which this process raises, and the hard one
+            // (proc_pid_limits(5)).
             let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
             line.split_whitespace().nth(1).map(str::to_owned)
         }),
@@ -82,8 +84,8 @@ fn files(roots: &Roots, privileges: &Privileges) -> Option<(String, String)> {
     most.map(|most| (MOST_FILES.to_owned(), most))
 }
 
-/// Cores with more than one thread
-/// (Documentation/admin-guide/cputopology.rst, `thread_siblings_list`).
+/// Returns the cores with more than one thread (Documentation/admin-guide/cputopology.rst,
+/// `thread_siblings_list`).
 fn siblings(roots: &Roots, cpus: &[u32]) -> Vec<Vec<u32>> {
     let of = |cpu: &u32| {
         let topology = format!("devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
@@ -95,7 +97,7 @@ fn siblings(roots: &Roots, cpus: &[u32]) -> Vec<Vec<u32>> {
     cores.into_iter().collect()
 }
 
-/// Sysctls that a throughput depends on, by their names in sysctl(8).
+/// Sysctls that affect throughput, by their names in sysctl(8).
 const SYSCTLS: &[&str] = &[
     "fs.pipe-max-size",
     "fs.pipe-user-pages-soft",
@@ -123,7 +125,7 @@ const SYSCTLS: &[&str] = &[
     "vm.nr_hugepages",
 ];
 
-/// Other attributes: setting, path below `/sys`.
+/// Other attributes: name of the fact, path below `/sys`.
 const ATTRIBUTES: &[(&str, &str)] = &[
     ("clocksource", "devices/system/clocksource/clocksource0/current_clocksource"),
     ("cpuidle.driver", "devices/system/cpu/cpuidle/current_driver"),
@@ -138,14 +140,14 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("numa.nodes", "devices/system/node/online"),
 ];
 
-/// Attributes that list all choices with brackets around the one in force.
+/// Attributes that list all choices, with brackets around the current one.
 const CHOICES: &[(&str, &str)] = &[
     ("transparent_hugepage", "kernel/mm/transparent_hugepage/enabled"),
     ("lockdown", "kernel/security/lockdown"),
 ];
 
-/// Kernel options that decide how CPU time is accounted, when the kernel
-/// preempts, what it checks at run time, and which paths it has.
+/// Kernel options that determine how CPU time is accounted, when the kernel preempts, what it
+/// checks at run time, and which paths it has.
 const OPTIONS: &[&str] = &[
     "DEBUG_PREEMPT",
     "HARDENED_USERCOPY",
@@ -170,11 +172,11 @@ const OPTIONS: &[&str] = &[
     "VIRT_CPU_ACCOUNTING_GEN",
 ];
 
-/// What someone could change while a study runs.
+/// Reads the facts that someone could change while a study runs.
 pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
     let mut keep = |name: String, value: Option<String>| {
-        // "(null)" is how the kernel prints an empty CPU list.
+        // The kernel prints an empty CPU list as "(null)".
         if let Some(value) = value.filter(|value| !value.is_empty() && value != "(null)") {
             settings.insert(name, value);
         }
@@ -210,7 +212,7 @@ pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
     settings
 }
 
-/// What the machine has, and is as it was booted.
+/// Reads the facts that are fixed by the machine or at boot.
 fn built_in(roots: &Roots) -> BTreeMap<String, String> {
     let folder = roots.sys.join("devices/system/cpu/vulnerabilities");
     let state = |name: String| Some((format!("vulnerability.{name}"), read(&folder.join(name))?));
@@ -223,10 +225,10 @@ fn built_in(roots: &Roots) -> BTreeMap<String, String> {
     states.chain(options).chain(sources).filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// Huge pages of 2 MiB of the machine, and how many may be taken of it and of each NUMA node
-/// (Documentation/admin-guide/mm/hugetlbpage.rst): those that are free, but for what is promised to
-/// mappings, and those that the kernel may add. They come and go with programs, so nothing is compared
-/// by them.
+/// Returns the number of 2 MiB huge pages of the machine, and how many are available on it and on
+/// each NUMA node (Documentation/admin-guide/mm/hugetlbpage.rst): the free ones that are not
+/// reserved by mappings, and those that the kernel may add. They change as programs come and go, so
+/// they are not part of any comparison.
 fn free_pages(roots: &Roots) -> Vec<(String, String)> {
     const SIZE: &str = "hugepages-2048kB";
     let machine = roots.sys.join("kernel/mm/hugepages").join(SIZE);
@@ -240,7 +242,7 @@ fn free_pages(roots: &Roots) -> Vec<(String, String)> {
         Some(free.saturating_add(more).to_string())
     };
     let of_nodes = nodes(&roots.sys).into_iter().map(|(node, folder)| {
-        // Which node's pages were promised, no one knows.
+        // It is unknown on which node pages are reserved.
         let free = number(&folder.join("hugepages").join(SIZE), "free_hugepages");
         (free_huge_pages(Some(node)), free.map(|free| free.saturating_add(more).to_string()))
     });
@@ -249,7 +251,7 @@ fn free_pages(roots: &Roots) -> Vec<(String, String)> {
     known.filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// NUMA nodes with their folders; `None` if there is one alone
+/// Returns the NUMA nodes with their folders; empty if there is only one
 /// (Documentation/ABI/stable/sysfs-devices-node).
 fn nodes(sys: &Path) -> Vec<(u32, PathBuf)> {
     let folder = sys.join("devices/system/node");
@@ -258,14 +260,14 @@ fn nodes(sys: &Path) -> Vec<(u32, PathBuf)> {
     nodes.map(|node| (node, folder.join(format!("node{node}")))).collect()
 }
 
-/// The values of an attribute of all CPUs; one word where they agree.
+/// Returns the values of an attribute of all CPUs; a single word if they agree.
 fn of_all(cpus: &Path, attribute: &str) -> Option<String> {
     let value = |cpu: &String| read(&cpus.join(cpu).join(attribute));
     let values: BTreeSet<String> = names(cpus).iter().filter_map(value).collect();
     Some(joined(values, " "))
 }
 
-/// The idle states that a CPU may enter, with what leaving one takes:
+/// Returns the idle states that a CPU may enter, with their exit latency:
 /// "POLL 0us, C1 2us, C6 133us" (Documentation/admin-guide/pm/cpuidle.rst).
 fn idle_states(folder: &Path) -> Option<String> {
     let state = |index: usize| {
@@ -277,19 +279,19 @@ fn idle_states(folder: &Path) -> Option<String> {
     Some(joined((0..32).map_while(state).flatten(), ", "))
 }
 
-/// "always [madvise] never" is "madvise"; a text without brackets is itself.
+/// Returns "madvise" for "always [madvise] never"; a text without brackets unchanged.
 fn chosen(text: &str) -> String {
     let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     inside.map_or(text, |(choice, _)| choice).to_string()
 }
 
-/// The value of `name:` in a file of such lines.
+/// Returns the value of `name:` in a file of such lines.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
 }
 
-/// x86 calls it "model name"; others have names of their own, or numbers only.
+/// x86 calls it "model name"; other architectures use other names, or only numbers.
 fn cpu_model(cpuinfo: &str) -> String {
     let names = ["model name", "Model Name", "cpu model", "Processor", "cpu", "uarch"];
     let named = names.iter().find_map(|name| field(cpuinfo, name));
@@ -300,13 +302,13 @@ fn cpu_model(cpuinfo: &str) -> String {
     named.map(str::to_string).or_else(arm).unwrap_or_else(|| "unknown".into())
 }
 
-/// `MemTotal` in bytes; 0 if it is not shown.
+/// Returns `MemTotal` in bytes; 0 if it is missing.
 fn memory(meminfo: &str) -> u64 {
     let kib = field(meminfo, "MemTotal").and_then(|value| value.split_whitespace().next());
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024)
 }
 
-/// Capabilities that some path or meter requires.
+/// Capabilities that a path or meter requires.
 const CAPABILITIES: [&str; 8] =
     ["NET_ADMIN", "NET_RAW", "IPC_LOCK", "SYS_ADMIN", "SYS_NICE", "SYS_RESOURCE", "PERFMON", "BPF"];
 
@@ -323,20 +325,20 @@ fn privileges(status: &str, uid_map: &str) -> Privileges {
     }
 }
 
-/// The initial user namespace maps every id to itself (user_namespaces(7)).
+/// True outside of the initial user namespace, which maps every id to itself (user_namespaces(7)).
 fn is_mapped(uid_map: &str) -> bool {
     let words: Vec<&str> = uid_map.split_whitespace().collect();
     !words.is_empty() && words != ["0", "0", "4294967295"]
 }
 
-/// The options of interest from `/proc/config.gz`, where the kernel has it
+/// Returns the relevant options from `/proc/config.gz`, if the kernel has it
 /// (CONFIG_IKCONFIG_PROC). "n" means "is not set".
 fn kernel_options(path: &Path) -> Vec<(String, String)> {
     const LONGEST: u64 = 4 << 20;
     let Ok(file) = File::open(path) else { return Vec::new() };
     let mut bytes = Vec::new();
     let mut unpacked = flate2::read::GzDecoder::new(BufReader::new(file)).take(LONGEST);
-    // Of a damaged file, what came before the damage counts.
+    // If the file is damaged, the part before the damage is used.
     let _ = unpacked.read_to_end(&mut bytes);
     let text = String::from_utf8_lossy(&bytes);
     text.lines().filter_map(kernel_option).collect()
@@ -353,14 +355,13 @@ fn kernel_option(line: &str) -> Option<(String, String)> {
 /// Settings by name, as the host prints them.
 pub type Fingerprint = BTreeMap<String, String>;
 
-/// Facts that change by themselves while a study runs: a congestion control's
-/// module is loaded when a socket requests it, and devices come with modules.
+/// Prefixes of facts that change by themselves while a study runs: the module of a congestion
+/// control is loaded when a socket requests it, and modules create devices.
 const PASSING: &[&str] = &["net.ipv4.tcp_available_congestion_control", "device."];
 
-/// Sysctls, clock source, governors, idle states, the CPUs of every interrupt, and
-/// attributes, rings, queues, offloads and queueing disciplines of the network
-/// NICs: what the doctor reads, as far as it can be changed, and what moves
-/// packets.
+/// Reads sysctls, clock source, governors, idle states, the CPUs of every interrupt, and
+/// attributes, rings, queues, offloads and qdiscs of the NICs: everything changeable that the
+/// doctor reads or that moves packets.
 pub fn fingerprint(roots: &Roots) -> Fingerprint {
     let passing = |name: &str| PASSING.iter().any(|passing| name.starts_with(passing));
     let mut all = adjustable(roots);
@@ -372,7 +373,7 @@ pub fn fingerprint(roots: &Roots) -> Fingerprint {
     all
 }
 
-/// What differs between two looks at a host, each in words that name it:
+/// Describes the differences between two fingerprints of a host:
 /// "net.core.rmem_max: 212992 -> 67108864".
 pub fn differences(before: &Fingerprint, now: &Fingerprint) -> Vec<String> {
     let both: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
@@ -383,8 +384,8 @@ pub fn differences(before: &Fingerprint, now: &Fingerprint) -> Vec<String> {
         .collect()
 }
 
-/// Facts of the sources that are there: names of RAPL's zones, events of perf's PMU
-/// `power`, sensors that show the whole machine.
+/// Returns facts of the available power sources: names of RAPL's zones, events of perf's PMU
+/// `power`, sensors of the whole machine.
 pub(crate) fn settings(sys: &Path) -> Vec<(String, String)> {
     let mut all = Vec::new();
     let mut keep = |name: &str, values: Vec<String>| {
@@ -450,7 +451,7 @@ mod tests {
     fn a_recorded_user_on_an_arm_board() {
         let facts = recorded("arm-board-user");
         assert_eq!(facts.cpu_model, "implementer 0x41 part 0xd0b");
-        // Two of four are offline or not for this process.
+        // Two of four are offline or not available to this process.
         assert_eq!(facts.cpus, [0, 2]);
         assert_eq!(facts.privileges.euid, 0);
         assert!(facts.privileges.user_namespace);

@@ -1,4 +1,4 @@
-//! A host as the controller uses it: an agent, its pipe and its place on the link.
+//! A host as the controller uses it: an agent, its pipe and its end of the link.
 
 use super::LocalAgent;
 use super::testbed::ends;
@@ -8,99 +8,98 @@ use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// An agent in its place. Dropping it ends the agent.
+/// An agent at its end of the link. Dropping it ends the agent.
 pub trait Host: Send {
-    /// The pipe to its agent, once.
+    /// Takes the pipe to its agent; may be called once.
     fn take_pipe(&mut self) -> AgentPipe;
 
-    /// Asks its agent to end, without waiting: several are asked before one is
-    /// waited for.
+    /// Makes its agent end, without waiting: several hosts are closed before one is waited for.
     fn close(&mut self) {}
 
-    /// How an agent that went away ended, in words: "killed by signal 9
-    /// (SIGKILL)", "exited with code 1: THE LAST LINE IT PRINTED".
+    /// Describes how a lost agent ended: "killed by signal 9 (SIGKILL)",
+    /// "exited with code 1: THE LAST LINE IT PRINTED".
     fn exit_report(&mut self) -> String;
 
     /// How it is attached to the link.
     fn attachment(&self) -> &Attachment;
 
-    /// What its device is.
+    /// Its kind of device.
     fn adapter(&self) -> Adapter {
         Adapter::Virtual
     }
 
-    /// How long its agent may leave a ping unanswered before it counts as lost.
+    /// How long its agent may take to answer a ping before it counts as lost.
     fn silence(&self) -> Duration {
         SILENCE
     }
 
-    /// Ends a host that left a ping unanswered, and reports what it showed last.
+    /// Kills a host whose agent did not answer a ping, and returns its last output.
     fn kill_and_report(&mut self) -> String {
         format!("its agent did not answer a ping within {} s", self.silence().as_secs_f64())
     }
 
-    /// What the console of a host that does not answer shows, if it has one.
+    /// Returns what the console of an unresponsive host shows, if it has one.
     fn console(&mut self) -> Option<String> {
         None
     }
 
-    /// Time that it took to boot for this deployment; `None` if it was up before.
+    /// Time that it took to boot for this deployment; `None` if it was already running.
     fn booted(&self) -> Option<Duration> {
         None
     }
 
-    /// Process id of the qemu on this machine that runs it; `None` unless it is a guest.
+    /// Process id of its qemu on this machine; `None` unless it is a guest.
     fn qemu(&self) -> Option<u32> {
         None
     }
 }
 
-/// An agent answers a ping from a thread that does nothing else, so this is long.
+/// Generous, because an agent answers pings from a thread that does nothing else.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// What is behind a network device, as far as paths prepare it.
+/// The hardware behind a network device, as paths need it to prepare the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Adapter {
     /// Software: there is nothing to prepare.
     Virtual,
     Known(Nic),
-    /// The host's agent is asked.
+    /// Unknown; the host's agent is queried.
     Asked,
 }
 
 /// The two ends of a pipe to an agent.
 pub struct AgentPipe {
-    /// What the agent reads.
+    /// Read by the agent.
     pub to_agent: Box<dyn Write + Send>,
-    /// What the agent writes.
+    /// Written by the agent.
     pub from_agent: Box<dyn Read + Send>,
 }
 
-/// Where a host is on the link.
+/// How a host is attached to the link.
 #[derive(Clone, Debug)]
 pub enum Attachment {
-    /// By ends of devices that are there, one for each adapter. Their settings are replaced by
-    /// those of the cell.
+    /// By existing devices, one per adapter. The settings of the ends are replaced by those of the
+    /// cell.
     Made(Vec<LinkEnd>, HwGro),
-    /// By one of two ends in namespaces of one kernel.
+    /// By one of two ends in namespaces of the same kernel.
     Beside {
         /// The end of a veth pair.
         veth: Box<LinkEnd>,
-        /// What it is in place of that where the cell's link is a tap.
+        /// Used instead if the cell's link is a tap.
         tap: Box<LinkEnd>,
-        /// The same of a veth pair that ends in a macvtap.
+        /// Used instead if the cell's link is a veth pair that ends in a macvtap.
         macvtap: Box<LinkEnd>,
     },
-    /// By devices that are there, and stay as they are.
+    /// By existing devices, which are not changed.
     Given(Vec<Place>),
 }
 
-/// Where an end of the link is, as far as the testbed knows it.
+/// An end of the link, as far as the testbed knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Its address; none leaves it to be found.
+    /// Its address; `None` if it has to be determined.
     pub address: Option<IpAddr>,
-    /// Its network device; none leaves it to the agent to find the one with the address.
+    /// Its network device; `None` if the agent has to find the one with the address.
     pub device: Option<String>,
 }
 
@@ -110,26 +109,26 @@ impl Place {
     }
 }
 
-/// Which hardware GRO an end gets.
+/// The hardware GRO setting of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HwGro {
-    /// What the cell requests.
+    /// The one that the cell requests.
     AsAsked,
-    /// None: the device hands on what it is given as it is.
+    /// Off: the device passes packets on unchanged.
     Never,
-    /// Also with TSO: what crosses a tap whole is received whole only by a device that
-    /// takes large packets, which its driver calls hardware GRO (virtio_net).
+    /// Also on with TSO: large packets that cross a tap are received unsegmented only by a device
+    /// that accepts them, which its driver calls hardware GRO (virtio_net).
     WithTso,
 }
 
 impl Attachment {
-    /// The address of the first end; `None` if the testbed does not know it.
+    /// Returns the address of the first end; `None` if the testbed has none.
     pub fn address(&self) -> Option<IpAddr> {
         self.places().first().and_then(|place| place.address)
     }
 
-    /// The ends by the number of the adapter: all whose devices are there before a cell asks for
-    /// some of them, or else the first.
+    /// Returns the ends by adapter: all of them if their devices exist before a cell requests some,
+    /// otherwise the first.
     pub fn places(&self) -> Vec<Place> {
         match self {
             Attachment::Made(ends, _) => ends.iter().map(Place::of).collect(),
@@ -138,8 +137,8 @@ impl Attachment {
         }
     }
 
-    /// What is requested of the agent so that its ends of the link exist, one for each adapter, with
-    /// the CPU for the softirqs of each; none if the link is not ours to make.
+    /// Returns what to request from the agent to set up its ends of the link, one per adapter, with
+    /// the CPU for the softirqs of each; empty if the link is given.
     pub fn ends(
         &self,
         settings: &LinkSettings,
@@ -159,7 +158,7 @@ impl Attachment {
         (0..settings.adapters).zip(ends).map(of_adapter).collect()
     }
 
-    /// The ends as far as the testbed knows them, at least as many as the cell has adapters.
+    /// Returns the ends as far as the testbed knows them, at least one per adapter of the cell.
     fn bare_ends(&self, settings: &LinkSettings) -> (Vec<LinkEnd>, HwGro) {
         let end = match self {
             Attachment::Made(ends, hw_gro) => return (ends.clone(), *hw_gro),
@@ -178,9 +177,9 @@ impl Attachment {
 /// An agent of this machine and its end of the link.
 pub struct ProcessHost {
     pub agent: LocalAgent,
-    /// Where it is on the link.
+    /// Its end of the link.
     pub attachment: Attachment,
-    /// What its device is.
+    /// Its kind of device.
     pub adapter: Adapter,
 }
 

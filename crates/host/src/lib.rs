@@ -1,14 +1,14 @@
 //! Where the ends of a stream run: hosts, the link between them, and the testbeds that
 //! provide both.
 //!
-//! A [`Host`] is an agent in its place, reached over a pipe, with an address on the link. It
-//! knows no role and no other host; which hosts and links make a deployment is up to a
-//! [`testbed`]. Guests ([`guest`]) are hosts whose kernel the study chooses.
+//! A [`Host`] is an agent at its end of the link, reached over a pipe. It has no role and does not
+//! refer to other hosts; a [`testbed`] chooses which hosts and links make a deployment. Guests
+//! ([`guest`]) are hosts whose kernel the study chooses.
 //!
-//! Testbeds and hosts are used by the controller. What is done on a host itself is done by the
-//! agent there: its facts ([`survey`]), the doctor's rules ([`examine`]), its end of the link
-//! ([`link_end`]) and the steward of its settings ([`LocalSteward`]). What bytes do on the way is no
-//! business of this crate.
+//! The controller uses testbeds and hosts. Work on a host itself is done by the agent there: its
+//! facts ([`survey`]), the doctor's rules ([`examine`]), its end of the link ([`link_end`]) and the
+//! steward of its settings ([`LocalSteward`]). This crate does not deal with the transport of
+//! bytes.
 
 #![forbid(unsafe_code)]
 

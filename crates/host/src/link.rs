@@ -1,19 +1,19 @@
 //! One end of the testbed's link, set up from inside the agent that owns it.
 //!
-//! Every setting is read back: the kernel refuses some without an error. What
-//! the settings mean on a veth pair:
+//! Every setting is read back, because the kernel refuses some without an error. On a veth pair,
+//! the settings have these effects:
 //!
 //! - **TSO off** turns off the `tx-tcp*-segmentation` features and leaves
 //!   generic segmentation on, as on a NIC without TSO: TCP builds packets of up
 //!   to 64 KiB, and the stack cuts them into MSS-sized ones just before the
-//!   device (net/core/dev.c, `validate_xmit_skb`). With TSO on a veth never cuts
+//!   device (net/core/dev.c, `validate_xmit_skb`). With TSO on, a veth never cuts
 //!   them, and the MTU hardly matters.
 //! - **GRO** is off by default on a veth, which then hands packets to the peer's
-//!   backlog; on, the device gets a NAPI instance of its own, and only then can
-//!   that NAPI be threaded.
-//! - **A queueing discipline** is what a veth does not have by itself. Without
-//!   one, a full ring drops; with one, it holds the sender back (drivers/net/veth.c,
-//!   since Linux 6.16), as the ring of a NIC does.
+//!   backlog. With GRO on, the device gets its own NAPI instance, which can then
+//!   be threaded.
+//! - **A qdisc** is absent by default on a veth. Without one, a full ring drops;
+//!   with one, it holds the sender back (drivers/net/veth.c, since Linux 6.16),
+//!   as the ring of a NIC does.
 
 use super::nics::is_set;
 use super::sysctl;
@@ -27,14 +27,13 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-/// How long the peer's end may take to appear.
+/// Time limit for the peer's end to appear.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Sets up this end of a link: the first end makes the pair, the second finds it.
-/// Returns when every setting was seen to be in force and, at the second end, when
-/// both ends can send. That end steers what it receives; the first one does where it was
-/// requested by name.
-/// The answer names optional requests that failed.
+/// Sets up this end of a link: the first end creates the pair, the second looks for it. Returns
+/// when every setting has been read back and, at the second end, when both ends can send. The
+/// second end steers what it receives; the first one does so only if that was requested by name.
+/// Returns a note for each optional request that failed.
 pub(crate) fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     if end.second && end.settings.threaded_napi && !end.settings.gro {
         let text = "threaded NAPI needs GRO: without it a veth device has no NAPI to thread";
@@ -58,13 +57,13 @@ pub(crate) fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     steer(&mut netlink, &link, end).map_err(|f| f.context(&end.device))
 }
 
-/// Waits until a device can send, at most this many seconds.
+/// Waits until a device can send, for at most `timeout` seconds.
 pub fn await_carrier(device: &str, timeout: f64) -> Result<(), Fault> {
     wait_for_carrier(&mut Netlink::new(), device, timeout)
 }
 
-/// Makes the pair. A pair that is left from earlier settings goes first, so
-/// that no setting outlives the cell that requested it.
+/// Creates the pair. A pair that is left from earlier settings is removed first, so that no setting
+/// outlives the cell that requested it.
 fn make_pair(
     netlink: &mut Netlink,
     end: &LinkEnd,
@@ -96,7 +95,7 @@ fn make_pair(
     find(netlink, &end.device)
 }
 
-/// A device that already exists, without what an earlier link has set of it.
+/// Finds an existing device, and resets what an earlier link has set if it is a tap.
 fn found(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
     let link = find(netlink, name)?;
     if link.kind != tap::KIND {
@@ -106,7 +105,7 @@ fn found(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
     find(netlink, name)
 }
 
-/// Waits for a device to be there.
+/// Waits until a device exists.
 fn find(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
     let found = wait_for(TIMEOUT, || netlink.link(name));
     found.map_err(|e| refused(format!("looking for {name}"), &e))?.ok_or_else(|| {
@@ -115,9 +114,8 @@ fn find(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
     })
 }
 
-/// Waits until both ends can send. A device whose carrier has just come drops
-/// what it is given until the kernel has switched its queue on, and a SYN lost
-/// there costs a second.
+/// Waits until both ends can send. A device whose carrier has just come up drops packets until the
+/// kernel has activated its queue, and a lost SYN costs a second.
 fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result<(), Fault> {
     let begin = Instant::now();
     let both = |netlink: &mut Netlink| -> io::Result<Option<()>> {
@@ -127,7 +125,7 @@ fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result
         let Some(own) = netlink.link(device)?.filter(can_send).filter(is_settled) else {
             return Ok(None);
         };
-        // The far end of anything but a veth pair is out of sight.
+        // Only the far end of a veth pair is visible here.
         if own.kind != "veth" {
             return Ok(Some(()));
         }
@@ -142,16 +140,16 @@ fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result
     })
 }
 
-/// The kernel deals with the carriers that came at most once a second (net/core/link_watch.c): after
-/// that a state that is unknown stays so.
+/// The kernel handles carrier changes at most once a second (net/core/link_watch.c). An operational
+/// state that is still unknown after this time stays unknown.
 const SETTLING: Duration = Duration::from_millis(1200);
 
-/// Whether a device is up and has a carrier, or is a tap, which needs none to take packets.
+/// True if a device is up and has a carrier, or is a tap, which accepts packets without one.
 pub(super) fn can_send(link: &Link) -> bool {
     link.operational || link.of_unknown_state || (link.kind == tap::KIND && link.up)
 }
 
-/// Asks every millisecond until there is an answer; `None` if there is none in time.
+/// Calls `ask` every millisecond until it returns something; `None` if it does not in time.
 pub(super) fn wait_for<T>(
     timeout: Duration,
     mut ask: impl FnMut() -> io::Result<Option<T>>,
@@ -166,13 +164,14 @@ pub(super) fn wait_for<T>(
     }
 }
 
-/// Refuses what the device below a VLAN, macvlan or the like does not carry: only some kinds do so
-/// themselves, and in no more words than "numerical result out of range".
+/// Refuses settings that the device below a VLAN, macvlan or the like does not support. Only some
+/// kinds refuse them themselves, and then only with "numerical result out of range".
 fn check_below(netlink: &mut Netlink, link: &Link, mtu: u32) -> Result<(), Fault> {
     if !link.is_stacked() {
         return Ok(());
     }
-    // In a namespace that this process may not administer it is not seen: the kernel answers then.
+    // If it is in a namespace that this process may not administer, it is not visible, and the
+    // kernel checks instead.
     let (text, remedy) = match netlink.peer(link).ok().flatten() {
         Some(below) if !below.up => ("the device below it is down".into(), "bring it up".into()),
         Some(below) if below.mtu < mtu => (
@@ -188,13 +187,13 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
     let settings = &end.settings;
     check_below(netlink, link, settings.mtu)?;
     if end.address.is_ipv4() {
-        // IPv6 on a link that carries IPv4 only would send router solicitations and multicast
-        // reports into the measurement. Where `/proc/sys` is read-only, as in containers, they
-        // stay: some ten packets.
+        // On a link that carries only IPv4, IPv6 would add router solicitations and multicast
+        // reports to the measurement. If `/proc/sys` is read-only, as in containers, it stays
+        // enabled: about ten packets.
         let file = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", end.device);
         let _ = std::fs::write(file, "1");
     }
-    // A device that stays from trial to trial has it already.
+    // A device that persists from trial to trial already has it.
     let added = netlink.add_address(link.index, end.address, end.prefix);
     added
         .or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
@@ -210,12 +209,12 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
     }
     set_offloads(netlink, link.index, settings)?;
     if let Some(packets) = settings.queue_length {
-        // First: a discipline takes it for its own length.
+        // This comes first: a qdisc takes its own length from it.
         let set = netlink.set_queue_length(link.index, packets);
         set.map_err(|e| refused(format!("a queue of {packets} packets"), &e))?;
     }
 
-    // TCP over IPv4 goes by the IPv4 limits, over IPv6 by the others.
+    // TCP over IPv4 uses the IPv4 limits, over IPv6 the others.
     let limits = Limits {
         gso: settings.gso_max,
         gso_ipv4: settings.gso_max,
@@ -244,8 +243,8 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
     verify(netlink, end, &limits)
 }
 
-/// The queueing discipline to be set; none leaves the device's own. A veth has none by
-/// itself; a tap has, so that even none has to be set.
+/// Returns the qdisc to set, or `None` to leave the device's own. A veth has none by default, but a
+/// tap has one, so for a tap even "none" has to be set.
 fn discipline<'a>(link: &Link, settings: &'a LinkSettings) -> Option<&'a str> {
     if settings.netem.is_some() {
         return Some("netem");
@@ -256,7 +255,7 @@ fn discipline<'a>(link: &Link, settings: &'a LinkSettings) -> Option<&'a str> {
     }
 }
 
-/// What the kernel is to do to packets, in its units.
+/// Converts the impairment to the kernel's units.
 fn on_its_way(Netem { delay, rate, loss, reorder }: Netem) -> qdisc::Netem {
     let rate = rate.map(|megabits| u64::from(megabits) * 1_000_000 / 8);
     qdisc::Netem { delay: u64::from(delay) * 1000, rate, loss, reorder }
@@ -275,7 +274,7 @@ fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> R
     let requested: Vec<(&str, bool)> = concerned
         .filter_map(|name| match name {
             GRO => Some((name, gro)),
-            // What the NIC merges has not crossed as packets either.
+            // Packets that the NIC merges have not crossed the link one by one either.
             LRO if !gro => Some((name, false)),
             HW_GRO => Some((name, hw_gro)),
             name if is_tso(name) => Some((name, tso)),
@@ -286,7 +285,7 @@ fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> R
 
     let after = netlink.features(index).map_err(reading)?;
     let is_on = |name: &str| after.active.iter().any(|f| f == name);
-    // With TSO off no kind of it may be left on, changeable or not.
+    // With TSO off, no variant of it may be left on, changeable or not.
     let mut expected = requested;
     expected.extend(after.active.iter().filter(|f| is_tso(f)).map(|f| (f.as_str(), tso)));
     expected.extend([(GRO, gro), (HW_GRO, hw_gro), ("tx-tcp-segmentation", tso)]);
@@ -328,8 +327,8 @@ fn verify(netlink: &mut Netlink, end: &LinkEnd, wanted: &Limits) -> Result<(), F
     }
 }
 
-/// Which CPU receives: RPS, or a kernel thread that polls. Both are set through
-/// sysfs, and only when requested.
+/// Chooses the CPU that receives: by RPS, or by a kernel thread that polls. Both are set through
+/// sysfs, and only on request.
 fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String>, Fault> {
     let (settings, mut notes) = (&end.settings, Vec::new());
     let by_name = end
@@ -366,7 +365,7 @@ fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String
         let cpus = Cpus::new([cpu])?;
         for queue in 0..link.rx_queues.max(1) {
             let path = format!("class/net/{}/queues/rx-{queue}/rps_cpus", end.device);
-            // A driver may use fewer queues than it could.
+            // A driver may use fewer queues than there are.
             if queue > 0 && sysfs.read(&path).is_err() {
                 break;
             }
@@ -403,8 +402,8 @@ fn set_attribute(
     Err(Fault::unsupported(text))
 }
 
-/// Pins the kernel threads of the device's NAPI instances to a CPU.
-/// The answer is why they are not, on a kernel that does not show which they are.
+/// Pins the kernel threads of the device's NAPI instances to a CPU. If the kernel does not show
+/// which threads these are, returns that as a note.
 fn pin_napi(
     netlink: &mut Netlink,
     link: &Link,
@@ -414,7 +413,7 @@ fn pin_napi(
     let what = format!("pinning the NAPI thread to CPU {cpu}");
     let napis = match netlink.napis(link.index) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-        // The instances of a tap have no numbers, and are not reported.
+        // The instances of a tap have no ids and are not reported.
         Ok(none) if none.is_empty() && link.kind == tap::KIND => None,
         napis => Some(napis.map_err(|e| refused(&what, &e))?),
     };
@@ -432,8 +431,8 @@ fn pin_napi(
         return Err(Fault::failed(format!("{what}: the device has no NAPI")));
     }
     for (name, thread) in napis {
-        // The number is the initial PID namespace's. Only a thread of the right
-        // name is touched: elsewhere the number may be anyone's.
+        // The id is of the initial PID namespace. Only a thread with the right name is pinned: in
+        // another PID namespace, the id may belong to anyone.
         let thread = thread.filter(|pid| is_called(*pid, &name));
         let pid = thread.and_then(|pid| Pid::from_raw(pid as i32)).ok_or_else(|| {
             let text = format!("{what}: the thread {name} cannot be seen from here");
@@ -460,9 +459,9 @@ fn pin_napi(
     Ok(None)
 }
 
-/// The NAPI thread of a device, by its name alone: before Linux 6.8, and of a tap, the
-/// kernel does not show whose a thread is. A device of the same name in another namespace has
-/// one of the same name, and then which of them it is cannot be known.
+/// Finds the NAPI thread of a device by its name alone: before Linux 6.8, and for a tap, the kernel
+/// does not report which device a thread serves. If another namespace has a device of the same
+/// name, its thread has the same name, too, and the two cannot be told apart.
 fn only_thread(device: &str) -> Result<(String, Option<u32>), String> {
     let proc = &Roots::real().proc;
     let lead = format!("napi/{device}-");
@@ -481,16 +480,15 @@ fn only_thread(device: &str) -> Result<(String, Option<u32>), String> {
     }
 }
 
-/// Since Linux 5.17 `comm` shows the whole name of a kernel thread, before it
-/// was cut to 15 bytes.
+/// Since Linux 5.17 `comm` contains the whole name of a kernel thread, before that only its first
+/// 15 bytes.
 fn is_called(pid: u32, name: &str) -> bool {
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let comm = comm.trim_end();
     comm == name || (comm.len() == 15 && name.starts_with(comm))
 }
 
-/// A refusal. What the kernel calls an invalid argument is a value that the
-/// user chose.
+/// Converts an error of the kernel. An "invalid argument" is a value that the user chose.
 pub(super) fn refused(what: impl std::fmt::Display, error: &io::Error) -> Fault {
     let mut fault = Fault::system(what, error);
     if error.kind() == io::ErrorKind::InvalidInput {
@@ -499,12 +497,12 @@ pub(super) fn refused(what: impl std::fmt::Display, error: &io::Error) -> Fault 
     fault
 }
 
-/// `GSO_LEGACY_MAX_SIZE` and `GRO_LEGACY_MAX_SIZE` (linux/netdevice.h): what devices
-/// begin with.
+/// `GSO_LEGACY_MAX_SIZE` and `GRO_LEGACY_MAX_SIZE` (linux/netdevice.h): the initial limits of
+/// devices.
 const LEGACY_MAX_SIZE: u32 = 65536;
 
-/// Takes the device down and undoes what a link sets: addresses, limits, queueing
-/// discipline, RPS, threaded NAPI. MTU and offloads every link sets for itself.
+/// Takes the device down and undoes the settings of a link: addresses, limits, qdisc, RPS, threaded
+/// NAPI. Every link sets MTU and offloads itself.
 pub(crate) fn reset_tap(netlink: &mut Netlink, link: &Link, name: &str) -> Result<(), Fault> {
     let failed = |what: &str| {
         let what = format!("resetting {name}: {what}");
@@ -517,16 +515,16 @@ pub(crate) fn reset_tap(netlink: &mut Netlink, link: &Link, name: &str) -> Resul
         netlink.set_limits(link.index, &limits).map_err(failed("its limits of GSO and GRO"))?;
     }
     match netlink.delete_root_qdisc(link.index) {
-        // There is none but the kernel's own.
+        // There is only the kernel's default.
         Err(e) if matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) => {}
         deleted => deleted.map_err(failed("its queueing discipline"))?,
     }
-    // Where sysfs cannot be mounted, none of this can have been set.
+    // If sysfs cannot be mounted, none of this can have been set.
     let Ok(sysfs) = Sysfs::open() else { return Ok(()) };
     let device = format!("class/net/{name}");
     let rps = (0..link.rx_queues).map(|queue| format!("{device}/queues/rx-{queue}/rps_cpus"));
     for path in rps.chain([format!("{device}/threaded")]) {
-        // A kernel that does not have it has not set it.
+        // A kernel without the file cannot have set it.
         if sysfs.read(&path).is_ok_and(|text| is_set(&text)) {
             sysfs.write(&path, "0").map_err(failed(&path))?;
         }
@@ -534,7 +532,7 @@ pub(crate) fn reset_tap(netlink: &mut Netlink, link: &Link, name: &str) -> Resul
     Ok(())
 }
 
-/// Those limits that are not what devices begin with, to be set to that.
+/// Returns the initial limits for those that differ from them.
 fn beginning(now: &Limits) -> Limits {
     let other =
         |size: Option<u32>| size.filter(|size| *size != LEGACY_MAX_SIZE).map(|_| LEGACY_MAX_SIZE);

@@ -1,8 +1,7 @@
-//! Two agents in network namespaces of their own on this machine, which may be joined
-//! by a veth pair.
+//! Two agents in separate network namespaces on this machine, which may be joined by a veth pair.
 //!
-//! The namespaces are anonymous. They belong to the two agents and end with
-//! them, so that nothing can be left behind, no matter which process is killed.
+//! The namespaces are anonymous. They belong to the two agents and end with them, so that nothing
+//! can be left behind, whichever process is killed.
 
 use super::child::{AgentProcess, LocalAgent};
 use bytepath_record::{Fault, FaultKind, Role};
@@ -12,8 +11,9 @@ use bytepath_sys::namespace::{self, Enter, Refused, Step};
 use std::io;
 use std::path::Path;
 
-/// Starts both agents; the second may have one end of a pair that the first makes. `states` are
-/// folders for the settings that each of them makes itself, if they are not this machine's.
+/// Starts both agents; the second may receive one end of a pair that the first creates. `states`
+/// are folders for the settings that each of them makes itself, if they are not those of this
+/// machine.
 pub fn pair_of_agents(
     program: &Path,
     states: Option<[&'static str; 2]>,
@@ -39,7 +39,7 @@ fn fault(refused: &Refused, program: &Path) -> Fault {
             let what = format!("testbed netns: {step}");
             let fault = Fault::system(what, &refused.error).remedy(remedy(refused, &Roots::real()));
             match is_limit(&refused.error) {
-                // ENOSPC of namespaces is a limit that an administrator sets, not a full disk.
+                // For namespaces, ENOSPC means a limit set by an administrator, not a full disk.
                 true => Fault { kind: FaultKind::Permission, ..fault },
                 false => fault,
             }
@@ -47,7 +47,7 @@ fn fault(refused: &Refused, program: &Path) -> Fault {
     }
 }
 
-/// What would help, from what this host forbids.
+/// Returns a remedy, according to what this host forbids.
 pub fn remedy(refused: &Refused, roots: &Roots) -> &'static str {
     let is_set = |name: &str, value: &str| {
         let text = std::fs::read_to_string(roots.proc.join("sys").join(name));
@@ -154,7 +154,7 @@ mod tests {
     fn names_a_missing_program() {
         let fault = pair_of_agents(Path::new("/no/such/bytepath"), None).err().unwrap();
         if fault.message.starts_with("testbed netns") {
-            // The refusal itself is covered above.
+            // The refusal itself is tested above.
             return skip!("{fault}");
         }
         assert!(fault.message.contains("/no/such/bytepath"), "{fault}");

@@ -1,5 +1,5 @@
-//! The NICs of a host: what preparing one requires, and from
-//! `/sys/class/net` the rest (Documentation/ABI/testing/sysfs-class-net, sysfs-bus-pci).
+//! The NICs of a host: what is needed to prepare one, and its facts, which come from netlink and
+//! from `/sys/class/net` (Documentation/ABI/testing/sysfs-class-net, sysfs-bus-pci).
 
 use bytepath_record::wire::Nic;
 use bytepath_record::{Fault, Hops, joined};
@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-/// A device of the calling thread's network namespace; `None` if it is all software.
+/// Describes a device of the calling thread's network namespace; `None` if it is a software device.
 pub fn nic(name: &str) -> Result<Option<Nic>, Fault> {
     let fault = |e: io::Error| Fault::system(format!("cannot look at {name}"), &e);
     if device::driver(name).map_err(fault)?.is_none() {
         return Ok(None);
     }
     let queues = match device::receive_queues(name) {
-        // Before Linux 6.8 only ethtool's channels show it.
+        // Before Linux 6.8, only ethtool's channels report it.
         Err(_) => channels(name).map_err(fault)?,
         Ok(queues) => queues,
     };
@@ -29,8 +29,8 @@ pub fn nic(name: &str) -> Result<Option<Nic>, Fault> {
     Ok(Some(Nic { device: name.to_owned(), queues, interrupts }))
 }
 
-/// Interrupts of a device's queues; before Linux 6.8, and of a device that is down, all
-/// that the NIC has.
+/// Returns the interrupts of a device's queues; before Linux 6.8, and for a device that is down,
+/// all interrupts of the NIC.
 fn interrupts(device: &str) -> io::Result<Vec<u32>> {
     let mut netlink = Netlink::new();
     let link = netlink.link(device)?;
@@ -46,15 +46,15 @@ fn interrupts(device: &str) -> io::Result<Vec<u32>> {
     Ok(all)
 }
 
-/// Whether an interrupt is one for transmission, by the name that the driver gave it
-/// (`eth0-tx-0`; Documentation/ABI/testing/sysfs-kernel-irq): some are of no NAPI instance.
+/// True for a transmit interrupt, by the name that the driver gave it (`eth0-tx-0`;
+/// Documentation/ABI/testing/sysfs-kernel-irq): some belong to no NAPI instance.
 fn transmits(device: &str, irq: u32) -> bool {
     let actions = text(Path::new(&format!("/sys/kernel/irq/{irq}/actions"))).unwrap_or_default();
     let of = |action: &str| action.strip_prefix(device).is_some_and(|rest| rest.starts_with("-tx"));
     actions.split(',').any(of)
 }
 
-/// Queues that receive, alone or in a pair; one, if the driver reports none.
+/// Returns the number of queues that receive, alone or in a pair; one if the driver reports none.
 fn channels(device: &str) -> io::Result<u32> {
     let mut netlink = Netlink::new();
     let Some(link) = netlink.link(device)? else {
@@ -66,7 +66,7 @@ fn channels(device: &str) -> io::Result<u32> {
     Ok(count.max(1))
 }
 
-/// Whether a mask of CPUs, or a switch, is anything but zero.
+/// True if a mask of CPUs, or a switch, is not zero.
 pub(super) fn is_set(mask: &str) -> bool {
     mask.chars().any(|c| !matches!(c, '0' | ','))
 }
@@ -82,14 +82,14 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("pcie_speed_max", "device/max_link_speed"),
 ];
 
-/// Names of the hardware devices.
+/// Returns the names of the hardware devices.
 fn hardware_devices(folder: &Path) -> Vec<String> {
     let is_hardware = |name: &String| folder.join(name).join("device").exists();
     names(folder).into_iter().filter(is_hardware).collect()
 }
 
-/// Facts of every NIC: "nic.eth0.speed", "nic.eth0.rx_ring" and the like. One that is down does
-/// not report its speed.
+/// Returns the facts of every NIC: "nic.eth0.speed", "nic.eth0.rx_ring" and so on. A NIC that is
+/// down does not report its speed.
 pub(super) fn settings(roots: &Roots) -> Vec<(String, String)> {
     let folder = roots.sys.join("class/net");
     let mut all = Vec::new();
@@ -97,7 +97,7 @@ pub(super) fn settings(roots: &Roots) -> Vec<(String, String)> {
         let device = folder.join(&name);
         let mut keep = |what: &str, value: String| all.push((format!("nic.{name}.{what}"), value));
         for (what, path) in ATTRIBUTES {
-            // What the kernel does not know of a NIC without a carrier it calls -1.
+            // The kernel reports -1 for values it does not know without a carrier.
             let value = text(&device.join(path));
             if let Some(value) = value.filter(|value| *what != "speed" || value != "-1") {
                 keep(what, value);
@@ -126,34 +126,34 @@ pub(super) fn settings(roots: &Roots) -> Vec<(String, String)> {
     all
 }
 
-/// What netlink reports of a NIC that is up. What its driver does not report is none.
+/// Netlink's report on a NIC that is up. Fields that the driver does not report are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 struct NicReport {
-    /// Name of the root queueing discipline.
+    /// Name of the root qdisc.
     qdisc: String,
-    /// Offloads that are on, as `ethtool -k` resolves their names.
+    /// Offloads that are on, by the kernel's names.
     features: Vec<String>,
-    /// Offloads that can be switched.
+    /// Offloads that can be changed.
     changeable: Vec<String>,
-    /// Descriptors of a receive ring, and the most there can be.
+    /// Descriptors of a receive ring, and their maximum.
     rx_ring: Option<(u32, u32)>,
-    /// Descriptors of a transmit ring, and the most there can be.
+    /// Descriptors of a transmit ring, and their maximum.
     tx_ring: Option<(u32, u32)>,
-    /// Queues that receive, and the most there can be.
+    /// Queues that receive, and their maximum.
     queues: Option<(u32, u32)>,
-    /// Microseconds and packets that an interrupt of a receiver waits for.
+    /// Microseconds and packets by which a receive interrupt is delayed.
     rx_coalescing: (Option<u32>, Option<u32>),
-    /// Whether the driver changes that by the load.
+    /// Whether the driver adapts these to the load.
     adaptive: Option<bool>,
-    /// Whether headers are received into buffers of their own; `None` if the driver
-    /// cannot or does not report it.
+    /// Whether headers are received into separate buffers; `None` if the driver cannot do so or
+    /// does not report it.
     header_split: Option<bool>,
     /// Packets up to this many bytes are not split.
     split_threshold: Option<u32>,
     /// Largest packets of segmentation offload and GRO, bytes.
     big: (Option<u32>, Option<u32>),
-    /// The most that the NIC's own segmentation takes, bytes.
+    /// Largest packet that the NIC can segment, bytes.
     most_segmented: Option<u32>,
     /// Version of the driver, as it reports it.
     driver_version: Option<String>,
@@ -161,7 +161,7 @@ struct NicReport {
     firmware: Option<String>,
 }
 
-/// Asks the kernel about these devices; those that are down or gone are left out.
+/// Queries the kernel for these devices; those that are down or gone are left out.
 fn query(devices: &[String]) -> BTreeMap<String, NicReport> {
     let mut netlink = Netlink::new();
     let mut report = |device: &String| -> Option<(String, NicReport)> {
@@ -204,12 +204,12 @@ fn query(devices: &[String]) -> BTreeMap<String, NicReport> {
 }
 
 impl NicReport {
-    /// Whether an offload is on.
+    /// True if an offload is on.
     fn has(&self, feature: &str) -> bool {
         self.features.iter().any(|name| name == feature)
     }
 
-    /// Its facts, as settings of the host.
+    /// Returns its facts, as settings of the host.
     fn settings(&self) -> Vec<(&'static str, String)> {
         let mut all = Vec::new();
         let mut keep = |name, value: Option<String>| all.extend(value.map(|value| (name, value)));
@@ -222,7 +222,7 @@ impl NicReport {
         let (micros, frames) = self.rx_coalescing;
         let waits = [micros.map(|n| format!("{n} us")), frames.map(|n| format!("{n} packets"))];
         let waits = joined(waits.iter().flatten(), ", ");
-        // An adaptive driver may report its present delay, which is not a setting.
+        // An adaptive driver may report its current delay, which is not a setting.
         let set = self.adaptive != Some(true);
         keep("rx_coalescing", Some(waits).filter(|text| set && !text.is_empty()));
         keep("adaptive_coalescing", self.adaptive.map(switch));
@@ -242,8 +242,7 @@ impl NicReport {
     }
 }
 
-/// Offloads that change what a path costs: fact, kernel's name
-/// (net/ethtool/common.c).
+/// Offloads that change the cost of a path: fact, kernel's name (net/ethtool/common.c).
 const OFFLOADS: &[(&str, &str)] = &[
     ("gro", "rx-gro"),
     ("hw_gro", "rx-gro-hw"),
@@ -254,19 +253,19 @@ const OFFLOADS: &[(&str, &str)] = &[
     ("scatter_gather", "tx-scatter-gather"),
 ];
 
-/// Queues that receive: those that do nothing else, and pairs.
+/// Returns the number of queues that receive, and its maximum: receive-only queues and pairs.
 fn receiving(channels: &Channels) -> Option<(u32, u32)> {
     let sum = |only: Option<u32>, pairs: Option<u32>| match (only, pairs) {
         (None, None) => None,
         (only, pairs) => Some(only.unwrap_or(0).saturating_add(pairs.unwrap_or(0))),
     };
     let now = sum(channels.rx, channels.combined)?;
-    // A driver that has pairs and single queues cannot have the most of both.
+    // A driver with pairs and single queues cannot have the maximum of both.
     Some((now, channels.combined_max.max(channels.rx_max)?.max(now)))
 }
 
-/// What netlink reports of the NICs of a host, by name, or as it was recorded. A record that
-/// cannot be read has none.
+/// Returns netlink's reports on the NICs of a host, by name, or a recording of them; empty if the
+/// recording cannot be read.
 fn reports(roots: &Roots) -> BTreeMap<String, NicReport> {
     match &roots.cards {
         Some(file) => {
@@ -276,8 +275,8 @@ fn reports(roots: &Roots) -> BTreeMap<String, NicReport> {
     }
 }
 
-/// What a device of this namespace and its root discipline have dropped so far, and what waits
-/// there. A discipline of several (mq) reports the sums of all.
+/// Returns the frames that a device of this namespace and its root qdisc have dropped, and those
+/// that are queued. A multi-queue qdisc (mq) reports the sums of its children.
 pub fn hops(device: &str) -> Result<Hops, Fault> {
     let failed = |e: io::Error| Fault::system(format!("counting the drops of {device}"), &e);
     let mut netlink = Netlink::new();

@@ -1,4 +1,4 @@
-//! Which programs use the CPUs of this machine, so that what disturbs a study has a name.
+//! CPU use by program, so that disturbances of a study can be named.
 
 use bytepath_sys::procfs::{self, parse_task_stat};
 use std::collections::BTreeMap;
@@ -18,23 +18,23 @@ pub struct CpuTimes {
 struct Process {
     name: String,
     parent: u32,
-    /// Tells it from a later one with the same id.
+    /// Distinguishes it from a later process with the same id.
     started: u64,
     seconds: f64,
 }
 
-/// What the processes of one name used between two looks.
+/// CPU use of the processes of one name between two readings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     pub name: String,
-    /// Its process, if it has one only.
+    /// Its process id, if there is only one process.
     pub pid: Option<u32>,
-    /// How many CPUs it kept busy, on average.
+    /// Average number of CPUs that it kept busy.
     pub cpus: f64,
 }
 
 impl CpuTimes {
-    /// Now, of all processes that `/proc` lists.
+    /// Reads the times of all processes in `/proc`.
     pub fn read(proc: &Path) -> CpuTimes {
         let read = |pid: u32| {
             let text = fs::read(proc.join(pid.to_string()).join("stat")).ok()?;
@@ -48,14 +48,14 @@ impl CpuTimes {
         CpuTimes { taken: Instant::now(), processes: pids.into_iter().filter_map(read).collect() }
     }
 
-    /// How long ago that was.
+    /// Returns the time since it was read.
     pub fn age(&self) -> Duration {
         self.taken.elapsed()
     }
 
-    /// Programs by the CPU time that they used since then, the busiest first. Leaves out the
-    /// process `own` with its descendants, and threads of the kernel that work for whoever
-    /// sends and receives. A process that began and ended in between is not seen.
+    /// Returns the programs by CPU time used since `earlier`, the busiest first. Leaves out the
+    /// process `own` and its descendants, and kernel threads that work for senders and receivers. A
+    /// process that began and ended in between is missed.
     pub fn since(&self, earlier: &CpuTimes, own: u32) -> Vec<Program> {
         let elapsed = self.taken.saturating_duration_since(earlier.taken).as_secs_f64();
         let mut programs: BTreeMap<&str, Program> = BTreeMap::new();
@@ -83,7 +83,7 @@ impl CpuTimes {
         programs
     }
 
-    /// Whether a process is `own` or one of its descendants.
+    /// True for `own` and its descendants.
     fn is_within(&self, pid: u32, own: u32) -> bool {
         let parent = |pid: &u32| Some(self.processes.get(pid)?.parent);
         std::iter::successors(Some(pid), parent).take(DEEPEST).any(|pid| pid == own)
@@ -100,11 +100,12 @@ impl fmt::Display for Program {
     }
 }
 
-/// Generations that are looked at: lists read while processes come and go may hold a circle.
+/// Largest number of generations to follow: lists that are read while processes come and go may
+/// contain a cycle.
 const DEEPEST: usize = 100;
 
-/// Beginnings of the names of kernel threads whose time belongs to a stream as much as to
-/// anything else.
+/// Prefixes of the names of kernel threads whose time may belong to a stream as well as to anything
+/// else.
 const KERNEL_WORKERS: &[&str] = &["ksoftirqd/", "kworker/", "napi/", "migration/", "rcu_"];
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The steward of a host: what reads, writes down, changes, verifies and restores its
-//! settings. It acts on the machine that it runs on and on no other; the steward of a host with
-//! a machine of its own is part of an agent there, and the controller reaches it by the pipe.
+//! The steward of a host: reads, journals, changes, verifies and restores its settings. It acts
+//! only on the machine that it runs on. If a host has its own machine, its steward is part of an
+//! agent there, and the controller reaches it over the pipe.
 
 use super::{doctor, facts};
 use bytepath_record::Fault;
@@ -19,12 +19,12 @@ pub struct LocalSteward {
 }
 
 impl LocalSteward {
-    /// With the usual place for the journal.
+    /// Uses the default folder for the journal.
     pub fn standard() -> LocalSteward {
         LocalSteward::at(StateFolder::standard(), Roots::real())
     }
 
-    /// With another place for the journal, of the machine below these roots.
+    /// Uses another folder for the journal, and the machine below these roots.
     pub fn at(place: StateFolder, roots: Roots) -> LocalSteward {
         LocalSteward { place, roots, applied: None }
     }
@@ -34,7 +34,7 @@ impl LocalSteward {
     }
 }
 
-/// A call that a steward answers, here or by the pipe.
+/// A call that a steward answers, here or over the pipe.
 pub trait StewardCall: Call {
     const ANSWER: Answer<Self>;
 }
@@ -43,7 +43,7 @@ type Answer<C> = fn(C, &mut LocalSteward) -> Result<<C as Call>::Reply, Fault>;
 
 impl StewardCall for ApplySettings {
     const ANSWER: Answer<Self> = |call, steward| {
-        // What was made before goes first: its lock is ours.
+        // What was applied before is dropped first, because it holds the lock.
         steward.applied = None;
         let (applied, rows) = Applied::apply(&steward.place, steward.machine(), &call.settings)?;
         let records = applied.records().to_vec();
@@ -55,7 +55,7 @@ impl StewardCall for ApplySettings {
 impl StewardCall for PrepareSettings {
     const ANSWER: Answer<Self> = |call, steward| {
         if steward.applied.is_none() {
-            // What an earlier run has left is reported where a study begins.
+            // What an earlier run has left is reported when a study begins.
             ApplySettings::ANSWER(ApplySettings { settings: Vec::new() }, steward)?;
         }
         steward.applied.as_mut().map_or(Ok(Vec::new()), |applied| applied.prepare(&call.settings))
@@ -98,8 +98,8 @@ impl StewardCall for Examine {
 
 impl StewardCall for HoldGpu {
     const ANSWER: Answer<Self> = |_, _| {
-        // The context lives as long as this process. If there can be none, the cells that need
-        // a GPU are refused with that reason.
+        // The context lives as long as this process. If it cannot be created, cells that need a GPU
+        // are refused with that reason.
         let _ = bytepath_sys::cuda::driver();
         Ok(())
     };

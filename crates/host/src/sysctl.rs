@@ -1,6 +1,6 @@
-//! Kernel parameters of the network namespace that an agent is in (sysctl(8),
-//! Documentation/admin-guide/sysctl/net.rst). Nothing is restored: the namespace goes, or
-//! goes back to its lender.
+//! Kernel parameters of the network namespace of an agent (sysctl(8),
+//! Documentation/admin-guide/sysctl/net.rst). Nothing is restored: the namespace is removed, or
+//! returned to its lender.
 
 use bytepath_record::{Fault, SysctlName};
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{fs, io};
 
-/// Sets them; one that this namespace has not of its own is left alone.
+/// Sets the parameters; those that are not per namespace are left alone.
 pub fn set_sysctls(values: &[(SysctlName, String)]) -> Result<(), Fault> {
     values.iter().try_for_each(|(name, value)| {
         let file = Path::new("/proc/sys").join(name.path().collect::<PathBuf>());
@@ -17,7 +17,8 @@ pub fn set_sysctls(values: &[(SysctlName, String)]) -> Result<(), Fault> {
     })
 }
 
-/// Sets those that this namespace has of its own and this process may set; returns those that hold.
+/// Sets those parameters that are per namespace and that this process may set; returns those in
+/// force.
 pub fn try_sysctls(values: &[(SysctlName, String)]) -> Vec<SysctlName> {
     let holds = |(name, value): &&(SysctlName, String)| {
         let file = Path::new("/proc/sys").join(name.path().collect::<PathBuf>());
@@ -32,7 +33,7 @@ fn words(text: &str) -> Vec<&str> {
 }
 
 fn set(file: &Path, value: &str) -> io::Result<()> {
-    // Shown in every namespace, and the first one's alone to change.
+    // Visible in every namespace, but writable only in the initial one.
     let is_shown_alone =
         fs::metadata(file).is_ok_and(|shown| shown.permissions().mode() & 0o222 == 0);
     if is_shown_alone {
@@ -47,11 +48,11 @@ fn set(file: &Path, value: &str) -> io::Result<()> {
 
 const PATH: &str = "/proc/sys/net/ipv4/tcp_wmem";
 
-/// What this namespace came with.
+/// The initial value in this namespace.
 static INITIAL: OnceLock<String> = OnceLock::new();
 
-/// Bounds the send buffers that TCP tunes by itself; none goes back to what the
-/// namespace came with. Sockets that exist keep what they have.
+/// Limits the send buffers of TCP's autotuning; `None` restores the initial value of the namespace.
+/// Existing sockets keep their limits.
 pub(crate) fn limit(most: Option<u32>) -> Result<(), Fault> {
     let fault = |e: std::io::Error| {
         Fault::system(format!("limiting send buffers ({PATH})"), &e)
@@ -74,7 +75,7 @@ pub(crate) fn limit(most: Option<u32>) -> Result<(), Fault> {
     Err(Fault::unsupported(format!("{PATH} reads '{}' after '{target:?}' was written", now.trim())))
 }
 
-/// Least, first and most bytes of a send buffer.
+/// Parses the minimum, initial and maximum bytes of a send buffer.
 fn values(text: &str) -> Result<[u64; 3], Fault> {
     let all: Vec<u64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
     all.try_into().map_err(|_| {
@@ -82,7 +83,7 @@ fn values(text: &str) -> Result<[u64; 3], Fault> {
     })
 }
 
-/// The first two values never go above the third.
+/// Lowers the first two values to the third if necessary.
 fn with_most(text: &str, most: u32) -> Result<[u64; 3], Fault> {
     let most = u64::from(most);
     let [least, first, _] = values(text)?;
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "4096\t131072\t6291456\n");
         set(&file, "4096 87380 536870912").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "4096 87380 536870912");
-        // As net.core.rmem_max is in a namespace that is not the first.
+        // Like net.core.rmem_max in a namespace other than the initial one.
         fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
         set(&file, "1 2 3").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "4096 87380 536870912");

@@ -1,8 +1,9 @@
-//! What TCP knew of the program's connections, and what it counted in their namespaces.
+//! The figures that TCP keeps about the program's connections, and its counters in their
+//! namespaces.
 //!
-//! The kernel is asked for all TCP sockets of each network namespace that the program is in,
-//! at a limited rate, and reports each socket with its last figures as it frees it. So only
-//! what closes before its namespace was first looked at is missed.
+//! All TCP sockets of each network namespace of the program are dumped from the kernel at a limited
+//! rate, and the kernel reports each socket with its final figures when it frees it. So only
+//! connections that are closed before the first dump of their namespace are missed.
 
 use super::absent::missing;
 use super::family;
@@ -19,31 +20,31 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Longest rate of asking, and the share of a CPU that asking may take: where there are many
-/// sockets it is done less often.
+/// Shortest interval between dumps, and the reciprocal of the share of a CPU that they may take:
+/// with many sockets they are less frequent.
 const EVERY: Duration = Duration::from_millis(250);
 const SHARE: u32 = 50;
-/// Freed sockets that are kept for one namespace: some may turn out to be the program's.
+/// Largest number of freed sockets kept per namespace: some may turn out to be the program's.
 const MOST: usize = 32 << 10;
-/// How long after its end the last sockets of a program are waited for: the kernel reports
-/// them from a work queue.
+/// How long to wait for the last sockets of a program after its end: the kernel reports them from a
+/// work queue.
 const LAST_WAIT: Duration = Duration::from_millis(300);
 
-/// What is absent where the kernel cannot be asked.
+/// Name of the absent figure if the kernel cannot be queried.
 const WHAT: &str = "TCP connections";
 
-/// Connections of a program, as long as it is watched.
+/// Connections of a program while it is watched.
 pub(crate) struct Connections {
     pid: u32,
     roots: Roots,
     spaces: BTreeMap<(u64, u64), Space>,
-    /// Namespaces that cannot be looked into.
+    /// Namespaces that cannot be entered.
     closed: BTreeSet<(u64, u64)>,
-    /// Inode numbers of sockets that the program had open at any look.
+    /// Inode numbers of sockets that the program had open at any dump.
     held: HashSet<u64>,
     next: Instant,
     lost: u64,
-    /// Those whose figures are of the last look before they ended, by inode number.
+    /// Inode numbers of sockets whose last figures are from a dump before they ended.
     stale: HashSet<u64>,
     absent: Option<Absent>,
 }
@@ -51,19 +52,19 @@ pub(crate) struct Connections {
 struct Space {
     sockets: TcpSockets,
     counters: Option<TcpCounters>,
-    /// Figures of the sockets that were there when watching began, by cookie.
+    /// Figures of the sockets that existed when watching began, by cookie.
     before: HashMap<u64, TcpInfo>,
-    /// Sockets as they last were, by cookie, and whether the last look did not find them: a freed
-    /// socket has no inode number and no congestion control any more, and of what MPTCP accepted
-    /// the kernel has reset all figures by then.
+    /// Last state of each socket, by cookie, and whether it was missing in the last dump. A freed
+    /// socket no longer has an inode number or a congestion control, and the kernel has reset all
+    /// figures of one that MPTCP accepted.
     known: HashMap<u64, (TcpSocket, bool)>,
-    /// Those that were there at the last look.
+    /// The sockets in the last dump.
     live: Vec<TcpSocket>,
     freed: Vec<TcpSocket>,
 }
 
 impl Connections {
-    /// Of a process and its descendants, from now on.
+    /// Starts watching the connections of a process and its descendants.
     pub(crate) fn watch(pid: u32, roots: &Roots) -> Connections {
         let mut connections = Connections {
             pid,
@@ -89,9 +90,9 @@ impl Connections {
         connections
     }
 
-    /// To be called often; mostly it takes in what was freed, and no more.
+    /// To be called often; usually it only reads the reports of freed sockets.
     pub(crate) fn tick(&mut self) {
-        // A program that enters another namespace does so first of all.
+        // A program that enters another network namespace usually does so first.
         self.enter(self.pid);
         if Instant::now() >= self.next {
             self.look();
@@ -100,7 +101,7 @@ impl Connections {
         }
     }
 
-    /// Looks at everything now.
+    /// Dumps the sockets of all namespaces now.
     pub(crate) fn look(&mut self) {
         let begun = Instant::now();
         let processes: BTreeSet<u32> = family::processes(&self.roots.proc, self.pid);
@@ -121,8 +122,8 @@ impl Connections {
             }
         }
         self.take_freed();
-        // A socket that is no longer live was freed, and if the kernel has not reported it by the
-        // next look, the report was lost.
+        // A socket that is no longer live has been freed. If the kernel has not reported it by the
+        // next dump, the report was lost.
         for space in self.spaces.values_mut() {
             let live: HashSet<u64> = space.live.iter().map(|socket| socket.cookie).collect();
             let known = &mut space.known;
@@ -132,8 +133,8 @@ impl Connections {
         self.next = Instant::now() + EVERY.max(begun.elapsed() * SHARE);
     }
 
-    /// The program's own, by the inode numbers and addresses of its sockets where those were
-    /// counted. Also why it is incomplete.
+    /// Returns the program's own connections, matched by inode number or, if that is unknown, by
+    /// the addresses of `sockets`; and why they are incomplete.
     pub(crate) fn finish(
         mut self,
         sockets: &[ObservedSocket],
@@ -151,7 +152,8 @@ impl Connections {
             if complete || begun.elapsed() > LAST_WAIT {
                 break matched;
             }
-            // Whatever is freed next; without it the time is over soon.
+            // Waits for the next freed socket. Without this wait, the loop would soon use up its
+            // time.
             let Some(space) = self.spaces.values().next() else { break matched };
             let _ = wait_readable(space.sockets.freed_ready(), Duration::from_millis(20));
         };
@@ -191,11 +193,11 @@ impl Connections {
         (Some(ObservedTcp { connections, counters }), self.absent, warnings)
     }
 
-    /// Begins to look at the namespace that a process is in, unless that is done.
+    /// Opens the network namespace of a process, unless that was done.
     fn enter(&mut self, process: u32) {
         let folder = self.roots.proc.join(process.to_string());
         let file = folder.join("ns/net");
-        // A process that has ended, or that is another user's, has none that could be seen.
+        // A process that has ended or belongs to another user has no visible namespace.
         let Some(id) = identity(&file) else { return };
         if self.spaces.contains_key(&id) || self.closed.contains(&id) {
             return;
@@ -289,12 +291,12 @@ impl Connections {
     }
 }
 
-/// What distinguishes a namespace from all others.
+/// Returns what identifies a namespace.
 fn identity(file: &Path) -> Option<(u64, u64)> {
     fs::metadata(file).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// What happened since `before`; levels are those of the end.
+/// Returns what happened since `before`; levels are those at the end.
 fn connection(socket: &TcpSocket, before: &TcpInfo, inode: u64, closed: bool) -> Connection {
     let info = &socket.info;
     let gained = |of: fn(&TcpInfo) -> u64| of(info).saturating_sub(of(before));
@@ -349,7 +351,7 @@ mod tests {
         let (_, absent, warnings) = watched.finish(&all);
         let told =
             warnings.iter().any(|text| text.starts_with("2 TCP connections have no figures"));
-        // Without the privilege to read sockets that is reported instead.
+        // Without the privilege to read sockets, that is reported instead.
         assert!(told || absent.is_some(), "{warnings:?}");
     }
 

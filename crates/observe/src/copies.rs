@@ -1,16 +1,16 @@
-//! The copy meter: bytes actually copied between kernel and program, from another
-//! source than the ledgers, and whether the two agree.
+//! The copy meter: bytes actually copied between kernel and program, measured independently of the
+//! ledgers, and whether the two agree.
 //!
-//! Where the kernel lets a program be attached to the return of its copy functions, their
-//! results are added up. Elsewhere the time spent in them, by a profile, times
-//! the speed at which the machine copies is an estimate, and is called one.
+//! If the kernel lets a program be attached to the return of its copy functions, their results are
+//! added up. Otherwise the result is an estimate, and is called one: the time spent in them, from a
+//! profile, times the speed at which the machine copies.
 
 use bytepath_profile::{FrameKind, Profile, Weight};
 use bytepath_record::{CopyCount, Ledger};
 
-/// Functions of the kernel that only copy between it and a program:
-/// arch/x86/lib/copy_user_64.S and its forerunners, arch/arm64/lib, and the
-/// generic ones of lib/iov_iter.c, into which the others may be inlined.
+/// Kernel functions that only copy between kernel and program: arch/x86/lib/copy_user_64.S and its
+/// predecessors, arch/arm64/lib, and the generic ones of lib/iov_iter.c, into which the others may
+/// be inlined.
 const COPYING: &[&str] = &[
     "rep_movs_alternative",
     "copy_user_generic",
@@ -35,21 +35,21 @@ const COPYING: &[&str] = &[
     "copy_page_to_iter",
 ];
 
-/// Relative difference up to which two counts of the same bytes agree: ledgers
-/// leave out headers of messages and control data, copies do not.
+/// Relative difference up to which two counts of the same bytes agree: ledgers omit headers of
+/// messages and control data, copies do not.
 const AGREE: f64 = 0.05;
 
-/// Samples in copy functions from which an estimate is one: of fewer, their number alone is uncertain
-/// by a factor of two and more.
+/// Fewest samples in copy functions for an estimate: with fewer, their number alone is uncertain by
+/// a factor of two or more.
 const FEWEST: u64 = 30;
 
-/// How many times its lower end the upper end of an estimate may be: beyond that it tells nothing.
+/// Largest ratio of the upper to the lower end of an estimate; a wider one is useless.
 const WIDEST: f64 = 10.0;
 
-/// An estimate from the time in copy functions, for the processes given.
-/// `bandwidth` is how fast one core copies, bytes per second: at least (from
-/// memory) and at most (within its caches). `None` if the profile does not count
-/// time, or caught no copying, or if the bandwidth is not known.
+/// Estimates the copies of the given processes from the time in copy functions. `bandwidth` returns
+/// how fast one core copies in bytes per second: lower bound (from memory) and upper bound (within
+/// its caches). `None` if the profile does not count time or contains no copying, if the bandwidth
+/// is unknown, or if the estimate is too uncertain.
 pub(crate) fn estimate(
     profile: &Profile,
     pids: &[u32],
@@ -74,7 +74,7 @@ pub(crate) fn estimate(
         return None;
     }
     let (least, most) = bandwidth()?;
-    // Samples come in as rare events do: two standard deviations of their number.
+    // Samples are Poisson-distributed: two standard deviations of their number.
     let spread = 2.0 / (samples as f64).sqrt();
     let [low, high] = [least * (1.0 - spread).max(0.0), most * (1.0 + spread)];
     (high <= low * WIDEST).then(|| CopyCount::Estimated {
@@ -88,8 +88,8 @@ pub(crate) fn estimate(
     })
 }
 
-/// In what the copies disagree with the ledgers, in words. `peeked` bytes were read
-/// and left where they are: copied, and received later.
+/// Describes how the copies contradict the ledgers. `peeked` bytes were read without being
+/// consumed: copied, and received later.
 pub(crate) fn disagreement(
     copies: &CopyCount,
     sent: &Ledger,
@@ -127,14 +127,14 @@ pub(crate) fn disagreement(
     }
 }
 
-/// One direction: what was counted has to be at least what the ledger has as
-/// copied, and at most that, what it does not know, and `more`.
+/// Checks one direction: the counted bytes must be at least those in the ledger as copied, and at
+/// most these plus the unknown ones plus `more`.
 fn direction(what: &str, ledger: &Ledger, more: u64, counted: u64) -> Option<String> {
     let least = ledger.copied as f64 * (1.0 - AGREE);
     let most = ledger.copied.saturating_add(ledger.unknown).saturating_add(more);
     let most = most as f64 * (1.0 + AGREE);
     let counted = counted as f64;
-    // A few messages of control data are not a disagreement.
+    // A few messages of control data are not a contradiction.
     let slack = 4096.0;
     (counted + slack < least || counted > most + slack).then(|| {
         format!(
@@ -184,7 +184,7 @@ mod tests {
         let bandwidth = || Some((10e9, 20e9));
         let estimate = estimate(&profile(Weight::Nanoseconds), &[1], bandwidth).unwrap();
         let CopyCount::Estimated { low, high, basis } = estimate else { panic!("{estimate:?}") };
-        // One second, give or take a fifth by 100 samples.
+        // One second, plus or minus a fifth because of 100 samples.
         assert!((low - 8e9).abs() < 1.0 && (high - 24e9).abs() < 1.0, "{low} {high}");
         assert!(basis.starts_with("estimate"), "{basis}");
     }
@@ -218,7 +218,7 @@ mod tests {
         assert!(estimated(0.0, 10.0).unwrap().contains("at most"));
         assert!(estimated(1e8, 1e9).unwrap().contains("at least"));
         assert_eq!(disagreement(&CopyCount::Unknown, &sent, &received, 0), None);
-        // Peeked bytes are copied, and in no ledger.
+        // Peeked bytes are copied, but in no ledger.
         let copies = CopyCount::Counted { to_program: 9_000_000, from_program: 1_000_000 };
         assert!(disagreement(&copies, &sent, &received, 0).unwrap().starts_with("received"));
         assert_eq!(disagreement(&copies, &sent, &received, 9_000_000), None);

@@ -1,4 +1,4 @@
-//! Whether system calls are counted, and which thread that begins with.
+//! Starts counting system calls, and chooses the threads with which it begins.
 
 use super::absent::missing;
 use super::family;
@@ -11,15 +11,15 @@ use std::io;
 /// How to count system calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// By BPF at typed tracepoints where that works; otherwise not, with the reason.
+    /// By BPF at typed tracepoints if possible; otherwise not at all, with the reason.
     #[default]
     Auto,
-    /// By BPF at typed tracepoints, which has to work.
+    /// By BPF at typed tracepoints, or fails.
     TaskStorage,
     None,
 }
 
-/// Which threads to follow, and since when.
+/// Which threads to follow, and from when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// A child, from its execve on.
@@ -28,13 +28,13 @@ pub(crate) enum Start {
     Now(u32),
 }
 
-/// Rounds in which threads are looked for that were made meanwhile.
+/// Most rounds of looking for threads that were created in the meantime.
 const ROUNDS: u32 = 100;
 
-/// What is absent where nothing counts.
+/// Name of the absent figure if nothing counts.
 pub(crate) const WHAT: &str = "system calls and sockets";
 
-/// Starts counting, or returns the reason why not.
+/// Starts counting, or returns why that is impossible.
 pub(crate) fn start(
     method: Method,
     roots: &Roots,
@@ -68,9 +68,8 @@ fn follow(counting: &Counting, tid: u32, from: From) -> Result<(), Fault> {
     }
 }
 
-/// Follows every thread there is. Those that a followed one makes are
-/// followed by themselves; those that one not yet followed has made
-/// meanwhile are there in the next round.
+/// Follows all existing threads. Those created by a followed thread are followed automatically;
+/// those that a thread created before it was followed are found in the next round.
 fn follow_all(counting: &Counting, process: u32, roots: &Roots) -> Result<(), Fault> {
     let mut followed = HashSet::new();
     for _ in 0..ROUNDS {

@@ -1,5 +1,4 @@
-//! Threads of a process and of its descendants, and what they have used, from
-//! `/proc`.
+//! Threads of a process and of its descendants, and the resources they have used, from `/proc`.
 
 use super::observations::Used;
 use bytepath_sys::procfs::{self, Switches};
@@ -7,23 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A thread that is there.
+/// A live thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub process: u32,
     pub name: String,
-    /// What it has used since it began.
+    /// Resources that it has used since it began.
     pub used: Option<Used>,
 }
 
-/// The threads of a process and of all its descendants, by thread id.
-/// Descendants are found where the kernel lists children
-/// (`CONFIG_PROC_CHILDREN`).
+/// Returns the threads of a process and of all its descendants, by thread id. Descendants are found
+/// if the kernel lists children (`CONFIG_PROC_CHILDREN`).
 pub(crate) fn members(proc: &Path, process: u32) -> BTreeMap<u32, Member> {
     let mut members = BTreeMap::new();
     for process in processes(proc, process) {
         let tasks = proc.join(process.to_string()).join("task");
-        // A process that ends meanwhile has no threads to follow.
+        // A process that has just ended has no threads to follow.
         for tid in procfs::numbered(&tasks).unwrap_or_default() {
             let name = procfs::name(&tasks.join(tid.to_string())).unwrap_or_default();
             members.insert(tid, Member { process, name, used: used(proc, tid) });
@@ -32,8 +30,8 @@ pub(crate) fn members(proc: &Path, process: u32) -> BTreeMap<u32, Member> {
     members
 }
 
-/// A process and all its descendants. Those of a thread whose parent has ended belong to
-/// another process by now, and are not found.
+/// Returns a process and all its descendants, except those whose parent has ended: they belong to
+/// another process by now.
 pub(crate) fn processes(proc: &Path, process: u32) -> BTreeSet<u32> {
     let (mut found, mut waiting) = (BTreeSet::new(), vec![process]);
     while let Some(process) = waiting.pop() {
@@ -51,7 +49,7 @@ pub(crate) fn processes(proc: &Path, process: u32) -> BTreeSet<u32> {
     found
 }
 
-/// What a thread has used since it began; `None` if it has ended.
+/// Returns the resources that a thread has used since it began; `None` if it has ended.
 pub(crate) fn used(proc: &Path, tid: u32) -> Option<Used> {
     let folder = folder(proc, tid);
     let read = |name: &str| fs::read(folder.join(name)).ok();
@@ -68,18 +66,18 @@ pub(crate) fn used(proc: &Path, tid: u32) -> Option<Used> {
     Some(Used { user, system, run, wait, voluntary, involuntary })
 }
 
-/// The name of a thread; `None` if it has ended.
+/// Returns the name of a thread; `None` if it has ended.
 pub(crate) fn name(proc: &Path, tid: u32) -> Option<String> {
     procfs::name(&folder(proc, tid))
 }
 
-/// A thread's own folder, which can be opened by its id, whatever its process.
+/// Returns the folder of a thread, which can be opened by its id in any process.
 fn folder(proc: &Path, tid: u32) -> PathBuf {
     proc.join(tid.to_string()).join("task").join(tid.to_string())
 }
 
 impl Used {
-    /// What was used since `before`.
+    /// Returns the resources used since `before`.
     pub(crate) fn since(&self, before: &Used) -> Used {
         Used {
             user: self.user.saturating_sub(before.user),
@@ -91,9 +89,9 @@ impl Used {
         }
     }
 
-    /// User and system time in the proportion of their ticks, but adding up to
-    /// the run time, as `/proc` shows them (`cputime_adjust`,
-    /// kernel/sched/cputime.c). A thread keeps raw ticks until it is asked.
+    /// Scales user and system time to add up to the run time, in the proportion of their ticks, as
+    /// `/proc` shows them (`cputime_adjust`, kernel/sched/cputime.c). The kernel stores raw ticks
+    /// and adjusts them only when they are read.
     pub(crate) fn adjusted(&self) -> Used {
         let (user, system, run) = (self.user as f64, self.system as f64, self.run as f64);
         let user = if self.system == 0 { run } else { run * user / (user + system) };

@@ -1,13 +1,13 @@
-//! An observation of a program with very many threads, made short enough to be read.
+//! Shortens the observation of a program with very many threads.
 
 use bytepath_record::{CallRow, Observation, ObservedCall, ObservedThread};
 use std::collections::{HashMap, HashSet};
 
-/// Threads that have rows of their own: those that ran longest.
+/// Number of threads that keep their own rows: those that ran longest.
 const APART: usize = 1000;
 
-/// Joins the threads beyond the [`APART`] that ran longest to one of each name, with the sums of what they
-/// used and called. Figures of the whole program stay as they are.
+/// Merges all but the [`APART`] threads that ran longest, by name, and adds up their times and
+/// calls. Figures of the whole program do not change.
 pub fn fold(observation: &mut Observation) {
     fold_beyond(observation, APART);
 }
@@ -46,7 +46,7 @@ fn fold_beyond(observation: &mut Observation, apart: usize) {
     ));
 }
 
-/// Adds a thread to another of its name.
+/// Merges a thread into another of its name.
 fn join(thread: &mut ObservedThread, other: ObservedThread) {
     thread.joined += 1;
     thread.ended &= other.ended;
@@ -64,7 +64,7 @@ fn join(thread: &mut ObservedThread, other: ObservedThread) {
     }
 }
 
-/// Gives each call the thread that its own was joined to.
+/// Assigns each call to the thread into which its own was merged.
 fn join_calls(calls: &mut Vec<ObservedCall>, moved: &HashMap<u32, u32>) {
     let mut rows: HashMap<(u32, u32), usize> = HashMap::new();
     let mut joined: Vec<ObservedCall> = Vec::new();
@@ -89,11 +89,11 @@ fn join_calls(calls: &mut Vec<ObservedCall>, moved: &HashMap<u32, u32>) {
     *calls = joined;
 }
 
-/// Adds calls of the same name.
+/// Adds the calls of another row of the same name.
 fn add(sum: &mut CallRow, other: &CallRow) {
     let (calls, mean) = ((sum.calls + other.calls) as f64, sum.total + other.total);
     let mean = mean / calls.max(1.0);
-    // Squares about the common mean, from each deviation of a mean (Chan, Golub, LeVeque 1979).
+    // Squares about the common mean, from the deviation of each mean (Chan, Golub, LeVeque 1979).
     let squares = |row: &CallRow| {
         let count = row.calls as f64;
         let of_mean = row.stddev_percent / 100.0 * row.avg;
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// One that made calls of these lengths, in seconds.
+    /// A thread's calls of these durations, in seconds.
     fn call(tid: u32, lengths: &[f64]) -> ObservedCall {
         let (count, total) = (lengths.len() as f64, lengths.iter().sum::<f64>());
         let avg = total / count;

@@ -1,5 +1,4 @@
-//! The table kept in the kernel: makes the maps, loads and attaches the
-//! programs, reads the maps.
+//! The tables in the kernel: creates the maps, loads and attaches the programs, reads the maps.
 
 use super::layout::{self, copies, lost, row, socket, state, thread, used};
 use super::observations::{Observations, Row, Socket, Thread};
@@ -13,36 +12,35 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socke
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
-/// Room in the maps. Memory is taken as it is needed, up to some hundred MiB if
-/// a program really makes that many threads.
+/// Capacity of the maps. Memory is allocated as needed, up to a few hundred MiB if a program really
+/// creates that many threads.
 const ROWS: u32 = 512 << 10;
 const THREADS: u32 = 64 << 10;
 const SOCKETS: u32 = 256 << 10;
 
-/// From when on calls are counted.
+/// Which calls are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
-    /// From the next one on.
+    /// All from the next one on.
     Now,
-    /// From the next execve on, which is the first.
+    /// All from the next execve on, which is the first one counted.
     Exec,
 }
 
-/// Programs that count, for as long as this lives.
+/// Attached programs that count, for as long as this exists.
 #[derive(Debug)]
 pub(crate) struct Counting {
     maps: Maps,
     programs: Vec<Program>,
     links: Vec<Link>,
-    /// Why there is no count of the bytes copied; `None` if there is one.
+    /// Why copied bytes are not counted; `None` if they are.
     pub no_copies: Option<Fault>,
-    /// What the reader of the figures should know.
+    /// Warnings for the reader of the figures.
     pub remarks: Vec<String>,
 }
 
 impl Counting {
-    /// With typed tracepoints and task storage: Linux 5.12 and later with
-    /// `CONFIG_DEBUG_INFO_BTF`.
+    /// Uses typed tracepoints and task storage: Linux 5.12 and later with `CONFIG_DEBUG_INFO_BTF`.
     pub(crate) fn new(roots: &Roots) -> Result<Counting, Fault> {
         let btf = bpf::types(roots)?;
         let members = Members::of(&btf)
@@ -77,17 +75,16 @@ impl Counting {
         Ok(counting)
     }
 
-    /// Moves a few bytes by each of the ways that are watched, and looks whether they are
-    /// counted: a kernel may have what is watched and not use it
-    /// (`hardened_usercopy=off`). Leaves nothing behind in the maps.
+    /// Moves a few bytes in each watched way, and checks that they are counted: a kernel may have
+    /// the watched functions and not call them (`hardened_usercopy=off`). Leaves nothing behind in
+    /// the maps.
     fn try_copies(&self) -> Result<(), Fault> {
         use std::os::fd::AsRawFd;
         const BYTES: usize = 4096;
         let own = bytepath_sys::thread::id();
         let tried = || -> io::Result<[u64; 2]> {
             let (mut one, mut other) = UnixStream::pair()?;
-            // NETLINK_ROUTE: a message of no length is not a request, and the kernel passes
-            // over it.
+            // NETLINK_ROUTE: a message of length zero is not a request, and the kernel ignores it.
             let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
             let kernel = socket_with(kind.0, kind.1, kind.2, None)?;
             let (sent, mut received) = ([0; BYTES], [0; BYTES]);
@@ -119,21 +116,20 @@ impl Counting {
         .remedy("boot a kernel with CONFIG_HARDENED_USERCOPY, and not with hardened_usercopy=off"))
     }
 
-    /// Follows a thread, and what it will make: from now on, or from the moment
-    /// at which it becomes another program.
+    /// Follows a thread, and threads that it creates: from now on, or from its next execve.
     pub(crate) fn follow(&self, tid: u32, from: From) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         let mut fresh = [0; state::SIZE];
         fresh[state::UNTIL_EXEC as usize] = u8::from(from == From::Exec);
         let thread = open_thread(tid)?;
         match self.maps.state.update(&thread.as_raw_fd().to_ne_bytes(), &fresh, Update::IfNew) {
-            // One that is followed already keeps what it has.
+            // A thread that is already followed keeps its state.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             other => other,
         }
     }
 
-    /// What was counted so far.
+    /// Reads everything counted until now.
     pub(crate) fn read(&self) -> Result<Observations, Fault> {
         let unread = |what: &str| {
             let what = format!("cannot read {what}");
@@ -177,7 +173,7 @@ impl Counting {
 }
 
 impl Maps {
-    /// Takes out all that was counted. No thread may be followed.
+    /// Deletes everything counted. No thread may be followed.
     fn restart_counting(&self) -> io::Result<()> {
         for map in [&self.rows, &self.threads, &self.sockets] {
             for (key, _) in map.entries()? {
@@ -202,9 +198,8 @@ impl Maps {
     }
 }
 
-/// Whether ids of threads mean the same to us as to the kernel's programs: the
-/// first PID namespace has a fixed number (`PROC_PID_INIT_INO`,
-/// include/linux/proc_ns.h).
+/// True if thread ids mean the same here as in the kernel's programs, that is, in the initial PID
+/// namespace, which has a fixed number (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 pub(crate) fn initial_pid_namespace(roots: &Roots) -> bool {
     let link = std::fs::read_link(roots.proc.join("self/ns/pid"));
     link.is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
@@ -234,8 +229,8 @@ fn maps() -> io::Result<Maps> {
     Ok(maps)
 }
 
-/// Tries to count where the kernel copies. All or nothing: a sum that lacks a part
-/// would pass for a whole.
+/// Tries to count what the kernel copies. It is all or nothing: an incomplete sum would be taken
+/// for a complete one.
 fn count_copies(btf: &Btf, members: &Members, maps: &Maps) -> Result<Vec<Link>, Fault> {
     let mut links = Vec::new();
     for function in copy::FUNCTIONS {
@@ -254,8 +249,8 @@ fn count_copies(btf: &Btf, members: &Members, maps: &Maps) -> Result<Vec<Link>, 
         let insns = copy::program(members, maps, function.effect, arguments);
         let program =
             bpf::load(function.effect.hook(id), function.name, insns).map_err(|fault| {
-                // Other programs of ours have been taken by now, so it is not for
-                // lack of privileges.
+                // Our other programs were accepted before, so the cause is not a lack of
+                // privileges.
                 match fault.kind {
                     FaultKind::Permission => Fault { remedy: None, ..fault }.remedy(
                         "a kernel that is not locked down counts them: see kernel_lockdown(7)",
@@ -265,7 +260,7 @@ fn count_copies(btf: &Btf, members: &Members, maps: &Maps) -> Result<Vec<Link>, 
             })?;
         match program.attach() {
             Ok(link) => links.push(link),
-            // It is one that is in lib/ yet, and so not compiled for tracing.
+            // On this kernel it is still in lib/, and so not compiled for tracing.
             Err(e) if !function.needed && e.raw_os_error() == Some(libc::EBUSY) => {}
             Err(e) => return Err(bpf::attach_fault(function.name, &e)),
         }
@@ -293,8 +288,9 @@ mod tests {
                 return;
             }
         };
-        // Functions may be out of bounds here, so it is loaded for a tracepoint whose
-        // last four arguments are numbers and are where theirs and a result would be.
+        // Attaching to functions may not be allowed here, so the program is loaded for a tracepoint
+        // whose last four arguments are numbers, at the places of the function's arguments and
+        // result.
         let btf = Btf::kernel(&roots.sys).unwrap();
         let members = Members::of(&btf).unwrap();
         let id = btf.id(Kind::Typedef, "btf_trace_mm_page_alloc_extfrag").unwrap();
@@ -310,7 +306,7 @@ mod tests {
             skip!("no typed tracepoints");
             return;
         };
-        // If no program can be attached to a function, nothing is counted, which is reported.
+        // If no program can be attached to a function, nothing is counted, and that is reported.
         match counting.try_copies() {
             Ok(()) => assert!(counting.no_copies.is_none()),
             Err(fault) => {

@@ -1,42 +1,40 @@
-//! The layout shared with the programs in the kernel: the values
-//! in the maps, and what is known of each system call. Offsets are in bytes, all
-//! numbers in the machine's own order.
+//! The layout shared with the programs in the kernel: the values in the maps, and the kinds of
+//! system calls. Offsets are in bytes, all numbers in native byte order.
 
 use bytepath_sys::calls;
 use strum::VariantArray;
 
 /// A followed thread. Exists as long as the thread is followed.
 pub(crate) mod state {
-    /// When the call began, nanoseconds of the monotonic clock; 0 outside of calls.
+    /// Start of the call in nanoseconds of the monotonic clock; 0 outside of calls.
     pub(crate) const START: i16 = 0;
     /// Number of the call, 32 bits.
     pub(crate) const NUMBER: i16 = 8;
-    /// What is known of the call, 32 bits; see [`kind`](super::kind).
+    /// Kind of the call, 32 bits; see [`kind`](super::kind).
     pub(crate) const KIND: i16 = 12;
     /// Key of its socket; 0 if it concerns none.
     pub(crate) const SOCKET: i16 = 16;
     /// The socket that this thread used last.
     pub(crate) const LAST: i16 = 24;
-    /// Address in the program's memory where a result will be.
+    /// Address in the program's memory where the call writes a result.
     pub(crate) const POINTER: i16 = 32;
     /// Address of that result's length.
     pub(crate) const LENGTH: i16 = 40;
-    /// Which way the bytes go.
+    /// [`Way`](super::Way) of the bytes.
     pub(crate) const WAY: i16 = 48;
-    /// Not 0 until the thread calls execve: what a child does before it is the
-    /// program is not the program's.
+    /// Not 0 until the thread calls execve: until then, the child is not yet the program.
     pub(crate) const UNTIL_EXEC: i16 = 56;
-    /// Index of the counts of the socket used last, 32 bits; 0 if it has none of its own.
+    /// Index of the counts of the socket used last, 32 bits; 0 if it has no slot.
     pub(crate) const SLOT: i16 = 64;
-    /// Not 0 from when on a call that sends copies its data, 32 bits.
+    /// Not 0 from the moment when a sending call copies its data, 32 bits.
     pub(crate) const DATA: i16 = 68;
-    /// The file of the socket used last, an address in the kernel, if this thread was the first
-    /// that used it and has not moved bytes through it since; otherwise 0.
+    /// The file of the socket used last, as a kernel address, if this thread was the first that
+    /// used it and has not moved bytes through it since; otherwise 0.
     pub(crate) const FRESH: i16 = 72;
-    /// Index of this thread's row for each call, 16 bits each, by the call's number;
-    /// 0 if it has none.
+    /// Index of this thread's row for each call, 16 bits each, by the call's number; 0 if it has
+    /// none.
     pub(crate) const ROWS: i16 = 80;
-    /// Size of the whole.
+    /// Size of the value.
     pub(crate) const SIZE: usize = ROWS as usize + 2 * bytepath_sys::calls::LIMIT as usize;
 }
 
@@ -44,47 +42,47 @@ pub(crate) mod state {
 pub(crate) mod row {
     /// Calls that have returned.
     pub(crate) const CALLS: i16 = 0;
-    /// Those that returned an error.
+    /// Calls that returned an error.
     pub(crate) const ERRORS: i16 = 8;
-    /// Time in them, nanoseconds.
+    /// Total duration in nanoseconds.
     pub(crate) const TOTAL: i16 = 16;
     pub(crate) const MIN: i16 = 24;
     pub(crate) const MAX: i16 = 32;
-    /// Sum of the squares of those below [`LONG`], nanoseconds squared.
+    /// Sum of the squared durations of calls shorter than [`LONG`], nanoseconds squared.
     pub(crate) const SQUARES: i16 = 40;
-    /// Sum of the squares of the others, in units of [`LONG_UNIT`] squared.
+    /// Sum of the squared durations of the other calls, in units of [`LONG_UNIT`] squared.
     pub(crate) const LONG_SQUARES: i16 = 48;
     /// Bytes they moved.
     pub(crate) const BYTES: i16 = 56;
-    /// How many took 2^i to 2^(i+1) nanoseconds.
+    /// Number of calls that took 2^i to 2^(i+1) nanoseconds.
     pub(crate) const HISTOGRAM: i16 = 64;
-    /// Number of those; the last holds all that took longer.
+    /// Number of buckets; the last one also has all longer calls.
     pub(crate) const BUCKETS: usize = 40;
-    /// Size of the whole.
+    /// Size of the value.
     pub(crate) const SIZE: usize = HISTOGRAM as usize + 8 * BUCKETS;
-    /// In a row that has an index: whose it is, as the key of others has it,
-    /// thread id and number of the call, 32 bits each.
+    /// In a row that has an index: the key that other rows have in the map, thread id and number of
+    /// the call, 32 bits each.
     pub(crate) const KEY: i16 = SIZE as i16;
     /// Size of such a row.
     pub(crate) const SLOT_SIZE: usize = SIZE + 8;
-    /// Calls at least as long count their squares in a coarser unit, so that
-    /// the sum of the squares stays below 2^64 for hours.
+    /// Durations from this one on are squared in a coarser unit, so that the sum of the squares
+    /// stays below 2^64 for hours.
     pub(crate) const LONG: u64 = 1 << LONG_SHIFT;
     pub(crate) const LONG_SHIFT: i32 = 20;
-    /// Logarithm of the unit of their durations, nanoseconds.
+    /// Logarithm of that unit in nanoseconds.
     pub(crate) const LONG_UNIT_SHIFT: i32 = 10;
     pub(crate) const LONG_UNIT: u64 = 1 << LONG_UNIT_SHIFT;
 }
 
-/// A thread that was or is followed.
+/// A thread that is or was followed.
 pub(crate) mod thread {
     /// Process, 32 bits; 0 until known.
     pub(crate) const PROCESS: i16 = 0;
-    /// The thread that made it, 32 bits.
+    /// The thread that created it, 32 bits.
     pub(crate) const PARENT: i16 = 4;
-    /// When it was made, monotonic nanoseconds; 0 if before we looked.
+    /// When it was created, monotonic nanoseconds; 0 if before watching began.
     pub(crate) const START: i16 = 8;
-    /// When it ended; 0 if it has not.
+    /// When it ended; 0 if it is still alive.
     pub(crate) const END: i16 = 16;
     /// User time by ticks, nanoseconds, at its end.
     pub(crate) const USER: i16 = 24;
@@ -92,19 +90,19 @@ pub(crate) mod thread {
     pub(crate) const SYSTEM: i16 = 32;
     /// Time on a CPU.
     pub(crate) const RUN: i16 = 40;
-    /// Context switches of its own will.
+    /// Voluntary context switches.
     pub(crate) const VOLUNTARY: i16 = 48;
-    /// Context switches forced on it.
+    /// Involuntary context switches.
     pub(crate) const INVOLUNTARY: i16 = 56;
-    /// Name, 16 bytes, ends in a zero.
+    /// Name, 16 bytes, terminated by a zero.
     pub(crate) const NAME: i16 = 64;
-    /// Time it was ready and waited for a CPU.
+    /// Time it was runnable and waited for a CPU.
     pub(crate) const WAIT: i16 = 80;
-    /// Size of the whole.
+    /// Size of the value.
     pub(crate) const SIZE: usize = 88;
 }
 
-/// A socket that bytes went through.
+/// A socket that carried bytes.
 pub(crate) mod socket {
     /// Address family, 16 bits.
     pub(crate) const FAMILY: i16 = 0;
@@ -112,7 +110,7 @@ pub(crate) mod socket {
     pub(crate) const PROTOCOL: i16 = 2;
     /// Own port, 16 bits.
     pub(crate) const LOCAL_PORT: i16 = 4;
-    /// The peer's port, 16 bits, in the order of the network.
+    /// The peer's port, 16 bits, in network byte order.
     pub(crate) const REMOTE_PORT: i16 = 6;
     pub(crate) const LOCAL: i16 = 8;
     pub(crate) const REMOTE: i16 = 12;
@@ -128,24 +126,24 @@ pub(crate) mod socket {
     pub(crate) const BYTES: i16 = 64;
     /// Calls, by way.
     pub(crate) const CALLS: i16 = BYTES + 8 * super::WAYS as i16;
-    /// Size of the whole.
+    /// Size of the value.
     pub(crate) const SIZE: usize = CALLS as usize + 8 * super::WAYS;
     /// Size of counts that have an index: bytes and calls, by way.
     pub(crate) const SLOT_SIZE: usize = 16 * super::WAYS;
-    /// In them, the calls.
+    /// Offset of the calls in such counts.
     pub(crate) const SLOT_CALLS: i16 = 8 * super::WAYS as i16;
 }
 
 /// Bytes copied between kernel and program, by the kernel's own functions.
 pub(crate) mod copies {
-    /// Index of what went to the program.
+    /// Index of the bytes copied to the program.
     pub(crate) const TO_PROGRAM: i32 = 0;
-    /// Index of what came from it.
+    /// Index of the bytes copied from the program.
     pub(crate) const FROM_PROGRAM: i32 = 1;
     pub(crate) const COUNT: u32 = 2;
 }
 
-/// How many rows and counts of sockets that have an index are in use.
+/// Numbers of rows and sockets that have an index.
 pub(crate) mod used {
     /// Index of the number of rows.
     pub(crate) const ROWS: i32 = 0;
@@ -154,7 +152,7 @@ pub(crate) mod used {
     pub(crate) const COUNT: u32 = 2;
 }
 
-/// What got lost because a map was full.
+/// What was lost because a map was full.
 pub(crate) mod lost {
     /// Index of the calls that were not counted.
     pub(crate) const CALLS: i32 = 0;
@@ -165,7 +163,7 @@ pub(crate) mod lost {
     pub(crate) const COUNT: u32 = 3;
 }
 
-/// Which way bytes go through a socket, and by what.
+/// Direction of bytes through a socket, and the mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 #[repr(usize)]
 pub(crate) enum Way {
@@ -173,9 +171,9 @@ pub(crate) enum Way {
     Received = 0,
     /// Sent by a call that copies.
     Sent = 1,
-    /// Thrown away unread: `MSG_TRUNC`.
+    /// Discarded unread: `MSG_TRUNC`.
     Discarded = 2,
-    /// Read and left where they are: `MSG_PEEK`.
+    /// Read without being consumed: `MSG_PEEK`.
     Peeked = 3,
     /// Mapped into the program: `TCP_ZEROCOPY_RECEIVE`.
     Mapped = 4,
@@ -187,38 +185,38 @@ pub(crate) enum Way {
     OutOf = 7,
 }
 
-/// Number of ways; a power of two, because the programs mask with it.
+/// Number of ways: a power of two, because the programs mask with it.
 pub(crate) const WAYS: usize = Way::VARIANTS.len();
 
-/// What is known of a system call, as bits; the lowest three are its [`Way`].
+/// The kind of a system call, as bits; the lowest three are its [`Way`].
 pub(crate) mod kind {
     /// The result is a number of bytes.
     pub(crate) const BYTES: u32 = 1 << 3;
-    /// The first argument is the descriptor that they go through.
+    /// The first argument is the descriptor through which they go.
     pub(crate) const DESCRIPTOR: u32 = 1 << 4;
-    /// The third argument holds `MSG_` flags.
+    /// The third argument contains `MSG_` flags.
     pub(crate) const FLAGS_THIRD: u32 = 1 << 6;
     pub(crate) const FLAGS_FOURTH: u32 = 1 << 7;
-    /// The third argument is a descriptor too, of where the bytes go.
+    /// The third argument is also a descriptor: the destination of the bytes.
     pub(crate) const SPLICE: u32 = 1 << 8;
     /// getsockopt(2): `TCP_ZEROCOPY_RECEIVE` moves bytes, everything else does not.
     pub(crate) const OPTION: u32 = 1 << 9;
-    /// The second argument is a vector of messages, and the result their number.
+    /// The second argument is a vector of messages, and the result is their number.
     pub(crate) const MESSAGES: u32 = 1 << 10;
     /// The fifth argument is a descriptor that is mapped.
     pub(crate) const MAPS: u32 = 1 << 11;
 }
 
-/// Calls of 32-bit programs have the kernel's numbers plus this.
+/// Offset added to the kernel's numbers for calls of 32-bit programs.
 pub(crate) const COMPAT: u32 = 1 << 16;
 
-/// Index of what is known of the first call of 32-bit programs.
+/// First index of the kinds of the calls of 32-bit programs.
 pub(crate) const COMPAT_KINDS: u32 = calls::LIMIT;
 
-/// The same of what socketcall(2) does, by its first argument.
+/// First index of the kinds of the calls within socketcall(2), by its first argument.
 pub(crate) const SOCKETCALL_KINDS: u32 = 2 * calls::LIMIT;
 
-/// The calls that socketcall(2) stands for: linux/net.h, from 1 on.
+/// The calls that socketcall(2) multiplexes: linux/net.h, from 1 on.
 pub(crate) const SOCKETCALLS: &[&str] = &[
     "",
     "socket",
@@ -267,7 +265,7 @@ const KINDS: &[(&str, Way, u32)] = {
         // Their offset may be -1: the file's own position, and a socket has no other.
         ("preadv2", Way::Received, BYTES | DESCRIPTOR),
         ("pwritev2", Way::Sent, BYTES | DESCRIPTOR),
-        // Rings of packet(7) and AF_XDP are mapped; what goes through them takes no call.
+        // Rings of packet(7) and AF_XDP are mapped; traffic through them takes no call.
         ("mmap", Way::Received, MAPS | DESCRIPTOR),
         ("mmap2", Way::Received, MAPS | DESCRIPTOR),
         // These move bytes, but never through a socket.
@@ -286,8 +284,8 @@ const KINDS: &[(&str, Way, u32)] = {
     ]
 };
 
-/// What is known of every system call, by number, then of those of 32-bit programs, then of those
-/// within socketcall(2); most are 0: nothing.
+/// Returns the kinds of all system calls: by number, then those of 32-bit programs, then those
+/// within socketcall(2). Most are 0: no bytes.
 pub(crate) fn kinds() -> Vec<u32> {
     let mut kinds = vec![0; SOCKETCALL_KINDS as usize + SOCKETCALLS.len()];
     for (name, way, bits) in KINDS {
@@ -305,7 +303,7 @@ pub(crate) fn kinds() -> Vec<u32> {
     kinds
 }
 
-/// The name of a call by its number in a row, and whether it was of a 32-bit program.
+/// Returns the name of a call by its number in a row, and whether a 32-bit program made it.
 pub(crate) fn call_name(number: u32) -> (Option<&'static str>, bool) {
     match number.checked_sub(COMPAT) {
         Some(number) => (calls::compat_name(number), true),
@@ -313,22 +311,22 @@ pub(crate) fn call_name(number: u32) -> (Option<&'static str>, bool) {
     }
 }
 
-/// A number of 64 bits in a value of a map; 0 where the value is too short.
+/// Reads a number of 64 bits from a value of a map; 0 if the value is too short.
 pub(crate) fn long(value: &[u8], at: i16) -> u64 {
     u64::from_ne_bytes(bytes(value, at))
 }
 
-/// Several numbers of 64 bits, one after the other.
+/// Reads several numbers of 64 bits, one after the other.
 pub(crate) fn longs<const COUNT: usize>(value: &[u8], at: i16) -> [u64; COUNT] {
     std::array::from_fn(|i| long(value, at + 8 * i as i16))
 }
 
-/// A number of 32 bits.
+/// Reads a number of 32 bits.
 pub(crate) fn word(value: &[u8], at: i16) -> u32 {
     u32::from_ne_bytes(bytes(value, at))
 }
 
-/// A number of 16 bits.
+/// Reads a number of 16 bits.
 pub(crate) fn half(value: &[u8], at: i16) -> u16 {
     u16::from_ne_bytes(bytes(value, at))
 }

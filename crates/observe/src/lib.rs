@@ -3,11 +3,11 @@
 //! figure is obtained.
 //!
 //! [`observe`] runs in the process of the user's command. `kernel` loads the BPF programs of
-//! `program` into the kernel, where they count by thread, call and socket in maps (`layout`);
-//! at the end `kernel` reads the maps into `observations`. `connections` reads TCP's figures of
-//! the program's sockets meanwhile, `family` its threads from `/proc`. `traffic` and `copies`
-//! turn the counts into ledgers of what was copied and what was not, and everything goes into
-//! one `record::Observation`, which [`fold`] shortens. It runs no trials and compares nothing.
+//! `program` into the kernel, where they count by thread, call and socket in maps (`layout`); at
+//! the end, `kernel` reads the maps into `observations`. Meanwhile, `connections` reads TCP's
+//! figures of the program's sockets, and `family` reads its threads from `/proc`. `traffic` and
+//! `copies` turn the counts into ledgers of what was copied and what was not. The result is one
+//! `record::Observation`, which [`fold`] shortens. It runs no trials and compares nothing.
 
 #![forbid(unsafe_code)]
 
@@ -59,22 +59,22 @@ pub struct Request {
     pub target: Target,
     /// How system calls are counted.
     pub method: Method,
-    /// When to stop watching a process that runs already.
+    /// When to stop watching a process that was already running.
     pub limit: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// A program to be started: its name and its arguments.
+    /// A program to start: its name and its arguments.
     Command(Vec<OsString>),
-    /// A process that runs, with its threads and its descendants.
+    /// A running process, with its threads and its descendants.
     Process(u32),
 }
 
 /// Flags that signal handlers set.
 #[derive(Debug, Default)]
 pub struct Asked {
-    /// Stop watching a process. A program that we started gets Ctrl-C itself, and is watched
+    /// Stop watching a process. A program that we started receives Ctrl-C itself, and is watched
     /// until it ends.
     pub stop: Arc<AtomicBool>,
     /// A signal to pass on to a program that we started; 0 if there is none.
@@ -91,22 +91,23 @@ pub struct Observed {
     peeked: u64,
 }
 
-/// Profiles the program meanwhile.
+/// Profiles the program while it is watched.
 pub trait Sampler {
-    /// Called when the process exists and has not run an instruction yet, or runs already.
+    /// Called when the process exists but has not run an instruction yet, or when it is already
+    /// running.
     fn begin(&mut self, pid: u32) -> Result<(), Fault>;
 
-    /// Called at least every [`LOOK`], to take new samples.
+    /// Called at least every [`LOOK`] to read new samples.
     fn tick(&mut self);
 
-    /// Called when the program or the watch has ended; the profile is of these processes.
+    /// Called when the program or the watch has ended. Returns the profile of these processes.
     fn end(&mut self, pids: &[u32]) -> Result<Profile, Fault>;
 }
 
 impl Observed {
-    /// Estimates the copies from the profile, where they could not be counted:
-    /// `bandwidth` measures how fast one core copies, bytes per second, at least (from
-    /// memory) and at most (in cache); it is called only if there is something to estimate.
+    /// Estimates the copies from the profile if they could not be counted. `bandwidth` measures how
+    /// fast one core copies, in bytes per second: lower bound (from memory) and upper bound (in
+    /// cache). It is called only if there is something to estimate.
     pub fn estimate_copies(&mut self, bandwidth: impl FnOnce() -> Option<(f64, f64)>) {
         let observation = &mut self.observation;
         let profile = self.profile.as_ref().filter(|_| observation.copies == CopyCount::Unknown);
@@ -122,8 +123,8 @@ impl Observed {
 /// Longest time between two checks of signal flags and samples.
 pub const LOOK: Duration = Duration::from_millis(100);
 
-/// Starts the program or takes the process, and watches until it ends, or until
-/// the limit or a signal. Failures of the sampler are listed as absent.
+/// Starts the program or attaches to the process, and watches it until it ends, or until the limit
+/// or a signal. Failures of the sampler are listed as absent.
 pub fn observe(
     request: &Request,
     signals: &Asked,
@@ -151,8 +152,8 @@ fn command(
         .map_err(|e| Fault::system("cannot create a process", &e))?;
     let pid = held.pid;
     let roots = Roots::real();
-    // Where memory runs out, this process gives way, and not the program, which has the score from
-    // before.
+    // If memory runs out, the kernel should kill this process and not the program, which keeps the
+    // earlier score.
     let _ = std::fs::write(roots.proc.join("self/oom_score_adj"), "1000");
     allowance::outlive(pid, "bytepath: no memory is left for the report\n");
     let started = counter::start(method, &roots, &Start::Exec(pid))?;
@@ -163,7 +164,7 @@ fn command(
         watch.tick();
         let signal = signals.pass_on.swap(0, Ordering::Relaxed);
         if let Some(signal) = i32::try_from(signal).ok().filter(|signal| *signal != 0) {
-            // A program that has just ended does not need it any more.
+            // A program that has just ended does not need the signal any more.
             let _ = launch::signal(pid, signal);
         }
     }
@@ -187,7 +188,7 @@ fn process(
     let words = command_line(&roots.proc, pid);
     let started = counter::start(request.method, &roots, &Start::Now(pid))?;
     let counted = Instant::now();
-    // What they used before is not counted, so it is read once more, now.
+    // CPU time used before is not counted, so it is read once more, now.
     let before = family::members(&roots.proc, pid);
     let mut watch = Watch::begin(pid, before, started, sampler, roots);
     watch.begun = counted;
@@ -205,7 +206,7 @@ fn process(
     Ok(watch.finish(words, None, ending))
 }
 
-/// How much CPU time a quota took since then, if any.
+/// Describes how long a CPU quota has throttled since `before`, if at all.
 fn quota_used_up(before: &Throttling) -> Option<String> {
     let taken = cgroup::most_throttled(before, &cgroup::throttling_again(before))?;
     (taken.throttled > 0).then(|| {
@@ -217,7 +218,7 @@ fn quota_used_up(before: &Throttling) -> Option<String> {
     })
 }
 
-/// Which descendants of a program that has ended have not.
+/// Names the descendants of an ended program that are still running.
 fn still_running(pid: u32, threads: &[ObservedThread]) -> Option<String> {
     let running = threads.iter().filter(|thread| !thread.ended && ![0, pid].contains(&thread.pid));
     let running: BTreeSet<u32> = running.map(|thread| thread.pid).collect();
@@ -233,13 +234,13 @@ fn still_running(pid: u32, threads: &[ObservedThread]) -> Option<String> {
     ))
 }
 
-/// A watch that has not ended.
+/// A watch in progress.
 struct Watch<'a> {
     pid: u32,
-    /// Threads that were there before, with what they had used.
+    /// Threads that existed before, with the time they had used.
     before: BTreeMap<u32, Member>,
     counting: Option<Counting>,
-    /// Whether `/proc` knows threads by the ids that the kernel counts them by.
+    /// Whether `/proc` uses the same thread ids as the kernel's programs.
     ids_agree: bool,
     absent: Vec<Absent>,
     warnings: Vec<String>,
@@ -247,7 +248,7 @@ struct Watch<'a> {
     sampler: Option<&'a mut dyn Sampler>,
     connections: Connections,
     roots: Roots,
-    /// What the CPU quotas of its control groups had taken.
+    /// Throttling by the CPU quotas of its control groups at the start.
     quota: Throttling,
     /// When counting began, or the program.
     begun: Instant,
@@ -262,7 +263,7 @@ impl<'a> Watch<'a> {
         mut sampler: Option<&'a mut dyn Sampler>,
         roots: Roots,
     ) -> Self {
-        // A part that cannot start is absent, and no other figures suffer.
+        // A part that cannot start is listed as absent; no other figure suffers.
         let begun = sampler.as_mut().map(|sampler| sampler.begin(pid));
         if or_absent(&mut absent, PROFILE, begun).is_none() {
             sampler = None;
@@ -296,8 +297,8 @@ impl<'a> Watch<'a> {
         self.connections.tick();
     }
 
-    /// Combines all figures. The program has ended, so whatever cannot be read now is absent,
-    /// and its exit code is kept.
+    /// Combines all figures. The program has ended, so whatever cannot be read now is listed as
+    /// absent, and its exit code is kept.
     fn finish(
         mut self,
         command: Vec<String>,
@@ -306,7 +307,7 @@ impl<'a> Watch<'a> {
     ) -> Observed {
         let until_its_end = self.begun.elapsed();
         let counts = self.counting.as_ref().map(Counting::read);
-        // What still runs was counted until now.
+        // A process that is still running was counted until now.
         let time = if ended.is_some() { until_its_end } else { self.begun.elapsed() };
         let seconds = time.as_secs_f64();
         self.connections.look();
@@ -316,8 +317,8 @@ impl<'a> Watch<'a> {
         let counter = counts.as_ref().map(|_| Counter::TaskStorage);
         let counts = counts.unwrap_or_default();
         let threads = self.threads(&counts);
-        // Naming what was sampled takes its time, in which a process that runs
-        // would be counted on.
+        // Symbolizing takes time, in which a process that is still running would be counted
+        // further.
         let pids = threads.iter().map(|thread| thread.pid).filter(|pid| *pid != 0);
         let pids: Vec<u32> = pids.chain([self.pid]).collect();
         let profile = self.sampler.take().map(|sampler| sampler.end(&pids));
@@ -366,8 +367,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// All threads: those from before, those that were created, those of which only calls are
-    /// known.
+    /// Collects all threads: those that existed before, those that were created, and those of which
+    /// only calls are known.
     fn threads(&self, counts: &Observations) -> Vec<ObservedThread> {
         let mut threads: BTreeMap<u32, ObservedThread> = BTreeMap::new();
         let blank = |tid: u32| ObservedThread { tid, ..ObservedThread::default() };
@@ -399,7 +400,7 @@ impl<'a> Watch<'a> {
         threads.into_values().collect()
     }
 
-    /// Time and name of a thread that lives; one that `/proc` does not have has ended.
+    /// Reads time and name of a live thread; a thread that is not in `/proc` has ended.
     fn read_proc(&self, thread: &mut ObservedThread) {
         let proc = &self.roots.proc;
         let living = !thread.ended;
@@ -412,7 +413,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// What a thread used while it was watched, in seconds.
+    /// Returns what a thread used while it was watched, in seconds.
     fn time(&self, tid: u32, used: Used) -> ThreadTime {
         let before = self.before.get(&tid).and_then(|member| member.used).unwrap_or_default();
         let used = used.since(&before);
@@ -464,14 +465,14 @@ impl<'a> Watch<'a> {
 const MACHINE: &str = "CPU time of the machine";
 const PROFILE: &str = "profile";
 
-/// The machine's own CPU time, by the meter that trials use too.
+/// Starts the meter of the machine's CPU time, the same that trials use.
 fn machine(roots: &Roots) -> Result<Box<dyn Running>, Fault> {
     let cpu = meter::CATALOG.iter().find(|meter| meter.name == "cpu");
     let cpu = cpu.ok_or_else(|| Fault::unsupported("there is no meter 'cpu'"))?;
     (cpu.start)(&Context::idle(roots.clone()))
 }
 
-/// The table, in the order of threads and, within them, of time.
+/// Returns the table, sorted by thread and, within each thread, by time.
 fn table(rows: &[Row]) -> Vec<ObservedCall> {
     let seconds = |nanoseconds: f64| nanoseconds * 1e-9;
     let mut table: Vec<ObservedCall> = rows
@@ -504,7 +505,7 @@ fn table(rows: &[Row]) -> Vec<ObservedCall> {
     table
 }
 
-/// The program's CPU time: as reported to its parent, or the sum of its threads.
+/// Returns the program's CPU time: as reported to its parent, or the sum of its threads.
 fn used(ended: Option<ExitStatus>, threads: &[ObservedThread]) -> Option<CpuTime> {
     if let Some(ended) = ended {
         return Some(CpuTime {
@@ -527,7 +528,7 @@ fn command_line(proc: &Path, pid: u32) -> Vec<String> {
     words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// A pidfd, which becomes readable when the process ends.
+/// Opens a pidfd, which becomes readable when the process ends.
 fn end_of(pid: u32) -> Result<OwnedFd, Fault> {
     let no_such = || {
         Fault::usage(format!("there is no process {pid}"))
@@ -540,7 +541,7 @@ fn end_of(pid: u32) -> Result<OwnedFd, Fault> {
     })
 }
 
-/// Waits until a process has ended, at most for so long.
+/// Waits until a process has ended; false if it has not within `timeout`.
 fn readable(end: &OwnedFd, timeout: Duration) -> Result<bool, Fault> {
     match wait_readable(end.as_fd(), timeout) {
         // A signal: the caller checks its flag.

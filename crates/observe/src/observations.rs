@@ -1,4 +1,4 @@
-//! Observations of the followed threads.
+//! Counts of the followed threads, as read from the maps.
 
 use super::layout::{self, WAYS, long, row, socket, thread, word};
 
@@ -7,17 +7,17 @@ pub(crate) struct Observations {
     /// One entry for each thread and call.
     pub rows: Vec<Row>,
     pub threads: Vec<Thread>,
-    /// Sockets that bytes went through.
+    /// Sockets that carried bytes.
     pub sockets: Vec<Socket>,
-    /// Calls that were not counted, because there was no room.
+    /// Calls that were not counted for lack of room.
     pub lost_calls: u64,
-    /// How often the kernel did not run what counts calls, of any thread of the machine.
+    /// How often the kernel did not run the counting programs, for any thread of the machine.
     pub missed_runs: u64,
     /// Threads that were not followed.
     pub lost_threads: u64,
-    /// Looks at new sockets that found no room; their bytes are missing.
+    /// Calls on new sockets for which there was no room; their bytes are missing.
     pub lost_sockets: u64,
-    /// Bytes the kernel's copy functions copied: to the program, from it.
+    /// Bytes that the kernel's copy functions copied: to the program, from it.
     pub copies: Option<(u64, u64)>,
 }
 
@@ -27,11 +27,11 @@ pub(crate) struct Row {
     pub tid: u32,
     /// Number of the call.
     pub number: u32,
-    /// How many have returned.
+    /// Calls that have returned.
     pub calls: u64,
-    /// How many of them an error.
+    /// Calls that returned an error.
     pub errors: u64,
-    /// Time in all of them.
+    /// Total duration.
     pub total: u64,
     pub min: u64,
     pub max: u64,
@@ -39,26 +39,26 @@ pub(crate) struct Row {
     pub squares: f64,
     /// Bytes they moved.
     pub bytes: u64,
-    /// How many took 2^i to 2^(i+1).
+    /// Number of calls that took 2^i to 2^(i+1).
     pub histogram: [u64; row::BUCKETS],
 }
 
-/// A thread. Times in nanoseconds; the moments are of the monotonic clock.
+/// A thread. Times in nanoseconds; points in time are of the monotonic clock.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Thread {
     pub tid: u32,
     /// The process it belongs to; 0 if unknown.
     pub process: u32,
-    /// The thread that made it; 0 if unknown.
+    /// The thread that created it; 0 if unknown.
     pub parent: u32,
     /// Whether it has ended.
     pub ended: bool,
-    /// CPU time at its end, where the kernel reported it.
+    /// CPU time at its end, if the kernel reported it.
     pub used: Option<Used>,
     pub name: String,
 }
 
-/// What a thread used since it began.
+/// Resources that a thread has used since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Used {
     /// User time by ticks, nanoseconds.
@@ -95,7 +95,7 @@ pub(crate) struct Socket {
 }
 
 impl Row {
-    /// From an entry of the map.
+    /// Decodes an entry of the map.
     pub(crate) fn decode(key: &[u8], value: &[u8]) -> Row {
         let at = |offset| long(value, offset);
         let unit = layout::row::LONG_UNIT as f64;
@@ -113,15 +113,15 @@ impl Row {
         }
     }
 
-    /// From a row that has an index, and its key in itself.
+    /// Decodes a row that has an index, and therefore contains its key.
     pub(crate) fn decode_slot(value: &[u8]) -> Row {
         Row::decode(value.get(row::KEY as usize..).unwrap_or_default(), value)
     }
 
-    /// One row for each thread and call: a thread has several of one call if it
-    /// became another program, or if its id was used before.
+    /// Merges rows to one per thread and call: a thread has several rows of one call if it called
+    /// execve, or if its id was used before.
     pub(crate) fn merged(mut rows: Vec<Row>) -> Vec<Row> {
-        // One that was started a moment ago has no call yet, and maybe no key.
+        // A row that was just created has no call yet, and maybe no key.
         rows.retain(|row| row.calls > 0);
         rows.sort_unstable_by_key(|row| (row.tid, row.number));
         rows.dedup_by(|row, before| {
@@ -151,21 +151,21 @@ impl Row {
         }
     }
 
-    /// Standard deviation of the mean as a part of the mean, as `perf trace -s`
-    /// has it; `None` for fewer than two calls or no time at all.
+    /// Returns the standard deviation of the mean relative to the mean, as in `perf trace -s`;
+    /// `None` for fewer than two calls or a total of zero.
     pub(crate) fn relative_deviation(&self) -> Option<f64> {
         let (n, total) = (self.calls as f64, self.total as f64);
         if self.calls < 2 || self.total == 0 {
             return None;
         }
-        // Rounding may leave a little less than nothing.
+        // Rounding may make it slightly negative.
         let variance = ((self.squares - total * total / n) / (n - 1.0)).max(0.0);
         Some((variance / n).sqrt() / (total / n))
     }
 }
 
 impl Thread {
-    /// From an entry of the map.
+    /// Decodes an entry of the map.
     pub(crate) fn decode(key: &[u8], value: &[u8]) -> Thread {
         let name = thread::NAME as usize..thread::WAIT as usize;
         let name = value.get(name).unwrap_or_default();
@@ -192,7 +192,7 @@ impl Thread {
 }
 
 impl Socket {
-    /// From an entry of the map.
+    /// Decodes an entry of the map.
     pub(crate) fn decode(key: &[u8], value: &[u8]) -> Socket {
         let family = layout::half(value, socket::FAMILY);
         let address = |v4: i16, v6: i16| {
@@ -241,8 +241,7 @@ mod tests {
             Row::decode(&[tid.to_ne_bytes(), number.to_ne_bytes()].concat(), &[])
         }
 
-        /// Adds a call: what it took in nanoseconds, what it returned, and the
-        /// bytes it moved.
+        /// Adds a call: its duration in nanoseconds, whether it failed, and the bytes it moved.
         fn add(&mut self, duration: u64, failed: bool, bytes: u64) {
             self.min = if self.calls == 0 { duration } else { self.min.min(duration) };
             self.max = self.max.max(duration);
@@ -293,7 +292,7 @@ mod tests {
         for (duration, failed, bytes) in [(100, false, 10), (50, true, 0), (400, false, 5)] {
             together.add(duration, failed, bytes);
         }
-        // The last has no call, and is none.
+        // The last has no call, so it is dropped.
         assert_eq!(Row::merged(rows.to_vec()), [together, rows[2].clone()]);
     }
 

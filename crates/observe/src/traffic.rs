@@ -1,6 +1,6 @@
-//! What went through the sockets of a foreign program, and how: the
-//! ledgers. Its calls are the only evidence, so a method that may have
-//! avoided a copy is "unknown", whatever its name.
+//! The ledgers of an observed program: what its sockets sent and received, and how. Its calls are
+//! the only evidence, so bytes of a method that may have avoided a copy are "unknown", whatever its
+//! name.
 
 use super::layout::{Way, call_name};
 use super::observations::{Observations, Socket};
@@ -8,18 +8,18 @@ use bytepath_record::{self as record, Ledger, Manner, ObservedSocket, Traffic};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use strum::VariantArray;
 
-/// Share of the bytes that must be known one way or the other for a label without a
+/// Share of the bytes for which copied or not copied must be known, for a label without a
 /// percentage.
 const NEARLY_ALL: f64 = 0.95;
 
-/// Calls that move bytes past the ones that are counted: their arguments are in
-/// memory that the kernel shares with the program.
+/// Calls that move bytes without passing through the counted calls: their arguments are in memory
+/// that the kernel shares with the program.
 const BEYOND: &[&str] = &["io_uring_setup", "io_uring_enter", "io_submit"];
 
-/// Set in the number of a call of x32 code (arch/x86/include/uapi/asm/unistd.h).
+/// Bit that is set in the number of a call of x32 code (arch/x86/include/uapi/asm/unistd.h).
 const X32: u32 = 1 << 30;
 
-/// The ledgers of both directions: sent, received.
+/// Returns the ledgers of both directions: sent, received.
 pub(crate) fn traffic(counts: &Observations) -> (Traffic, Traffic) {
     (moved(counts, Direction::Out), moved(counts, Direction::In))
 }
@@ -35,7 +35,7 @@ fn moved(counts: &Observations, wanted: Direction) -> Traffic {
     Traffic { label: label(&ledger), ledger, ways: ways(counts, wanted) }
 }
 
-/// Bytes over TCP by the path that makes the same calls, those with the most first.
+/// Returns the bytes over TCP by the path that makes the same calls, largest first.
 fn ways(counts: &Observations, wanted: Direction) -> Vec<record::Way> {
     let by = |name: &str| -> u64 {
         counts.rows.iter().filter(|row| is_call(row.number, name)).map(|row| row.bytes).sum()
@@ -66,14 +66,14 @@ fn ways(counts: &Observations, wanted: Direction) -> Vec<record::Way> {
     ways
 }
 
-/// The sockets, those with the most bytes first.
+/// Returns the sockets, largest number of bytes first.
 pub(crate) fn sockets(counts: &Observations) -> Vec<ObservedSocket> {
     let mut sockets: Vec<ObservedSocket> = counts.sockets.iter().map(observed).collect();
     sockets.sort_by_key(|s| (std::cmp::Reverse(s.bytes()), s.inode));
     sockets
 }
 
-/// What the ledgers do not cover of this program, in sentences.
+/// Describes in sentences what the ledgers do not cover.
 pub(crate) fn doubts(counts: &Observations) -> Vec<String> {
     let mut doubts = Vec::new();
     let uses = |call: &&&str| counts.rows.iter().any(|row| is_call(row.number, call));
@@ -110,7 +110,7 @@ fn is_call(number: u32, name: &str) -> bool {
     call_name(number).0 == Some(name)
 }
 
-/// Bytes that were read with `MSG_PEEK`: copied, and received later.
+/// Returns the bytes that were read with `MSG_PEEK`: copied, and received later.
 pub(crate) fn peeked(counts: &Observations) -> u64 {
     let of = |socket: &Socket| socket.bytes[Way::Peeked as usize];
     counts.sockets.iter().map(of).fold(0, u64::saturating_add)
@@ -123,7 +123,7 @@ enum Direction {
 }
 
 impl Direction {
-    /// The ways in which bytes go there.
+    /// Returns the ways in this direction.
     fn ways(self) -> impl Iterator<Item = Way> {
         Way::VARIANTS.iter().copied().filter(move |way| direction(*way) == Some(self))
     }
@@ -137,7 +137,7 @@ fn direction(way: Way) -> Option<Direction> {
     }
 }
 
-/// What a way proves, and in what words.
+/// Returns what a way proves, and its source in words.
 fn meaning(way: Way, socket: &Socket) -> (Manner, &'static str) {
     match way {
         Way::Sent => {
@@ -146,7 +146,7 @@ fn meaning(way: Way, socket: &Socket) -> (Manner, &'static str) {
         Way::Received => {
             (Manner::Copied, "read and receive calls: the kernel copies to the program's memory")
         }
-        // On other sockets MSG_TRUNC only requests the real length.
+        // On other sockets, MSG_TRUNC only requests the real length.
         Way::Discarded if i32::from(socket.protocol) == libc::IPPROTO_TCP => {
             (Manner::Discarded, "receive calls with MSG_TRUNC on TCP: discarded unread")
         }
@@ -203,7 +203,7 @@ fn observed(socket: &Socket) -> ObservedSocket {
     }
 }
 
-/// What a socket is called: its family, or its protocol if that is the Internet's.
+/// Returns the kind of a socket: its family, or its protocol for Internet sockets.
 fn kind(family: u16, protocol: u16) -> String {
     const FAMILIES: &[(i32, &str)] = &[
         (libc::AF_UNIX, "unix"),

@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// One combination of levels. Everything an agent needs to play its role is
-/// in here; nothing is read from anywhere else.
+/// One combination of levels. It contains everything an agent needs to play its role; nothing is
+/// read from anywhere else.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cell {
     /// Stable across runs and machines: the same levels give the same id.
     pub id: CellId,
-    /// What is done, by an entry of the workload catalogue.
+    /// The activity over the connections: an entry of the workload catalogue.
     #[serde(default)]
     pub workload: Activity,
-    /// The contract of the connections, the same for every path; message and read size
-    /// are those of the workload `stream`.
+    /// The contract of the connections, the same for every path; message and read size apply to the
+    /// workload `stream`.
     pub stream: Stream,
     /// The data path of the sender.
     pub tx: Half,
@@ -26,18 +26,18 @@ pub struct Cell {
     pub link: LinkSettings,
     /// Which CPUs the work runs on.
     pub placement: Placement,
-    /// The kernel that its hosts boot; none leaves it to the testbed.
+    /// The kernel that its hosts boot; `None` leaves it to the testbed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Kernel>,
-    /// What is set on the hosts before each of its trials, and restored after it.
+    /// Settings made on the hosts before each of its trials, and restored after it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<WantedSetting>,
     /// The level of every factor that the experiment varies, as typed:
     /// "path" = "socket", "mtu" = "9000". Empty for a cell requested by flags.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub levels: BTreeMap<String, String>,
-    /// True for the second copy of the baseline, which exists so that the
-    /// study can measure its own noise (baseline against baseline).
+    /// True for the second copy of the baseline, by which the study measures its own noise
+    /// (baseline against baseline).
     #[serde(default)]
     pub null: bool,
 }
@@ -48,7 +48,8 @@ impl Cell {
         Cell { id: CellId(id.into()), tx, rx, ..Cell::default() }
     }
 
-    /// Flows at a role's host: those of the contract, and at the end of a tap its queues.
+    /// Number of flows at the host of `role`: those of the contract, or the queues at the end of a
+    /// tap.
     pub fn flows(&self, role: Role) -> u32 {
         match (role, self.link.descriptors()) {
             (Role::Receiver, Some(tap)) => tap.queues,
@@ -56,7 +57,7 @@ impl Cell {
         }
     }
 
-    /// Threads that move bytes at a role's host: one for each flow, or as many as drive the event
+    /// Number of threads that move bytes at the host of `role`: one per flow, or those of the event
     /// loop of its path.
     pub fn threads(&self, role: Role) -> u32 {
         let flows = self.flows(role);
@@ -64,19 +65,19 @@ impl Cell {
         of_loop.map_or(flows, |threads| flows.min(u32::try_from(threads).unwrap_or(u32::MAX)))
     }
 
-    /// Whether both ends send a stream at once.
+    /// True if both ends send a stream at once.
     pub fn goes_both_ways(&self) -> bool {
         self.workload.options.word("direction") == "both"
     }
 
-    /// Bytes of the buffers of all threads, both ends together: a message at the sender and what
-    /// reads fill at the receiver.
+    /// Returns the total size in bytes of the buffers of all threads at both ends: one message per
+    /// thread of the sender, and the memory that reads fill per thread of the receiver.
     pub fn buffers(&self) -> u64 {
         let [sender, receiver] = Role::ALL.map(|role| u64::from(self.threads(role)));
         sender * self.stream.message_size + receiver * self.stream.read_memory()
     }
 
-    /// The half that a role plays.
+    /// Returns the half that `role` plays.
     pub fn half(&self, role: Role) -> &Half {
         match role {
             Role::Sender => &self.tx,
@@ -109,30 +110,31 @@ pub struct Half {
 }
 
 impl Half {
-    /// A path without options of its own.
+    /// A half without options.
     pub fn plain(path: impl Into<String>) -> Half {
         Half { path: path.into(), options: Options::default() }
     }
 
-    /// Whether threads of an end share its connections, each with a loop; others have a thread for each.
+    /// True if the threads of this end share its connections, each with an event loop. Otherwise
+    /// each connection has a thread.
     pub fn is_event_loop(&self) -> bool {
         self.options.number("threads").is_some()
     }
 
-    /// The engine that copies for it, as typed, where its path leaves a choice.
+    /// Returns the copy engine, as typed, if the path offers a choice and one was chosen.
     pub fn copy_engine(&self) -> Option<&str> {
         Some(self.options.word("copy")).filter(|engine| !matches!(*engine, "" | "none"))
     }
 }
 
-/// Whether the times of a copy engine, as typed, are those of a model and no device's: its name
-/// says so.
+/// True if the times of a copy engine, given as typed, are those of a model and not of a device;
+/// the names of models end so.
 pub fn is_model(engine: &str) -> bool {
     engine.split(':').next().is_some_and(|name| name.ends_with("-model"))
 }
 
-/// What is done over the connections: an entry of the workload catalogue and its
-/// options, all of them resolved.
+/// An activity over the connections: an entry of the workload catalogue and its options, all of
+/// them resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Activity {
     /// Name in the workload catalogue.
@@ -141,36 +143,37 @@ pub struct Activity {
     pub options: Options,
 }
 
-/// One end sends as fast as it can: all that records knew before they named a workload.
+/// One end sends as fast as it can. Records that name no workload mean this one.
 impl Default for Activity {
     fn default() -> Self {
         Activity { name: "stream".into(), options: Options::default() }
     }
 }
 
-/// Most connections: they go to one port of the receiver, from as many ports of the sender.
+/// Largest number of connections: they go to one port of the receiver, from one port of the sender
+/// each.
 pub const MOST_FLOWS: u64 = 60_000;
 
 /// Connections and what flows over them. The contract is the same for every path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stream {
-    /// The protocol of the two ends; records of earlier versions are of TCP.
+    /// The protocol of both ends; earlier records do not contain it and mean TCP.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub protocol: Protocol,
-    /// Number of connections. Each has a thread of its own at an end whose path is no event loop.
+    /// Number of connections. Each has its own thread at an end whose path is not an event loop.
     pub flows: u32,
     /// Bytes of one application message; also the size of the sender's buffer,
     /// which is filled once and sent repeatedly.
     pub message_size: u64,
-    /// Bytes the receiver requests at once.
+    /// Bytes that the receiver requests per read.
     pub read_size: u64,
-    /// Bytes of the receiver's memory that reads fill in turn: its working set. None is
-    /// one read.
+    /// Bytes of the receiver's memory that reads fill in turn: its working set. `None` means that
+    /// of one read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_memory: Option<u64>,
-    /// `SO_SNDBUF` in bytes; none leaves the kernel's autotuning on.
+    /// `SO_SNDBUF` in bytes; `None` leaves autotuning on.
     pub send_buffer: Option<u64>,
-    /// `SO_RCVBUF` in bytes; none leaves the kernel's autotuning on.
+    /// `SO_RCVBUF` in bytes; `None` leaves autotuning on.
     pub receive_buffer: Option<u64>,
     /// `TCP_CONGESTION` of both ends.
     pub congestion: String,
@@ -181,8 +184,7 @@ pub struct Stream {
     pub tls: Tls,
 }
 
-/// What a path is required to do by default; `spec::STREAM_OPTIONS` has the
-/// same for the user.
+/// The default contract; `spec::STREAM_OPTIONS` has the same defaults for the user.
 impl Default for Stream {
     fn default() -> Self {
         Stream {
@@ -201,7 +203,7 @@ impl Default for Stream {
 }
 
 impl Stream {
-    /// Bytes that reads fill in turn, at least one read.
+    /// Returns the bytes that reads fill in turn: at least one read.
     pub fn read_memory(&self) -> u64 {
         self.read_memory.unwrap_or(0).max(self.read_size)
     }
@@ -216,14 +218,14 @@ pub enum Protocol {
     /// A stream: all bytes, in order.
     #[default]
     Tcp,
-    /// Messages, each whole or lost.
+    /// Messages, each delivered whole or lost.
     Udp,
-    /// Frames of a link, each whole or lost; no peer has to be there.
+    /// Frames of a link, each delivered whole or lost; no peer has to be there.
     #[strum(serialize = "frames")]
     Frames,
 }
 
-/// What the receiving application does with the bytes it was given.
+/// What the receiving application does with the bytes it receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[derive(strum::EnumString)]
@@ -238,18 +240,18 @@ pub enum Touch {
     Verify,
 }
 
-/// Who makes TLS records of the bytes of a connection, and bytes of records.
+/// Who encrypts the bytes of a connection into TLS records and decrypts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[derive(strum::EnumString)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Tls {
-    /// No one: the bytes go in the clear.
+    /// No one: the bytes are sent in the clear.
     #[default]
     None,
     /// The program, before it sends and after it has received.
     User,
-    /// The kernel, or a card on its behalf (Documentation/networking/tls.rst).
+    /// The kernel, or a NIC on its behalf (Documentation/networking/tls.rst).
     Kernel,
 }
 
@@ -258,8 +260,8 @@ pub enum Tls {
 pub struct LinkSettings {
     /// Name of the preset these settings started from.
     pub preset: String,
-    /// Pairs of devices between the hosts, each with a network of its own. Flow i crosses the
-    /// pair i modulo their number.
+    /// Pairs of devices between the hosts, each with its own network. Flow i crosses pair i modulo
+    /// their number.
     #[serde(default = "LinkSettings::one", skip_serializing_if = "LinkSettings::is_one")]
     pub adapters: u32,
     /// MTU in bytes.
@@ -272,42 +274,40 @@ pub struct LinkSettings {
     /// Whether the devices merge received packets themselves (`rx-gro-hw`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hw_gro: bool,
-    /// Whether the receiving card puts headers into buffers of their own
-    /// (`tcp-data-split`); none leaves it as it is, or as the paths of the study need it.
+    /// Whether the receiving NIC puts headers into separate buffers (`tcp-data-split`); `None`
+    /// leaves it as it is, or as the paths of the study need it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hds: Option<bool>,
-    /// Largest packet that the stack builds before segmentation, in bytes
-    /// (BIG TCP above 65536). None keeps the device's default.
+    /// Largest packet that the stack builds before segmentation, in bytes (BIG TCP above 65536).
+    /// `None` keeps the device's default.
     pub gso_max: Option<u32>,
-    /// Largest packet that GRO builds, in bytes. None keeps the default.
+    /// Largest packet that GRO builds, in bytes. `None` keeps the default.
     pub gro_max: Option<u32>,
-    /// Most memory that TCP's own tuning gives to a send buffer, in bytes, so
-    /// roughly twice the payload that can be in flight (`tcp_wmem` of both
-    /// namespaces). None keeps the kernel's.
+    /// Largest send buffer of TCP's autotuning, in bytes: roughly twice the payload that can be in
+    /// flight (`tcp_wmem` of both namespaces). `None` keeps the kernel's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wmem: Option<u32>,
-    /// Queueing discipline of both ends: "pfifo", "fq_codel", "fq", or "none" as a veth
-    /// has it (`noqueue`). With a queue, a full ring holds the sender back (Linux 6.16)
-    /// where a veth would drop.
+    /// Qdisc of both ends: "pfifo", "fq_codel", "fq", or "none" as a veth has it (`noqueue`). With
+    /// a queue, a full ring holds the sender back (Linux 6.16) where a veth would drop.
     pub qdisc: String,
-    /// `txqueuelen` of both ends, in packets: the length of a pfifo, and of a tap's rings.
-    /// None keeps the device's.
+    /// `txqueuelen` of both ends, in packets: the length of a pfifo, and of a tap's rings. `None`
+    /// keeps the device's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_length: Option<u32>,
-    /// What the link does to packets on their way, each way, in place of `qdisc`. None is nothing.
+    /// Impairment of packets in each direction, in place of `qdisc`; `None` means none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netem: Option<Netem>,
-    /// What the tap is like that the frames go into. None is a link between two devices.
+    /// The tap that the frames go into. `None` means a link between two devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tap: Option<TapSettings>,
-    /// Whether the receiving device polls in a kernel thread of its own, on the
-    /// receiver's CPU where that is available.
+    /// Whether the receiving device polls in its own kernel thread, on the receiver's CPU if that
+    /// is available.
     pub threaded_napi: bool,
-    /// CPU that receives packets by RPS at the receiver; none leaves RPS off.
+    /// CPU that receives packets by RPS at the receiver; `None` leaves RPS off.
     pub rps: Option<u32>,
-    /// Of a link that already exists: those settings that were requested, by name and as
-    /// typed. Everything else is as it was found, whatever it says here. `None` if the
-    /// link is made, and has all of them.
+    /// For a link that already exists: the settings that were requested, by name and as typed. All
+    /// other settings are as they were found, whatever this struct contains. `None` if the testbed
+    /// creates the link with all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<BTreeMap<String, String>>,
 }
@@ -321,60 +321,61 @@ impl LinkSettings {
         *adapters == 1
     }
 
-    /// Whether one of the settings is in force because it was requested.
+    /// True if the setting `name` is in force because it was requested.
     pub fn is_asked(&self, name: &str) -> bool {
         self.asked.as_ref().is_none_or(|asked| asked.contains_key(name))
     }
 
-    /// The tap or macvtap whose descriptors are the receiver's end; `None` if that is a device.
+    /// Returns the tap or macvtap whose descriptors are the receiver's end, or `None` if that end
+    /// is a device.
     pub fn descriptors(&self) -> Option<TapSettings> {
         self.tap.filter(|tap| !tap.guest)
     }
 }
 
-/// A long, slow or bad link, as the discipline netem makes it (tc-netem(8)), at both ends.
+/// A long, slow or bad link, emulated at both ends by the qdisc netem (tc-netem(8)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Netem {
-    /// Microseconds that a packet takes, each way.
+    /// Delay of a packet in microseconds, in each direction.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub delay: u32,
-    /// Megabits per second, each way; none is no limit.
+    /// Rate in megabits per second, in each direction; `None` means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u32>,
-    /// Packets of a million that are lost.
+    /// Packets lost per million.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub loss: u32,
-    /// Packets of a million that are not delayed, and so overtake others.
+    /// Packets per million that are not delayed, and so overtake others.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub reorder: u32,
 }
 
-/// A link that ends in descriptors of the receiver's: those of a tap, which is the sender's
-/// device, or of a macvtap; or a tap that a guest's network device is behind.
+/// A link that ends in descriptors of the receiver: of a tap, which is the sender's device, or of a
+/// macvtap; or a tap behind which a guest has a network device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TapSettings {
-    /// Queues, each with a descriptor and a ring of its own.
+    /// Queues, each with its own descriptor and ring.
     pub queues: u32,
-    /// Whether a full ring stops the queue (`IFF_BACKPRESSURE`, Linux 7.3) and drops nothing.
+    /// Whether a full ring stops the queue (`IFF_BACKPRESSURE`, Linux 7.3) instead of dropping.
     pub backpressure: bool,
     /// Whether a `struct virtio_net_hdr` precedes each frame (`IFF_VNET_HDR`).
     pub vnet_header: bool,
-    /// Whether it takes UDP messages that have to be segmented, and passes them on whole
+    /// Whether it accepts UDP messages that have to be segmented, and passes them on whole
     /// (`TUN_F_USO4`, Linux 6.2).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uso: bool,
-    /// Whether the descriptors are those of a macvtap on the receiver's end of a veth pair.
+    /// Whether the descriptors belong to a macvtap on the receiver's end of a veth pair.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub macvtap: bool,
-    /// Whether a guest has the descriptors, and the receiver its network device.
+    /// Whether a guest holds the descriptors, and the receiver uses the guest's network device.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub guest: bool,
-    /// Whether the kernel moves the frames to that guest (vhost-net), and not its qemu.
+    /// Whether the kernel moves the frames to that guest (vhost-net) instead of qemu.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub vhost: bool,
 }
 
-/// The wire-like link, `spec::PRESETS`' first.
+/// The wire-like link, the first of `spec::PRESETS`.
 impl Default for LinkSettings {
     fn default() -> Self {
         LinkSettings {

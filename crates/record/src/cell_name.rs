@@ -1,16 +1,16 @@
-//! Names of cells, whole and as reports for people shorten them: levels that all cells have are
-//! listed once, at the head, and left out of every name.
+//! Names of cells, whole and as reports shorten them: levels that all cells share are listed once,
+//! at the head, and left out of every name.
 
 use super::{Cell, StudyHeader, joined};
 
-/// The levels that all of these names have after the path.
+/// Returns the levels that all of these names have after the path.
 pub fn shared_levels<'a>(names: &[&'a str]) -> Vec<&'a str> {
     let [first, others @ ..] = names else { return Vec::new() };
     let everywhere = |word: &&str| others.iter().all(|name| levels(name).any(|w| w == *word));
     levels(first).filter(everywhere).collect()
 }
 
-/// A name without these levels.
+/// Removes these levels from a name.
 pub fn without_levels(name: &str, left_out: &[&str]) -> String {
     let path = name.split(' ').take(1);
     joined(path.chain(levels(name).filter(|word| !left_out.contains(word))), " ")
@@ -21,7 +21,7 @@ fn levels(name: &str) -> impl Iterator<Item = &str> {
 }
 
 impl StudyHeader {
-    /// The cell of this name, whole or shortened.
+    /// Finds the cell of this name, whole or shortened.
     pub fn cell_named(&self, name: &str) -> Option<&Cell> {
         let names: Vec<&str> = self.cells.iter().map(|cell| cell.id.0.as_str()).collect();
         let shared = shared_levels(&names);

@@ -10,34 +10,32 @@ pub struct Clocks {
     pub sender: HostClock,
     /// The receiver's.
     pub receiver: HostClock,
-    /// Seconds by which the sender's window opened after the receiver's, less than zero
-    /// where it opened before. The windows of a sliced trial add up, so what is early as
-    /// often as late cancels.
+    /// Seconds by which the sender's window opened after the receiver's; negative if it opened
+    /// before. The windows of a sliced trial add up, so differences in both directions cancel.
     pub opened: f64,
-    /// The same of when they closed.
+    /// The same for when the windows closed.
     pub closed: f64,
-    /// How far each of the two may be off, seconds: the errors of both clocks, for every
-    /// window.
+    /// Uncertainty of each of the two in seconds: the errors of both clocks, for every window.
     pub error: f64,
 }
 
 impl Clocks {
-    /// Seconds for which the window of one end alone was open.
+    /// Returns the seconds for which only one end's window was open.
     pub fn out_of_step(&self) -> f64 {
         self.opened.abs() + self.closed.abs()
     }
 }
 
-/// A host's clocks against those of the controller's host.
+/// A host's clocks relative to those of the controller's host.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostClock {
-    /// CLOCK_MONOTONIC there less that here before the trial, seconds.
+    /// CLOCK_MONOTONIC there minus here before the trial, in seconds.
     pub offset: f64,
-    /// How far that may be off, seconds: half the round trip in which it was read.
+    /// Uncertainty of the offset in seconds: half the round trip in which it was read.
     pub error: f64,
-    /// The same difference after the trial less that before it, seconds.
+    /// The offset after the trial minus that before it, in seconds.
     pub drift: f64,
-    /// CLOCK_REALTIME there less that here, seconds: no figure but those of an external
-    /// power meter depends on it.
+    /// CLOCK_REALTIME there minus here, in seconds: only the figures of an external power meter
+    /// depend on it.
     pub wall: f64,
 }

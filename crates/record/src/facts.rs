@@ -1,4 +1,4 @@
-//! What a host is and what it let us do: the input of every probe.
+//! Facts of a host, and the result of what was tried there: the input of every probe.
 
 use crate::{Fault, FaultKind};
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// Facts about the machine an agent runs on, seen from inside its namespaces.
+/// Facts about the machine that an agent runs on, as visible from within its namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Facts {
     /// Boot id of the kernel: two agents with the same one share a machine.
@@ -21,19 +21,18 @@ pub struct Facts {
     pub cpu_model: String,
     /// CPUs that are online and that this process may use.
     pub cpus: Vec<u32>,
-    /// CPUs that are threads of one core (SMT), core by core; cores with one thread
-    /// are left out.
+    /// CPUs that are threads of one core (SMT), by core; cores with one thread are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub siblings: Vec<Vec<u32>>,
-    /// CPUs of each NUMA node, by its number; empty where there is one node.
+    /// CPUs of each NUMA node, by its number; empty if there is only one node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<u32, Vec<u32>>,
     /// Memory of the machine in bytes.
     pub memory: u64,
     /// Page size in bytes.
     pub page_size: u64,
-    /// Seconds that the host took to boot for the study, from the start of its
-    /// process until its program answered; `None` if it was up before.
+    /// Seconds that the host took to boot for the study, from the start of its process until its
+    /// agent replied; `None` if it was already running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub booted: Option<f64>,
     /// What this process may do.
@@ -41,38 +40,39 @@ pub struct Facts {
     /// Settings by name, as the host prints them: sysctls, accounting
     /// configuration, clock source. Sorted, so that two hosts can be compared.
     pub settings: BTreeMap<String, String>,
-    /// Things that were actually tried, in the order tried.
+    /// Results of what was actually tried, in order.
     pub attempts: Vec<Attempt>,
 }
 
 impl Facts {
-    /// A setting; `None` if the host does not show it.
+    /// Returns a setting; `None` if the host does not report it.
     pub fn setting(&self, name: &str) -> Option<&str> {
         self.settings.get(name).map(String::as_str)
     }
 
-    /// A setting that is a number; `None` if the host does not show it, or it is something else.
+    /// Returns a numeric setting; `None` if the host does not report it, or if it is not a number.
     pub fn number<T: FromStr>(&self, name: &str) -> Option<T> {
         self.setting(name)?.parse().ok()
     }
 
-    /// CPUs on the NUMA node of a card. `None` if there is one node, or the card's is not known.
+    /// Returns the CPUs on the NUMA node of a NIC; `None` if there is only one node, or if the
+    /// NIC's is unknown.
     pub fn cpus_near(&self, card: &str) -> Option<&[u32]> {
         self.node(&format!("nic.{card}.node"))
     }
 
-    /// The device of the link, and the CPUs on its NUMA node, as for [`Facts::cpus_near`].
+    /// Returns the device of the link and the CPUs on its NUMA node, as in [`Facts::cpus_near`].
     pub fn cpus_near_link(&self) -> Option<(&str, &[u32])> {
         Some((self.setting(LINK_DEVICE)?, self.node(LINK_NODE)?))
     }
 
-    /// The outcome of an attempt, if it was made.
+    /// Returns the outcome of an attempt, if it was made.
     pub fn attempt(&self, name: &str) -> Option<&Outcome> {
         self.attempts.iter().find(|a| a.name == name).map(|a| &a.outcome)
     }
 
-    /// `Yes` if the attempt worked; otherwise a refusal with the kernel's
-    /// error and the given remedy.
+    /// Returns `Yes` if the attempt worked, otherwise a refusal with the kernel's error and the
+    /// given remedy.
     pub fn require(&self, name: &str, remedy: &str) -> Support {
         let error = |errno: &i32| std::io::Error::from_raw_os_error(*errno);
         let reason = match self.attempt(name) {
@@ -85,8 +85,8 @@ impl Facts {
         Support::no(reason, remedy)
     }
 
-    /// The NUMA node whose huge pages the link's device takes; none if the machine has one alone, which
-    /// shows those of the machine only.
+    /// Returns the NUMA node that provides huge pages for the link's device; `None` if the machine
+    /// has a single node, and therefore reports only those of the machine.
     pub fn node_of_pages(&self) -> Option<u32> {
         let node = self.number(LINK_NODE)?;
         self.setting(&free_huge_pages(Some(node))).map(|_| node)
@@ -97,12 +97,12 @@ impl Facts {
     }
 }
 
-/// The fact that names the device of the link, and the one that gives its NUMA node.
+/// The fact that names the device of the link; [`LINK_NODE`] has its NUMA node.
 pub const LINK_DEVICE: &str = "link.device";
 /// See [`LINK_DEVICE`].
 pub const LINK_NODE: &str = "link.node";
 
-/// Name of a fact: huge pages of 2 MiB, of a NUMA node or of the machine.
+/// Returns the name of a fact: huge pages of 2 MiB, of a NUMA node or of the machine.
 pub fn huge_pages(node: Option<u32>) -> String {
     match node {
         Some(node) => format!("numa.node{node}.hugepages.2M"),
@@ -110,39 +110,39 @@ pub fn huge_pages(node: Option<u32>) -> String {
     }
 }
 
-/// Name of a fact: those of [`huge_pages`] that no one uses.
+/// Returns the name of a fact: those of [`huge_pages`] that are unused.
 pub fn free_huge_pages(node: Option<u32>) -> String {
     format!("{}.free", huge_pages(node))
 }
 
-/// The fact that has the connection by which ssh(1) reached the host, as sshd(8) has it in its
-/// variable: address and port of the client, then of the server.
+/// The fact that describes the connection by which ssh(1) reached the host, as in sshd(8)'s
+/// `SSH_CONNECTION`: address and port of the client, then of the server.
 pub const SSH_CONNECTION: &str = "ssh.connection";
 
-/// Name of a fact among [`Facts::settings`]: files that a process may have open at most.
+/// Name of a fact among [`Facts::settings`]: largest number of files that a process may open.
 pub const MOST_FILES: &str = "limit.files";
 
-/// What the process may do.
+/// Privileges of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Privileges {
     /// Effective user id, inside the process's user namespace.
     pub euid: u32,
-    /// True where the process lives in a user namespace of its own.
+    /// True if the process runs in a user namespace other than the initial one.
     pub user_namespace: bool,
     /// Effective capabilities of interest, by name without the prefix.
     pub capabilities: Vec<String>,
 }
 
 impl Privileges {
-    /// Whether the process may use perf events of the whole machine, whatever
-    /// `kernel.perf_event_paranoid` says (capabilities(7)).
+    /// True if the process may use perf events of the whole machine, regardless of
+    /// `kernel.perf_event_paranoid` (capabilities(7)).
     pub fn may_monitor(&self) -> bool {
         let suffices = |name: &String| name == "PERFMON" || name == "SYS_ADMIN";
         !self.user_namespace && self.capabilities.iter().any(suffices)
     }
 }
 
-/// Something that was tried once, and its outcome.
+/// Something that was tried once, with its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
     /// Dotted name of what was tried: "io_uring.setup".
@@ -155,7 +155,7 @@ pub struct Attempt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It works; the text may carry a detail ("64 entries").
+    /// It works; the text may contain a detail ("64 entries").
     Works(String),
     /// The kernel refused with this error number.
     Errno(i32),
@@ -163,15 +163,15 @@ pub enum Outcome {
     Refused {
         /// The error number.
         errno: i32,
-        /// The kernel's own words (a netlink extended acknowledgement).
+        /// The kernel's message (a netlink extended acknowledgement).
         words: String,
     },
-    /// It could not even be tried; the text names what is missing.
+    /// It could not be tried; the text names what is missing.
     Missing(String),
 }
 
 impl Outcome {
-    /// The number of the error that the kernel refused with.
+    /// Returns the error number of a refusal by the kernel.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Outcome::Errno(errno) | Outcome::Refused { errno, .. } => Some(*errno),
@@ -186,7 +186,7 @@ impl Outcome {
 pub enum Support {
     /// It can.
     Yes,
-    /// It cannot; the user learns why, and what would change that.
+    /// It cannot; the user is shown why, and what would help.
     No {
         /// What is missing.
         reason: String,
@@ -201,12 +201,12 @@ impl Support {
         Support::No { reason: reason.into(), remedy: remedy.into() }
     }
 
-    /// `Yes` under this condition; otherwise not supported, with reason and remedy.
+    /// `Yes` if the condition holds; otherwise not supported, with reason and remedy.
     pub fn when(is_met: bool, reason: &str, remedy: impl Into<String>) -> Self {
         if is_met { Support::Yes } else { Support::no(reason, remedy) }
     }
 
-    /// What is missing; `None` if nothing is.
+    /// Returns what is missing, or `None`.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Support::Yes => None,
@@ -214,17 +214,17 @@ impl Support {
         }
     }
 
-    /// True where it can run.
+    /// True if it can run.
     pub fn is_yes(&self) -> bool {
         matches!(self, Support::Yes)
     }
 
-    /// The first of two refusals, or `Yes` if both can run.
+    /// Returns the first refusal of the two, or `Yes` if there is none.
     pub fn and(self, other: Support) -> Support {
         if self.is_yes() { other } else { self }
     }
 
-    /// The fault of requiring it; `None` if it is there.
+    /// Converts a refusal into a fault; `None` if it is supported.
     pub fn refusal(self) -> Option<Fault> {
         let Support::No { reason, remedy } = self else { return None };
         let remedy = Some(remedy).filter(|remedy| !remedy.is_empty());
@@ -232,7 +232,7 @@ impl Support {
     }
 }
 
-/// What is not there because of a fault.
+/// Unsupported because of a fault.
 impl From<Fault> for Support {
     fn from(fault: Fault) -> Support {
         Support::no(fault.message, fault.remedy.unwrap_or_default())

@@ -1,4 +1,4 @@
-//! A failure, in a form that crosses a pipe: the thing, the cause, the remedy.
+//! A failure, in a form that can cross a pipe: the thing, the cause, the remedy.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,32 +7,32 @@ use std::fmt;
 /// One failure, described in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 pub struct Fault {
-    /// Kind, which decides the exit code.
+    /// The kind, which determines the exit code.
     pub kind: FaultKind,
     /// What failed and why.
     pub message: String,
-    /// What the user can do about it, where we know.
+    /// What the user can do about it, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
-/// Kinds of failure, each with an exit code of its own (see `cli::exit`).
+/// Kinds of failure, each with its own exit code (see `cli::exit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// The request makes no sense: unknown name, value out of range.
+    /// The request is invalid: unknown name, value out of range.
     Usage,
     /// The host lacks a feature, a device or a program.
     Unsupported,
-    /// The host has it, but not for this user.
+    /// The host has it, but this user may not use it.
     Permission,
-    /// The peer or an agent went away.
+    /// The connection to the peer or an agent was lost.
     PeerLost,
-    /// Delivered bytes differ from those that were sent.
+    /// Delivered bytes differ from those sent.
     Corrupt,
     /// A file could not be read or written.
     Storage,
-    /// The user asked to stop.
+    /// The user cancelled.
     Interrupted,
     /// Anything else the kernel refused.
     System,
@@ -40,7 +40,7 @@ pub enum FaultKind {
 
 impl Fault {
     /// A fault without a remedy. The message may contain an `io::Error`: the number that the
-    /// standard library prints beside the words of strerror(3) is left out.
+    /// standard library prints after the text of strerror(3) is removed.
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Fault { kind, message: without_numbers(message.into()), remedy: None }
     }
@@ -61,7 +61,7 @@ impl Fault {
         Fault::new(FaultKind::PeerLost, message)
     }
 
-    /// A failure of no other kind, [`FaultKind::System`].
+    /// A failure of the kind [`FaultKind::System`].
     pub fn failed(message: impl Into<String>) -> Self {
         Fault::new(FaultKind::System, message)
     }
@@ -88,11 +88,11 @@ impl Fault {
         Fault::new(kind, format!("{what}: {error}"))
     }
 
-    /// A thread or program that could not be started, clone(2).
+    /// A thread or program that could not be started (clone(2)).
     pub fn not_started(what: impl fmt::Display, error: &std::io::Error) -> Self {
         let fault = Fault::system(format!("cannot start {what}"), error);
         match error.kind() {
-            // pthread_create(3) fails with EAGAIN also where memory for a stack is lacking.
+            // pthread_create(3) also fails with EAGAIN if memory for a stack is lacking.
             std::io::ErrorKind::WouldBlock | std::io::ErrorKind::OutOfMemory => fault.remedy(
                 "raise the limit of processes (ulimit -u, pids.max of the control group) or of \
                  memory (ulimit -d and -v)",
@@ -101,7 +101,7 @@ impl Fault {
         }
     }
 
-    /// Adds the kernel's own message, if there is one.
+    /// Appends the kernel's own message, if there is one.
     pub fn words(mut self, words: Option<&str>) -> Self {
         if let Some(words) = words {
             self.message = format!("{}: {words}", self.message);
@@ -109,7 +109,7 @@ impl Fault {
         self
     }
 
-    /// Puts the failing thing in front of the message.
+    /// Prefixes the message with the thing that failed.
     pub fn context(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
@@ -126,7 +126,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The text without each " (os error N)".
+/// Removes each " (os error N)" from the text.
 fn without_numbers(mut text: String) -> String {
     const MARK: &str = " (os error ";
     let mut from = 0;

@@ -1,4 +1,4 @@
-//! What an examination of a host found.
+//! The result of examining a host.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,
-    /// What was found.
+    /// The finding.
     pub what: String,
-    /// What it does to a measurement.
+    /// Its effect on a measurement.
     pub effect: String,
-    /// What would change it; a command where there is one.
+    /// The remedy; a command if there is one.
     pub command: String,
 }
 

@@ -1,43 +1,41 @@
-//! Fragments per receive: how finely a device cuts what one call delivers, and
-//! what gathering their tokens saves.
+//! Fragments per receive: into how many pieces a device cuts what one call delivers, and what
+//! giving back their tokens in batches saves.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Most fragments that one call takes back; more take a second call.
+/// Largest number of fragments whose tokens one call gives back; more take a second call.
 pub const FREED_AT_ONCE: u64 = 1024;
 
-/// Half of that, below which a call is far from filling a give-back.
+/// Half of that: with fewer, a call is far from giving back as many as it could.
 pub const FEW: u64 = 512;
 
-/// Counts over the receives of the measured window that brought fragments in
-/// device memory.
+/// Counts over those receives of the measured window that delivered fragments in device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FragmentCounts {
-    /// Receives that brought at least one fragment.
+    /// Receives that delivered at least one fragment.
     pub calls: u64,
-    /// Fragments they brought.
+    /// Fragments that they delivered.
     pub fragments: u64,
     /// Fewest in one call.
     pub min: u64,
     /// Most in one call.
     pub max: u64,
-    /// Calls that brought more than 1024.
+    /// Calls that delivered more than 1024.
     pub above_1024: u64,
-    /// Calls that brought 512 to 1024.
+    /// Calls that delivered 512 to 1024.
     pub from_512_to_1024: u64,
-    /// Calls that brought fewer than 512.
+    /// Calls that delivered fewer than 512.
     pub below_512: u64,
-    /// Calls after which more than 1024 tokens were held, their own and those
-    /// gathered before.
+    /// Calls after which more than 1024 tokens were held, including those collected before.
     pub gathered_above_1024: u64,
-    /// Calls after which nothing was returned, because tokens were gathered.
+    /// Calls after which no token was given back, because tokens were being collected.
     pub frees_avoided: u64,
 }
 
 impl FragmentCounts {
-    /// Enters a call that brought `fragments`, after which `held` tokens were
-    /// held, and `freed` if they were returned at once.
+    /// Counts a call that received `fragments`, after which `held` tokens were held; `freed` if
+    /// they were given back at once.
     #[inline]
     pub fn enter(&mut self, fragments: u64, held: u64, freed: bool) {
         if fragments == 0 {
@@ -72,28 +70,28 @@ impl FragmentCounts {
             (&mut self.gathered_above_1024, other.gathered_above_1024),
             (&mut self.frees_avoided, other.frees_avoided),
         ] {
-            // A damaged record may hold any number.
+            // A damaged record may contain any number.
             *mine = mine.saturating_add(theirs);
         }
     }
 
-    /// Fragments per call; `None` without a call.
+    /// Average number of fragments per call; `None` if there was no call.
     pub fn average(&self) -> Option<f64> {
         share(self.fragments, self.calls)
     }
 
-    /// Part of all calls that brought more than 1024.
+    /// Fraction of all calls that delivered more than 1024.
     pub fn above_share(&self) -> Option<f64> {
         share(self.above_1024, self.calls)
     }
 
-    /// Of the calls after which more than 1024 were held, the part that brought
-    /// this many by itself; the rest came about by gathering.
+    /// Fraction of the calls with more than 1024 tokens held that delivered this many
+    /// themselves; the others reached it by collecting.
     pub fn above_share_of_gathered(&self) -> Option<f64> {
         share(self.above_1024, self.gathered_above_1024)
     }
 
-    /// Part of all calls that brought fewer than 512.
+    /// Fraction of all calls that delivered fewer than 512.
     pub fn below_share(&self) -> Option<f64> {
         share(self.below_512, self.calls)
     }

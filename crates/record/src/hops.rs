@@ -1,36 +1,36 @@
-//! What happened to frames: where each of them was last seen.
+//! Counts of frames by where each was last seen.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Counts of frames over a whole trial, from the first frame until the sink has taken what
-/// was left; of one end, or of both added up. Every frame that was generated is in exactly
-/// one of the places ([`Hops::unaccounted`]).
+/// Counts of frames over a whole trial, from the first frame until the sink has taken what was
+/// left; of one end, or of both added up. Every generated frame is counted in exactly one place
+/// ([`Hops::unaccounted`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hops {
     /// Handed to the kernel by the generator.
     pub offered: u64,
-    /// Of those, returned with an error: they may be among the drops below as well.
+    /// Frames of these returned with an error; they may be among the drops below, too.
     #[serde(default)]
     pub refused: u64,
-    /// Dropped by the sender's queueing discipline.
+    /// Dropped by the sender's qdisc.
     #[serde(default)]
     pub qdisc_dropped: u64,
     /// Dropped by the sender's device, whose ring was full.
     #[serde(default)]
     pub device_dropped: u64,
-    /// Dropped by the sink's device, for lack of space or memory, where that device counts what
+    /// Dropped by the sink's device, for lack of space or memory, if that device counts frames that
     /// the sender's does not.
     #[serde(default)]
     pub arrival_dropped: u64,
-    /// Sent by the sender's device, and by its own counts neither received nor dropped by the
-    /// sink's: lost on the wire, or in a NIC that does not count it.
+    /// Sent by the sender's device, but neither received nor dropped by the sink's according to its
+    /// counters: lost on the wire, or in a NIC that does not count it.
     #[serde(default)]
     pub wire_dropped: u64,
     /// Dropped on the sink's side of the device, for lack of space in its socket.
     #[serde(default)]
     pub sink_dropped: u64,
-    /// In the queueing discipline at the end.
+    /// In the qdisc at the end.
     #[serde(default)]
     pub qdisc_queued: u64,
     /// In the device's ring at the end, unread.
@@ -38,59 +38,59 @@ pub struct Hops {
     pub ring_queued: u64,
     /// Read by the sink.
     pub received: u64,
-    /// Read by the sink, and not of this generator; in none of the other counts.
+    /// Read by the sink, but not from this generator; in none of the other counts.
     #[serde(default)]
     pub strays: u64,
-    /// Sent by the sender's device, as it counts by itself: read by the sink, of a tap.
+    /// Sent by the sender's device according to its own counters; for a tap, read by the sink.
     #[serde(default)]
     pub device_sent: u64,
-    /// Received by the sink's device, as it counts by itself, where a cable joins the two.
+    /// Received by the sink's device according to its own counters, if a cable joins the two.
     #[serde(default)]
     pub device_received: u64,
-    /// The device does not report all that it drops of this generator: what it was handed
-    /// and has not sent is what it dropped.
+    /// True if the device does not report all its drops of this generator's frames: those it was
+    /// handed and has not sent are taken as dropped.
     #[serde(default)]
     pub drops_untold: bool,
-    /// Taken by a program that has the sink's device drop them: its driver may count them among
-    /// its drops.
+    /// Dropped on purpose by a program on the sink's device; the driver may count them among its
+    /// drops.
     #[serde(default)]
     pub dropped_as_asked: u64,
-    /// Frames that devices count as one packet, because they are handed them as one message;
-    /// 0 is one.
+    /// Frames that devices count as one packet, because they receive them as one message; 0 means
+    /// one.
     #[serde(default)]
     pub merged: u64,
 }
 
 impl Hops {
-    /// Given back to the generator and counted as dropped nowhere: the device's queue was
+    /// Returned to the generator and not counted as dropped anywhere: the device's queue was
     /// stopped, and the generator tried again.
     pub fn turned_back(&self) -> u64 {
         self.refused.saturating_sub(self.qdisc_dropped + self.device_dropped)
     }
 
-    /// Frames that were generated: those that were tried again count once.
+    /// Frames that were generated; those that were tried again count once.
     pub fn generated(&self) -> u64 {
         self.offered.saturating_sub(self.turned_back())
     }
 
-    /// Accepted by the kernel when they were handed to it.
+    /// Frames that the kernel accepted from the generator.
     pub fn sent(&self) -> u64 {
         self.offered.saturating_sub(self.refused)
     }
 
-    /// Dropped somewhere.
+    /// Frames dropped anywhere.
     pub fn lost(&self) -> u64 {
         let on_the_way = self.qdisc_dropped + self.device_dropped + self.wire_dropped;
         on_the_way + self.arrival_dropped + self.sink_dropped
     }
 
-    /// Still somewhere at the end.
+    /// Frames still queued at the end.
     pub fn queued(&self) -> u64 {
         self.qdisc_queued + self.ring_queued
     }
 
-    /// Generated frames that are in no place; negative where places have more than were
-    /// generated. Anything but 0 means that the counts are not true.
+    /// Generated frames that are counted nowhere; negative if more are counted than were generated.
+    /// Anything but 0 means that the counts are wrong.
     pub fn unaccounted(&self) -> i64 {
         let places = self.received + self.lost() + self.queued();
         self.generated().wrapping_sub(places) as i64
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_was_refused_and_dropped_is_counted_once() {
-        // Without a queue the kernel refuses what the device drops.
+        // Without a queue, the kernel returns an error for frames that the device drops.
         let noqueue = Hops {
             offered: 1000,
             refused: 300,
@@ -132,7 +132,7 @@ mod tests {
             ..Hops::default()
         };
         assert_eq!((noqueue.unaccounted(), noqueue.generated(), noqueue.sent()), (0, 1000, 700));
-        // With one, it takes what the device drops later.
+        // With a queue, it accepts frames that the device drops later.
         let pfifo = Hops {
             offered: 1000,
             refused: 100,

@@ -1,4 +1,4 @@
-//! Which kernel a cell runs on, where the testbed boots one.
+//! The kernel that a cell runs on, if the testbed boots one.
 
 use super::Facts;
 use schemars::JsonSchema;
@@ -8,12 +8,12 @@ use std::fmt;
 /// A kernel and how it is booted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Kernel {
-    /// What the study calls it: "stock", "patched".
+    /// Its name in the study: "stock", "patched".
     pub name: String,
-    /// Where it is: a path to an image or to a package, the release of an
-    /// installed kernel, "debian:newest".
+    /// Its source: the path of an image or a package, the release of an installed kernel, or
+    /// "debian:newest".
     pub source: String,
-    /// What is added to its command line; may be empty.
+    /// Options appended to its command line; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cmdline: String,
 }
@@ -25,7 +25,7 @@ impl Kernel {
     }
 }
 
-/// As one would type it.
+/// As the user types it.
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.name, self.source)?;
@@ -33,7 +33,7 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// What the hosts of a testbed are under one of a study's kernels.
+/// Facts of a testbed's hosts under one of a study's kernels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KernelHosts {
     /// The kernel.

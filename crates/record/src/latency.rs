@@ -1,28 +1,28 @@
-//! How long exchanges took: buckets that add up over flows, slices and blocks,
-//! which percentiles do not.
+//! Latencies of exchanges, kept as buckets, which can be added over flows, slices and blocks;
+//! percentiles cannot.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use strum::IntoStaticStr;
 
-/// Longest time that is distinguished, in nanoseconds; a longer one counts as this.
+/// Longest time that is distinguished, in nanoseconds; longer ones count as this.
 const LONGEST: u64 = 100_000_000_000;
 
-/// Times below this have a bucket each, which makes three significant digits.
+/// Times below this have a bucket each, for three significant digits.
 const EXACT: u64 = 2048;
 
-/// Exchanges that must lie above a percentile before it is given: with fewer it is
-/// a matter of single exchanges.
+/// Exchanges that must lie above a percentile for it to be reported: with fewer it would depend on
+/// single exchanges.
 const ABOVE: f64 = 10.0;
 
-/// Distribution of latencies in nanoseconds with three significant digits, up to
-/// 100 s: the buckets in use, in ascending order, each by its longest time with how many
-/// exchanges are in it. The buckets are those of a histogram by [`Latency::BOUNDS`], in which
-/// engines record, because that allocates nothing.
+/// Distribution of latencies in nanoseconds with three significant digits, up to 100 s: the buckets
+/// in use, in ascending order, each as its longest time and its number of exchanges. The buckets
+/// are those of a histogram with [`Latency::BOUNDS`], in which engines record because that
+/// allocates nothing.
 ///
-/// An exchange that brought no response took longer than all that did: percentiles know how many
-/// there were; mean and maximum are of the others.
+/// An exchange without a response counts as longer than all others in percentiles; mean and maximum
+/// leave it out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Stored", into = "Stored")]
 #[schemars(with = "Stored")]
@@ -31,8 +31,8 @@ pub struct Latency {
     unanswered: u64,
 }
 
-/// On disk and on the wire: `[[nanoseconds, how often], ...]`, or, where some brought no response, an
-/// object with these and their number.
+/// On disk and on the wire: `[[nanoseconds, how often], ...]`, or, if some exchanges got no
+/// response, an object with these and their number.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum Stored {
@@ -40,7 +40,7 @@ enum Stored {
     Some { times: Vec<(u64, u64)>, unanswered: u64 },
 }
 
-/// A percentile that reports give and verdicts compare.
+/// A percentile that reports print and verdicts compare.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, IntoStaticStr, JsonSchema,
 )]
@@ -68,12 +68,12 @@ impl Percentile {
     pub const ALL: [Percentile; 5] =
         [Percentile::P50, Percentile::P90, Percentile::P99, Percentile::P999, Percentile::P9999];
 
-    /// As tables and thresholds name it: "p99.9".
+    /// Its name in tables and thresholds: "p99.9".
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// Part of the exchanges at or below it, 0 to 1.
+    /// Fraction of the exchanges at or below it, 0 to 1.
     pub fn part(self) -> f64 {
         [0.5, 0.9, 0.99, 0.999, 0.9999][self as usize]
     }
@@ -84,7 +84,7 @@ impl Latency {
     /// with the same buckets.
     pub const BOUNDS: (u64, u64, u8) = (1, LONGEST, 3);
 
-    /// Of times in nanoseconds, with how many exchanges took each.
+    /// A distribution from times in nanoseconds, each with its number of exchanges.
     pub fn of(times: impl IntoIterator<Item = (u64, u64)>) -> Latency {
         let of_some = times.into_iter().filter(|(_, count)| *count > 0);
         let mut buckets: Vec<(u64, u64)> =
@@ -93,12 +93,12 @@ impl Latency {
         Latency { times: joined(buckets), unanswered: 0 }
     }
 
-    /// The same with so many exchanges that brought no response.
+    /// Sets the number of exchanges without a response.
     pub fn with_unanswered(self, unanswered: u64) -> Latency {
         Latency { unanswered, ..self }
     }
 
-    /// Enters one exchange.
+    /// Adds one exchange.
     pub fn record(&mut self, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let at = bucket(nanoseconds);
@@ -108,7 +108,7 @@ impl Latency {
         }
     }
 
-    /// Adds another flow, slice or block.
+    /// Adds the exchanges of another flow, slice or block.
     pub fn add(&mut self, other: &Latency) {
         let (mut ours, mut theirs) = (self.times.iter().peekable(), other.times.iter().peekable());
         let mut all = Vec::with_capacity(self.times.len() + other.times.len());
@@ -122,22 +122,22 @@ impl Latency {
         self.unanswered = self.unanswered.saturating_add(other.unanswered);
     }
 
-    /// Exchanges that brought a response.
+    /// Exchanges with a response.
     pub fn count(&self) -> u64 {
         self.times.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// Exchanges that brought none.
+    /// Exchanges without a response.
     pub fn unanswered(&self) -> u64 {
         self.unanswered
     }
 
-    /// Seconds; `None` if fewer than ten exchanges took longer, so that it would
-    /// rest on a few of them, and if it is one that brought no response.
+    /// Returns a percentile in seconds; `None` if fewer than ten exchanges took longer, so that it
+    /// would depend on a few of them, or if it falls among exchanges without a response.
     pub fn percentile(&self, percentile: Percentile) -> Option<f64> {
         let all = self.count().saturating_add(self.unanswered) as f64;
         let above = all * (1.0 - percentile.part());
-        // A count of just 1000 leaves 10 above p99, whatever a double makes of 0.99.
+        // 1000 exchanges leave exactly 10 above p99, however a double rounds 0.99.
         if above < ABOVE - 1e-6 {
             return None;
         }
@@ -151,21 +151,21 @@ impl Latency {
         found.or(last).map(|(nanoseconds, _)| seconds(*nanoseconds))
     }
 
-    /// Whether a percentile is missing where exchanges brought no response: those that lost least
-    /// would stand for others that have it.
+    /// True if a percentile is missing and some exchanges got no response. Comparing only the
+    /// trials that have it would favour those that lost least.
     pub fn has_lost(&self, percentile: Percentile) -> bool {
         self.unanswered > 0 && self.percentile(percentile).is_none()
     }
 
-    /// Longest, seconds; `None` without any.
+    /// Longest time in seconds, or `None` without exchanges.
     pub fn max(&self) -> Option<f64> {
         self.times.last().map(|(nanoseconds, _)| seconds(*nanoseconds))
     }
 
-    /// Mean, seconds; `None` without any.
+    /// Mean in seconds, or `None` without exchanges.
     pub fn mean(&self) -> Option<f64> {
         let all = self.count() as f64;
-        // The middle of a bucket stands for what is in it.
+        // The middle of a bucket stands for the times in it.
         let middle = |longest: u64| longest - (width(longest) - 1) / 2;
         let sum: f64 =
             self.times.iter().map(|(at, count)| middle(*at) as f64 * *count as f64).sum();
@@ -177,13 +177,13 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 * 1e-9
 }
 
-/// The longest time that shares a bucket with this one.
+/// Returns the longest time in the bucket of this one.
 fn bucket(nanoseconds: u64) -> u64 {
     let nanoseconds = nanoseconds.clamp(1, LONGEST);
     nanoseconds | (width(nanoseconds) - 1)
 }
 
-/// How many times share the bucket of this one: a power of two, at most a thousandth of it.
+/// Returns the width of the bucket of a time: a power of two, at most a thousandth of the time.
 fn width(nanoseconds: u64) -> u64 {
     match nanoseconds < EXACT {
         true => 1,
@@ -191,7 +191,7 @@ fn width(nanoseconds: u64) -> u64 {
     }
 }
 
-/// Ascending buckets, each once.
+/// Merges equal neighbours of ascending buckets.
 fn joined(mut buckets: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     buckets.dedup_by(|next, kept| {
         let same = next.0 == kept.0;
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_brought_no_response_took_longer_than_all() {
-        // 980 answers and 20 without one: of the percentiles, p50 and p90 are among the answers.
+        // 980 exchanges with a response and 20 without: p50 and p90 fall among the responses.
         let mut latency = of(1..=980).with_unanswered(15);
         latency.add(&Latency::default().with_unanswered(5));
         assert_eq!((latency.count(), latency.unanswered()), (980, 20));
@@ -294,7 +294,7 @@ mod tests {
         let back: Latency = serde_json::from_str(&text).unwrap();
         assert_eq!(back, latency);
         assert!(near(back.max(), 100.0), "longer than can be distinguished");
-        // What a damaged file may hold is refused or bounded.
+        // Values that only a damaged file can contain are refused or bounded.
         let huge: Latency = serde_json::from_str("[[18446744073709551615, 2], [0, 1]]").unwrap();
         assert_eq!(huge.count(), 3);
         let never: Latency = serde_json::from_str("[[1000, 0], [2000, 1], [9000, 0]]").unwrap();

@@ -1,20 +1,20 @@
-//! The ledger of a role: how many bytes went through, and how we know whether
-//! they were copied.
+//! The ledger of a role: how many bytes it transferred, and the evidence on whether they were
+//! copied.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Added to the source of what was passed by reference, if a witness page was copied.
+/// Appended to the source of bytes that were passed by reference, if a witness page was copied.
 pub const COPIED_ON_THE_WAY: &str = "but the witness page was copied on the way";
 
-/// Sources of what was passed by reference and copied after all, as the kernel reports it
+/// Sources of bytes that were passed by reference but copied after all, as reported by the kernel
 /// (Documentation/networking/msg_zerocopy.rst; `IORING_NOTIF_USAGE_ZC_COPIED`).
 pub const COMPLETED_AS_COPIED: [&str; 2] =
     ["MSG_ZEROCOPY completion with COPIED", "IORING_OP_SEND_ZC notification with ZC_COPIED"];
 
-/// Bytes that crossed the boundary between application and kernel at one end,
-/// split by what is known of them. `delivered = copied + not_copied + discarded +
-/// unknown` holds at all times because every entry goes through [`Ledger::enter`].
+/// Bytes that crossed the boundary between application and kernel at one end, by whether they were
+/// copied. `delivered = copied + not_copied + discarded + unknown` always holds because every entry
+/// goes through [`Ledger::enter`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ledger {
     /// All bytes of the flow, warm-up and drain included.
@@ -23,24 +23,24 @@ pub struct Ledger {
     pub copied: u64,
     /// Bytes known not to have been copied.
     pub not_copied: u64,
-    /// Bytes that were discarded in the kernel: no application saw them, so
-    /// they are neither copied nor passed without a copy.
+    /// Bytes that were discarded in the kernel: no application saw them, so they were neither
+    /// copied nor passed without a copy.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub discarded: u64,
     /// Bytes without proof either way.
     pub unknown: u64,
-    /// What each of the sums rests on.
+    /// The evidence for each of the sums.
     pub evidence: Vec<Evidence>,
-    /// What the label has to add, where a path can run in a mode that is not what
-    /// its name promises: "NODEV". Empty for most.
+    /// Suffix of the label, if a path ran in another mode than its name promises: "NODEV". Usually
+    /// empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mode: String,
 }
 
-/// One source of knowledge about bytes.
+/// One source of evidence about bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
-    /// What it reports about the bytes.
+    /// What it shows about the bytes.
     pub manner: Manner,
     /// Bytes it refers to.
     pub bytes: u64,
@@ -48,8 +48,8 @@ pub struct Evidence {
     pub events: u64,
     /// The source, in words: "MSG_ZEROCOPY completion without COPIED".
     pub source: String,
-    /// True for bytes that came in at an end that sends, too: a witness page that went
-    /// out shows nothing about them.
+    /// True for bytes that were received at an end that also sends: a witness page that was sent
+    /// shows nothing about them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub came_in: bool,
 }
@@ -62,15 +62,15 @@ pub enum Manner {
     Copied,
     /// Moved by reference: mapped, pinned, spliced, or written by a device.
     NotCopied,
-    /// Thrown away in the kernel, as `recv` with `MSG_TRUNC` does: it never reached the
-    /// application, so it was not delivered without a copy either.
+    /// Discarded in the kernel, as by `recv` with `MSG_TRUNC`: the bytes never reached the
+    /// application, so they were not delivered without a copy either.
     Discarded,
     /// No proof either way.
     Unknown,
 }
 
 impl Manner {
-    /// In words.
+    /// Returns its name in words.
     pub fn words(self) -> &'static str {
         match self {
             Manner::Copied => "copied",
@@ -82,15 +82,15 @@ impl Manner {
 }
 
 impl Evidence {
-    /// Whether it is of bytes that were passed by reference and copied after all.
+    /// True if these bytes were passed by reference but copied after all.
     pub fn was_copied_on_the_way(&self) -> bool {
         self.source.ends_with(COPIED_ON_THE_WAY) || COMPLETED_AS_COPIED.contains(&&*self.source)
     }
 }
 
 impl Ledger {
-    /// Enters bytes with the evidence for them. Entries of the same source and
-    /// manner are added up; an entry of no bytes and no events is ignored.
+    /// Enters bytes with their evidence. Entries of the same source and manner are added up; an
+    /// entry of no bytes and no events is ignored.
     pub fn enter(&mut self, manner: Manner, bytes: u64, events: u64, source: impl Into<String>) {
         if bytes == 0 && events == 0 {
             return;
@@ -120,14 +120,14 @@ impl Ledger {
         }
     }
 
-    /// The same, of bytes that came in at an end that sends, too.
+    /// Marks all entries as bytes that were received at an end that also sends.
     pub fn came_in(mut self) -> Ledger {
         self.evidence.iter_mut().for_each(|entry| entry.came_in = true);
         self
     }
 
-    /// What is known of bytes that this end sent, with that in another manner which was
-    /// passed by reference; what came in stays.
+    /// Returns a copy in which the bytes that this end sent by reference have another manner;
+    /// received bytes are left as they are.
     pub fn sent_by_reference(&self, manner: Manner, why: &str) -> Ledger {
         self.gone_through(|entry| {
             let is_meant = entry.manner == Manner::NotCopied && !entry.came_in;
@@ -135,8 +135,8 @@ impl Ledger {
         })
     }
 
-    /// The same after something on the way, given in which manner it passed on the bytes of an
-    /// entry, and why; `None` leaves the entry as it is.
+    /// Returns a copy in which each entry has the manner that `each` returns, with the reason
+    /// appended to its source; `None` leaves the entry as it is.
     pub fn gone_through(&self, each: impl Fn(&Evidence) -> Option<(Manner, String)>) -> Ledger {
         let mut ledger = Ledger { mode: self.mode.clone(), ..Ledger::default() };
         for e in &self.evidence {
@@ -172,8 +172,8 @@ impl Ledger {
         share(self.discarded, self.delivered)
     }
 
-    /// Whether this end threw bytes away that the other end of a comparison may have
-    /// delivered: more than half of them.
+    /// True if this end discarded more than half of its bytes, which the other end of a comparison
+    /// may have delivered.
     pub fn discards(&self) -> bool {
         self.discarded_share() > 0.5
     }

@@ -1,9 +1,9 @@
-//! The plain data that everything else depends on: what is requested (a cell),
-//! the result (a trial), and the messages between controller and agent.
+//! The plain data that everything else depends on: a request (a cell), a result (a trial), and the
+//! messages between controller and agent.
 //!
-//! These types are the only ones that reach a disk or a pipe. They are independent
-//! of how they are measured. A new field has a default, so that older records can be
-//! read; another meaning or name of a field is a change of [`SCHEMA_VERSION`].
+//! Only these types reach a disk or a pipe. They do not depend on how they are measured. A new
+//! field has a default, so that older records can be read; changing the meaning or name of a field
+//! requires a new [`SCHEMA_VERSION`].
 
 #![forbid(unsafe_code)]
 
@@ -88,14 +88,14 @@ pub use trial::{
 pub use visible::{one_line, steers, visible, visible_json};
 pub use work::{Cost, Terms, Work};
 
-/// Version of every record on disk and on the wire. A reader accepts this
-/// version and all older ones, and refuses newer ones by name.
+/// Version of every record on disk and on the wire. A reader accepts this version and older ones,
+/// and refuses newer ones by name.
 ///
 /// 2: a trial has `work` and `count` in place of `window_bytes`, may have `latency`;
 /// a reading has `aggregation`; a ledger may have `discarded`.
 pub const SCHEMA_VERSION: u32 = 2;
 
-/// Whether a field need not be written.
+/// True if a field need not be written.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -1,4 +1,5 @@
-//! The load of an open loop as a part of the peak: what the peaks were, and the rate that follows.
+//! The load of an open loop as a part of the peak: the measured peaks, and the rate derived from
+//! them.
 
 use super::{Cell, CellId, OptionValue, without_levels};
 use super::{joined, shared_levels};
@@ -6,26 +7,26 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The option of a workload that is the load.
+/// The option of a workload that sets the load.
 const RATE: &str = "rate";
 
-/// The rate of cells that differ in nothing but their paths, and what it follows from.
+/// The rate of cells that differ only in their paths, and how it was derived.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Load {
-    /// The part that was requested.
+    /// The requested percentage of the peak.
     pub percent: u64,
-    /// That part of the lowest peak, in exchanges per second: the rate of the trials.
+    /// That percentage of the lowest peak, in exchanges per second: the rate of the trials.
     pub rate: u64,
-    /// The cells that have it.
+    /// The cells that run at this rate.
     pub cells: Vec<CellId>,
-    /// What each path reached; the second copy of a baseline has the peak of the first.
+    /// The peak of each path; the second copy of a baseline has the peak of the first.
     pub peaks: Vec<Peak>,
-    /// The pair of hosts, if the study was merged from those of several.
+    /// The pair of hosts, if the study was merged from several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
 }
 
-/// What a cell reaches in a closed loop, by pilot trials before the first block.
+/// The rate of a cell in a closed loop, from pilot trials before the first block.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Peak {
     pub cell: CellId,
@@ -34,7 +35,7 @@ pub struct Peak {
 }
 
 impl Peak {
-    /// The median of the pilots, exchanges per second.
+    /// Returns the median of the pilots in exchanges per second.
     pub fn rate(&self) -> f64 {
         let mut rates = self.pilots.clone();
         rates.sort_by(f64::total_cmp);
@@ -44,10 +45,11 @@ impl Peak {
 }
 
 impl Load {
-    /// Largest part of the peak, percent: twice what a server can answer shows what it does then.
+    /// Largest percentage of the peak: at twice what a server can answer, a study shows its
+    /// overload.
     pub const MOST: u64 = 200;
 
-    /// So many percent of the lowest of these peaks; `None` without any.
+    /// Derives the rate from a percentage of the lowest peak; `None` if there are no peaks.
     pub fn new(percent: u64, cells: Vec<CellId>, peaks: Vec<Peak>) -> Option<Load> {
         let lowest = peaks.iter().map(Peak::rate).min_by(f64::total_cmp)?;
         let rate = ((lowest * percent as f64 / 100.0) as u64).max(1);
@@ -55,7 +57,7 @@ impl Load {
     }
 }
 
-/// For people: the rate, and each peak.
+/// For users: the rate, and each peak.
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.peaks.iter().map(|peak| peak.cell.0.as_str()).collect();
@@ -70,25 +72,25 @@ impl fmt::Display for Load {
 }
 
 impl Cell {
-    /// The part of the peak that is its load, percent; `None` if its rate is a number, or a closed
-    /// loop's.
+    /// Returns the percentage of the peak that is its load; `None` if its rate is a number, or for
+    /// a closed loop.
     pub fn part_of_peak(&self) -> Option<u64> {
         self.workload.options.word(RATE).strip_suffix('%')?.parse().ok()
     }
 
-    /// The same cell in a closed loop.
+    /// Returns the same cell in a closed loop.
     pub fn at_peak(&self) -> Cell {
         self.with_rate(OptionValue::Word("auto".into()))
     }
 
-    /// Requests per second that are due; `None` in a closed loop, of a part of a peak that is not
-    /// known yet, and where it is not requests that have a rate.
+    /// Returns the requests per second that are due; `None` in a closed loop, for a percentage of a
+    /// peak that is not known yet, and if the workload is not `rr`.
     pub fn offered(&self) -> Option<f64> {
         let of_requests = self.workload.name == "rr";
         self.workload.options.number(RATE).filter(|_| of_requests).map(|rate| rate as f64)
     }
 
-    /// The same cell with this many requests per second.
+    /// Returns the same cell with this many requests per second.
     pub fn at_rate(&self, rate: u64) -> Cell {
         self.with_rate(OptionValue::Number(rate))
     }
@@ -100,7 +102,7 @@ impl Cell {
     }
 }
 
-/// A number with a comma after each three digits.
+/// Formats a number with thousands separators.
 fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let comma = |at: usize| at > 0 && (digits.len() - at).is_multiple_of(3);

@@ -1,4 +1,4 @@
-//! What was observed of a foreign program.
+//! The record of an observed program.
 
 use super::{CallRow, Facts, Ledger, Reading, ThreadTime};
 use schemars::JsonSchema;
@@ -12,7 +12,7 @@ pub struct Observation {
     pub schema: u32,
     /// Version of bytepath that made it.
     pub bytepath: String,
-    /// The command, word by word; of a process that was running already, as far as it can be read.
+    /// The command, word by word; for a process that was already running, as far as it can be read.
     pub command: Vec<String>,
     /// Its process id.
     pub pid: u32,
@@ -20,24 +20,25 @@ pub struct Observation {
     pub started_ms: u64,
     /// How long it was watched, seconds.
     pub seconds: f64,
-    /// The machine; none in records before it was noted.
+    /// The machine; `None` in older records, which lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Facts>,
     /// How it ended.
     pub ending: Ending,
-    /// What counted its system calls; none if nothing could.
+    /// What counted the system calls; `None` if nothing could.
     pub counter: Option<Counter>,
-    /// Every thread that was followed, its children's too; of very many, those of one name are one.
+    /// Every thread that was followed, including its children's. If there are very many, those of
+    /// one name are merged.
     pub threads: Vec<ObservedThread>,
     /// The table of system calls, one entry for each thread and call.
     pub calls: Vec<ObservedCall>,
-    /// Sockets that bytes went through, those that were closed too.
+    /// Sockets that carried bytes, including those that were closed.
     pub sockets: Vec<ObservedSocket>,
     /// What it sent.
     pub sent: Traffic,
     /// What it received.
     pub received: Traffic,
-    /// What TCP knew of its connections; none if the kernel could not be asked.
+    /// What TCP recorded about its connections; `None` if the kernel could not be queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<ObservedTcp>,
     /// What limited the program, in sentences, the most important first.
@@ -47,24 +48,22 @@ pub struct Observation {
     pub used: Option<CpuTime>,
     /// CPU time of the machine meanwhile: `cpu.user`, `cpu.softirq`, and so on.
     pub machine: Vec<Reading>,
-    /// Bytes actually copied between kernel and program, by another source than
-    /// the ledgers.
+    /// Bytes actually copied between kernel and program, measured independently of the ledgers.
     pub copies: CopyCount,
-    /// Where its time went, by samples; none if none were taken.
+    /// Where its time went, by samples; `None` if none were taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileSummary>,
-    /// In what the copies disagree with the ledgers; none if they do not, or
-    /// cannot be compared.
+    /// How the copies contradict the ledgers; `None` if they do not, or cannot be compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disagreement: Option<String>,
-    /// What is missing here, and why.
+    /// Figures that are missing, and why.
     pub absent: Vec<Absent>,
-    /// What the reader of the figures should know.
+    /// Warnings for the reader of the figures.
     pub warnings: Vec<String>,
 }
 
 impl Observation {
-    /// Processes of the program: its own, and those of its threads and children.
+    /// Returns the process ids of the program: its own, and those of its threads and children.
     pub fn pids(&self) -> Vec<u32> {
         let threads = self.threads.iter().map(|thread| thread.pid).filter(|pid| *pid != 0);
         let mut pids: Vec<u32> = threads.chain([self.pid]).collect();
@@ -78,13 +77,13 @@ impl Observation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
-    /// By itself, with this exit code.
+    /// It exited with this code.
     Code(i32),
-    /// By this signal.
+    /// A signal killed it.
     Signal(i32),
-    /// Not before we stopped watching.
+    /// It was still running when watching ended.
     Running,
-    /// By itself, and only its parent knows how.
+    /// It exited, and only its parent knows the status.
     Gone,
 }
 
@@ -92,7 +91,7 @@ pub enum Ending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Counter {
-    /// BPF at typed tracepoints, the state of a thread kept with the thread.
+    /// BPF at typed tracepoints, with per-thread state in task storage.
     TaskStorage,
 }
 
@@ -103,47 +102,48 @@ pub struct ObservedThread {
     pub tid: u32,
     /// The process it belongs to; 0 if unknown.
     pub pid: u32,
-    /// The thread that made it; 0 if it was there before.
+    /// The thread that created it; 0 if it existed before.
     pub parent: u32,
     /// Its last name.
     pub name: String,
-    /// Whether it ended meanwhile.
+    /// Whether it ended while it was watched.
     pub ended: bool,
-    /// CPU time and context switches while observed; none if unknown.
+    /// CPU time and context switches while observed; `None` if unknown.
     pub time: Option<ThreadTime>,
-    /// Other threads of its name that are in its figures, where a program had very many.
+    /// Number of other threads of the same name whose figures are included, if a program had very
+    /// many.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub joined: u64,
 }
 
-/// All calls of one name by one thread.
+/// All calls to one system call by one thread.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObservedCall {
     /// Thread id.
     pub tid: u32,
     /// Number of the call on this architecture.
     pub number: u32,
-    /// Calls, errors, times, bytes. Here `stddev_percent` is the standard
-    /// deviation of the mean, as `perf trace -s` has it.
+    /// Calls, errors, times, bytes. Here `stddev_percent` is the standard deviation of the mean, as
+    /// in `perf trace -s`.
     pub row: CallRow,
-    /// How many calls took 2^i to 2^(i+1) nanoseconds; the last one holds all
-    /// that took longer.
+    /// Number of calls that took 2^i to 2^(i+1) nanoseconds; the last entry also has all longer
+    /// ones.
     pub histogram: Vec<u64>,
 }
 
 /// A socket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObservedSocket {
-    /// Inode number, as in `/proc/PID/fd`; none if it represents many that
+    /// Inode number, as in `/proc/PID/fd`; `None` if the entry stands for several sockets that
     /// could not be distinguished.
     pub inode: Option<u64>,
-    /// What it is: `tcp`, `udp`, `unix`, ...
+    /// Its kind: `tcp`, `udp`, `unix`, ...
     pub kind: String,
     /// The process that used it first.
     pub pid: u32,
-    /// Own address, where there is one.
+    /// Own address, if there is one.
     pub local: Option<String>,
-    /// The peer's.
+    /// The peer's address.
     pub remote: Option<String>,
     /// Bytes sent.
     pub sent: u64,
@@ -155,47 +155,47 @@ pub struct ObservedSocket {
     pub receive_calls: u64,
 }
 
-/// TCP connections of a program, and what else TCP counted meanwhile.
+/// TCP connections of a program, and the counters of TCP meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObservedTcp {
-    /// The connections, those that sent and received most first.
+    /// The connections, by bytes sent and received, most first.
     pub connections: Vec<Connection>,
-    /// What the network namespaces of these connections counted meanwhile, by the kernel's
-    /// names (`/proc/net/snmp`, `/proc/net/netstat`). Every program there adds to them.
+    /// Counters of the network namespaces of these connections meanwhile, by the kernel's names
+    /// (`/proc/net/snmp`, `/proc/net/netstat`). Every program in them contributes.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// A TCP connection, as the kernel knew it when it was closed or watching ended
-/// (`TCP_INFO`). Counts and times are those since watching began.
+/// A TCP connection, as reported by the kernel (`TCP_INFO`) when it was closed or watching ended.
+/// Counts and times begin when watching began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Connection {
-    /// Inode number of its socket; none if it was closed before any was seen.
+    /// Inode number of its socket; `None` if it was closed before we could read it.
     pub inode: Option<u64>,
     /// Own address.
     pub local: String,
-    /// The peer's.
+    /// The peer's address.
     pub remote: String,
-    /// Whether the kernel had given it up by then, so that these figures are its last.
+    /// Whether the kernel had released it by then, so that these figures are final.
     pub closed: bool,
-    /// Congestion control; empty where it was closed before it was looked at.
+    /// Congestion control; empty if it was closed before we could read it.
     pub congestion: String,
     /// Bytes that the peer has acknowledged.
     pub bytes_acked: u64,
     /// Bytes received in order.
     pub bytes_received: u64,
-    /// Bytes of payload sent, those sent again included.
+    /// Bytes of payload sent, including retransmissions.
     pub bytes_sent: u64,
-    /// Bytes of payload sent again.
+    /// Bytes of payload retransmitted.
     pub bytes_retransmitted: u64,
-    /// Segments with payload sent, those sent again included.
+    /// Segments with payload sent, including retransmissions.
     pub segments_sent: u64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmits: u64,
     /// Segments that the peer reported as received twice (DSACK).
     pub duplicates: u64,
     /// Retransmission timeouts (Linux 6.7).
     pub timeouts: u64,
-    /// Times at which segments sent turned out to have been reordered on their way.
+    /// Number of times that sent segments turned out to have been reordered on their way.
     pub reorderings: u64,
     /// Segments received out of order.
     pub out_of_order: u64,
@@ -205,13 +205,13 @@ pub struct Connection {
     pub window_limited: f64,
     /// Part of it spent with a full send buffer, seconds.
     pub buffer_limited: f64,
-    /// Smoothed round-trip time, seconds, as last known.
+    /// Smoothed round-trip time in seconds, last value.
     pub rtt: f64,
-    /// Smallest round-trip time, seconds; none if none was measured.
+    /// Smallest round-trip time in seconds; `None` if none was measured.
     pub min_rtt: Option<f64>,
-    /// Delivery rate as last known, bytes per second.
+    /// Delivery rate in bytes per second, last value.
     pub delivery_rate: f64,
-    /// Congestion window as last known, segments.
+    /// Congestion window in segments, last value.
     pub cwnd: u64,
     /// Payload of the largest segment sent, bytes.
     pub mss: u64,
@@ -220,7 +220,7 @@ pub struct Connection {
 /// One direction of all sockets together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Traffic {
-    /// Bytes and how they went. One ledger over all sockets, TCP and others.
+    /// Bytes by whether they were copied: one ledger over all sockets, TCP and others.
     pub ledger: Ledger,
     /// Its label, in a word or two.
     pub label: String,
@@ -245,10 +245,10 @@ pub struct Way {
 pub struct CpuTime {
     /// In the program's own code.
     pub user: f64,
-    /// In the kernel on its behalf. Softirq time that ran on top of its threads
-    /// is in it, unless the kernel accounts interrupts by themselves.
+    /// In the kernel on its behalf. It contains softirq time that ran on top of its threads, unless
+    /// the kernel accounts interrupts separately.
     pub system: f64,
-    /// Where the figures are from.
+    /// Source of the figures.
     pub source: CpuSource,
 }
 
@@ -282,60 +282,60 @@ pub enum CopyCount {
         /// What it rests on.
         basis: String,
     },
-    /// Not known, for the reason in [`Observation::absent`].
+    /// Unknown, for the reason in [`Observation::absent`].
     Unknown,
 }
 
-/// The functions of a profile. Stacks are in the profile itself.
+/// Functions by the time they take. Stacks are in the profile itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProfileSummary {
     /// The event that was sampled.
     pub event: String,
-    /// What weights count: `nanoseconds` of CPU time, `delay` (nanoseconds of waiting or of a wall
+    /// Unit of the weights: `nanoseconds` of CPU time, `delay` (nanoseconds of waiting or of a wall
     /// clock), `bytes`, `events`, `samples` or `percent`.
     pub unit: String,
     /// Seconds of wall time that were sampled.
     pub seconds: Option<f64>,
-    /// How many samples.
+    /// Number of samples.
     pub samples: u64,
-    /// Samples that the kernel took and that were lost, of the whole machine.
+    /// Samples that the kernel took and that were lost, on the whole machine.
     pub lost: u64,
     /// Weight of all samples.
     pub total: f64,
-    /// What its reader should know: what was left out, what was rounded.
+    /// Notes for the reader: what was left out or rounded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// Functions, those that take most by themselves first.
+    /// Functions, by the weight of their own code, largest first.
     pub functions: Vec<ProfiledFunction>,
 }
 
-/// A function and what it takes.
+/// A function and its weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProfiledFunction {
     /// Its name, or its address as `0x...`.
     pub function: String,
-    /// The file or the module it is from; empty if unknown.
+    /// The file or the module that contains it; empty if unknown.
     pub module: String,
-    /// Whether it is of the kernel; none if unknown.
+    /// Whether it belongs to the kernel; `None` if unknown.
     pub kernel: Option<bool>,
-    /// Whether the compiler had put it into its caller.
+    /// Whether the compiler inlined it into its caller.
     pub inlined: bool,
-    /// The subsystem of the function itself; none for a helper, which belongs to its
-    /// callers, and where no rule knows it.
+    /// The subsystem of the function itself; `None` for a helper, which counts for its callers, and
+    /// if no rule matches.
     pub subsystem: Option<String>,
-    /// Weight of its own code. All of these add up to the whole.
+    /// Weight of its own code. These add up to the total of all samples.
     #[serde(rename = "self")]
     pub own: f64,
-    /// Weight of its own code and all that it called.
+    /// Weight of its own code and of all that it called.
     pub total: f64,
-    /// Weight of its own code, by whom it was spent for.
+    /// Weight of its own code, by the owner on whose behalf it ran.
     pub owners: BTreeMap<String, f64>,
 }
 
-/// A figure that is not there.
+/// A figure that is missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Absent {
-    /// Which.
+    /// Name of the figure.
     pub what: String,
     /// Why.
     pub reason: String,

@@ -1,5 +1,5 @@
-//! Typed options: how a catalogue entry declares what can be set, so that
-//! parsing, help text and errors are written once.
+//! Typed options: how a catalogue entry declares what can be set, so that parsing, help text and
+//! errors exist once.
 
 use super::unit::{self, bytes};
 use super::{Load, Sizes};
@@ -23,7 +23,7 @@ pub struct OptionSpec {
     pub help: &'static str,
 }
 
-/// A default that a value of another option changes.
+/// A default that depends on the value of another option.
 #[derive(Clone, Copy, Debug)]
 pub struct Implied {
     /// The other option and its value, as typed.
@@ -48,14 +48,14 @@ pub enum OptionKind {
     /// Bytes as for `Size`, or `auto`, which leaves the choice to the kernel.
     AutoSize(u64, u64),
     /// A whole number within bounds, or a word: `none`, or `auto`, which leaves the choice to
-    /// what is found.
+    /// bytepath.
     WordCount(&'static str, u64, u64),
-    /// A rate, a whole number within bounds; a part of the peak, `70%`, from 1 % to
+    /// A rate: a whole number within bounds; a percentage of the peak, `70%`, from 1 % to
     /// [`Load::MOST`]; or `auto`.
     Load(u64, u64),
     /// A time, `250ms` or `2s`, kept in milliseconds; bounds inclusive.
     Time(u64, u64),
-    /// A name of the kernel's: letters, digits, `-` and `_`.
+    /// A name defined by the kernel: letters, digits, `-` and `_`.
     Name,
     /// Any text of one line.
     Text,
@@ -73,13 +73,13 @@ pub enum OptionValue {
     Word(String),
 }
 
-/// Resolved options of one catalogue entry: every declared option is there.
+/// Resolved options of one catalogue entry: all declared options are present.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Options(pub BTreeMap<String, OptionValue>);
 
 impl Options {
-    /// A number; `None` if the value is a word or not declared.
+    /// Returns a number; `None` if the value is a word or not declared.
     pub fn number(&self, name: &str) -> Option<u64> {
         match self.0.get(name) {
             Some(OptionValue::Number(n)) => Some(*n),
@@ -87,7 +87,7 @@ impl Options {
         }
     }
 
-    /// Sizes of messages; one byte where they are not declared.
+    /// Returns message sizes; one byte if not declared.
     pub fn sizes(&self, name: &str) -> Sizes {
         match self.0.get(name) {
             Some(OptionValue::Number(size)) => Some(Sizes::one(*size)),
@@ -97,12 +97,12 @@ impl Options {
         .unwrap_or_else(|| Sizes::one(1))
     }
 
-    /// A flag; false where it is not declared.
+    /// Returns a flag; false if not declared.
     pub fn flag(&self, name: &str) -> bool {
         matches!(self.0.get(name), Some(OptionValue::Flag(true)))
     }
 
-    /// A word; empty where it is not declared.
+    /// Returns a word; empty if not declared.
     pub fn word(&self, name: &str) -> &str {
         match self.0.get(name) {
             Some(OptionValue::Word(w)) => w,
@@ -112,19 +112,19 @@ impl Options {
 }
 
 impl OptionSpec {
-    /// An option with its name, its type and range, and its default as typed.
+    /// Declares an option by its name, its type and range, and its default as typed.
     pub const fn new(name: &'static str, kind: OptionKind, default: &'static str) -> OptionSpec {
         OptionSpec { name, kind, default, help: "" }
     }
 
-    /// The same with its line of help.
+    /// Adds the line of help.
     pub const fn help(self, help: &'static str) -> OptionSpec {
         OptionSpec { help, ..self }
     }
 }
 
 impl OptionKind {
-    /// Parses one value; the error contains what would be right.
+    /// Parses one value; the error describes what is valid.
     pub fn parse(&self, text: &str) -> Result<OptionValue, String> {
         let word = || Ok(OptionValue::Word(text.into()));
         match *self {
@@ -178,8 +178,8 @@ impl OptionKind {
         }
     }
 
-    /// Writes a value of this kind so that it parses to the same again. A count
-    /// is written in digits, because a count of `9K` is nothing one can type.
+    /// Formats a value of this kind such that it parses to the same value again. A count is written
+    /// in digits, because a count cannot be typed as `9K`.
     pub fn print(&self, value: &OptionValue) -> String {
         match (self, value) {
             (OptionKind::Size(..) | OptionKind::AutoSize(..) | OptionKind::Sizes(..), _) => {
@@ -192,7 +192,7 @@ impl OptionKind {
     }
 }
 
-/// The number, within these bounds.
+/// Checks that a number is within these bounds.
 fn within(
     n: u64,
     [min, max]: [u64; 2],

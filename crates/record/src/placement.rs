@@ -1,29 +1,29 @@
-//! Which CPUs the parts of a stream's work run on.
+//! CPUs for the parts of a stream's work.
 
 use super::{Cell, Fault, Role, distinct, joined};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Where the work of a cell runs, as it was requested. Where it really ran is
-/// measured (meter `softirqs`). None leaves the choice to the scheduler.
+/// CPUs that were requested for the work of a cell. Where it actually ran is measured (meter
+/// `softirqs`). `None` leaves the choice to the scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Placement {
     /// CPU of the sender's threads.
     pub sender: Option<u32>,
     /// CPU of the receiver's threads.
     pub receiver: Option<u32>,
-    /// CPUs that the sender's threads take in turn, in place of `sender`.
+    /// CPUs that the sender's threads take in turn, instead of `sender`.
     #[serde(default, rename = "sender-turns", skip_serializing_if = "crate::is_default")]
     pub sender_turns: CpuTurns,
-    /// CPUs that the receiver's threads take in turn, in place of `receiver`.
+    /// CPUs that the receiver's threads take in turn, instead of `receiver`.
     #[serde(default, rename = "receiver-turns", skip_serializing_if = "crate::is_default")]
     pub receiver_turns: CpuTurns,
-    /// CPU of the kernel's work for the sender's device: acknowledgements that come, the
-    /// end of transmissions.
+    /// CPU of the kernel's work for the sender's device: incoming acknowledgements, completed
+    /// transmissions.
     #[serde(default, rename = "sender-softirq", skip_serializing_if = "crate::is_default")]
     pub sender_softirq: SoftirqCpu,
-    /// CPU of the receive work of the kernel.
+    /// CPU of the kernel's receive work.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub softirq: SoftirqCpu,
     /// CPU of io_uring's worker threads at both ends (`IORING_REGISTER_IOWQ_AFF`).
@@ -34,27 +34,27 @@ pub struct Placement {
     pub vhost: Option<u32>,
 }
 
-/// CPU of the kernel's work for the device of one end: its softirqs, or the thread that
-/// polls for it. On a card, the CPU that its queues interrupt.
+/// CPU of the kernel's work for the device of one end: its softirqs, or the thread that polls for
+/// it. For a NIC, the CPU that its queues interrupt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SoftirqCpu {
-    /// As the link has it. At the receiver, a polling thread runs on the receiver's CPU,
-    /// and RPS goes to the CPU it names; otherwise it runs where it is raised: by a card's
-    /// interrupt, and on a veth pair by the other end's work.
+    /// As the link specifies. At the receiver, a polling thread runs on the receiver's CPU, and RPS
+    /// goes to the CPU it names; otherwise it runs where it is raised: by a NIC's interrupt, or on
+    /// a veth pair by the work of the other end.
     #[default]
     Link,
     /// A polling thread may run anywhere.
     Free,
-    /// On this CPU: a polling thread is pinned there, a card's queues interrupt it, else
-    /// RPS moves packets there.
+    /// On this CPU: a polling thread is pinned there, a NIC's queues interrupt it, otherwise RPS
+    /// moves packets there.
     Cpu(u32),
     /// On these CPUs, which the adapters of the link take in turn.
     Turns(CpuTurns),
 }
 
-/// CPUs that the threads of an end, or the adapters of its link, take in turn: the first has the
-/// first, and after the last comes the first again. Empty if there is no choice.
+/// CPUs that the threads of an end, or the adapters of its link, take in turn: the first takes the
+/// first, and after the last the first follows again. Empty if nothing was requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Vec<u32>", into = "Vec<u32>")]
 #[schemars(with = "Vec<u32>")]
@@ -64,18 +64,18 @@ pub struct CpuTurns {
 }
 
 impl CpuTurns {
-    /// Most CPUs: as many as a link has adapters.
+    /// Largest number of CPUs: that of the adapters of a link.
     pub const MOST: usize = 16;
 
     /// No CPU.
     pub const NONE: CpuTurns = CpuTurns { cpus: [0; CpuTurns::MOST], count: 0 };
 
-    /// The CPUs, in their order.
+    /// Returns the CPUs in order.
     pub fn cpus(&self) -> &[u32] {
         &self.cpus[..self.count]
     }
 
-    /// The CPU of the thread or adapter of this number.
+    /// Returns the CPU of the thread or adapter with this number, or `None` if empty.
     pub fn nth(&self, number: u32) -> Option<u32> {
         let count = self.count.max(1);
         self.cpus().get(number as usize % count).copied()
@@ -102,7 +102,7 @@ impl From<CpuTurns> for Vec<u32> {
     }
 }
 
-/// As it is typed: `0+1`.
+/// As the user types it: `0+1`.
 impl fmt::Display for CpuTurns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&joined(self.cpus(), "+"))
@@ -110,7 +110,7 @@ impl fmt::Display for CpuTurns {
 }
 
 impl SoftirqCpu {
-    /// The CPU that was requested by its number.
+    /// Returns the CPU that was requested for all adapters.
     pub fn cpu(self) -> Option<u32> {
         match self {
             SoftirqCpu::Cpu(cpu) => Some(cpu),
@@ -118,7 +118,7 @@ impl SoftirqCpu {
         }
     }
 
-    /// The CPU that was requested for an adapter of the link by its number.
+    /// Returns the CPU that was requested for the adapter of this number.
     pub fn of_adapter(self, adapter: u32) -> Option<u32> {
         match self {
             SoftirqCpu::Turns(turns) => turns.nth(adapter),
@@ -126,7 +126,7 @@ impl SoftirqCpu {
         }
     }
 
-    /// All CPUs that were requested by their numbers.
+    /// Returns all requested CPUs.
     pub fn cpus(self) -> Vec<u32> {
         match self {
             SoftirqCpu::Turns(turns) => turns.into(),
@@ -136,7 +136,7 @@ impl SoftirqCpu {
 }
 
 impl Placement {
-    /// Each role on a CPU, and nothing else requested.
+    /// Pins each role to a CPU and requests nothing else.
     pub const fn pinned(sender: u32, receiver: u32) -> Placement {
         Placement {
             sender: Some(sender),
@@ -150,7 +150,7 @@ impl Placement {
         }
     }
 
-    /// The CPU that all threads of a role are pinned to.
+    /// Returns the CPU that all threads of a role are pinned to.
     pub fn cpu(&self, role: Role) -> Option<u32> {
         match role {
             Role::Sender => self.sender,
@@ -158,7 +158,7 @@ impl Placement {
         }
     }
 
-    /// The CPUs that the threads of a role take in turn; none unless there are several.
+    /// Returns the CPUs that the threads of a role take in turn; empty unless there are several.
     pub fn turns(&self, role: Role) -> CpuTurns {
         match role {
             Role::Sender => self.sender_turns,
@@ -166,17 +166,17 @@ impl Placement {
         }
     }
 
-    /// The CPU that a thread of a role is pinned to, by its number.
+    /// Returns the CPU that thread number `thread` of a role is pinned to.
     pub fn of_thread(&self, role: Role, thread: u32) -> Option<u32> {
         self.turns(role).nth(thread).or(self.cpu(role))
     }
 
-    /// All CPUs that threads of a role are pinned to.
+    /// Returns all CPUs that threads of a role are pinned to.
     pub fn cpus(&self, role: Role) -> Vec<u32> {
         self.cpu(role).into_iter().chain(Vec::from(self.turns(role))).collect()
     }
 
-    /// Where the kernel's work for the device of a role was asked to run.
+    /// Returns where the kernel's work for the device of a role was requested to run.
     pub fn softirq(&self, role: Role) -> SoftirqCpu {
         match role {
             Role::Sender => self.sender_softirq,
@@ -184,18 +184,19 @@ impl Placement {
         }
     }
 
-    /// Every CPU that was requested by its number, with what is to run there.
+    /// Lists every CPU that was requested by number, with the part that runs there.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u32)> + use<> {
         self.parts().map(|(part, _, cpu)| (part, cpu))
     }
 
-    /// Those of them that are on the host of a role, where the hosts are apart.
+    /// Like [`Self::named`], but only those on the host of a role, if the hosts do not share a
+    /// machine.
     pub fn named_at(&self, role: Role) -> impl Iterator<Item = (&'static str, u32)> + use<> {
         let here = self.parts().filter(move |(_, of, _)| of.is_none_or(|of| of == role));
         here.map(|(part, _, cpu)| (part, cpu))
     }
 
-    /// Parts by name, each with the role that it is of; none is of both.
+    /// Lists the parts by name, each with its role (`None`: both) and CPU.
     fn parts(&self) -> impl Iterator<Item = (&'static str, Option<Role>, u32)> + use<> {
         let parts = [
             ("sender", Some(Role::Sender), self.cpus(Role::Sender)),
@@ -212,8 +213,8 @@ impl Placement {
 }
 
 impl Cell {
-    /// The CPU that the kernel's work for a role's device was asked to run on, by the
-    /// placement or by the link; none if not requested, or if adapters differ in it.
+    /// Returns the CPU on which the kernel's work for a role's device was requested to run, by the
+    /// placement or by the link; `None` if there was no such request, or if adapters differ.
     pub fn softirq_cpu(&self, role: Role) -> Option<u32> {
         match self.softirq_cpus(role)[..] {
             [cpu] => Some(cpu),
@@ -221,18 +222,18 @@ impl Cell {
         }
     }
 
-    /// The same of an adapter of the link by its number.
+    /// Returns the same CPU for the adapter of this number.
     pub fn softirq_cpu_of(&self, role: Role, adapter: u32) -> Option<u32> {
         match self.placement.softirq(role) {
             SoftirqCpu::Link if role == Role::Sender => None,
-            // A flow's polling thread goes with the thread that receives it.
+            // The polling thread of a flow shares the CPU of the thread that receives it.
             SoftirqCpu::Link if self.link.threaded_napi => self.placement.of_thread(role, adapter),
             SoftirqCpu::Link => self.link.rps,
             asked => asked.of_adapter(adapter),
         }
     }
 
-    /// Those of all adapters.
+    /// Returns the distinct CPUs of all adapters.
     pub fn softirq_cpus(&self, role: Role) -> Vec<u32> {
         distinct((0..self.link.adapters).filter_map(|adapter| self.softirq_cpu_of(role, adapter)))
     }

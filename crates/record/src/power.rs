@@ -4,23 +4,23 @@ use super::Role;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How a study measures power: the options of the meter `power`.
+/// The options of the meter `power`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Power {
     /// Where the readings come from.
     #[serde(default)]
     pub source: PowerSource,
-    /// What is subtracted from every reading.
+    /// The power to subtract from every reading.
     #[serde(default)]
     pub rest: Rest,
-    /// How that of the receiver's host is measured, where each host has a source of its own;
-    /// the above is the sender's then.
+    /// Options for the receiver's host, if each host has its own source; the fields above are then
+    /// the sender's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receiver: Option<Box<Power>>,
 }
 
 impl Power {
-    /// How that of a role's host is measured.
+    /// Returns the options for a role's host.
     pub fn of(&self, role: Role) -> &Power {
         match (&self.receiver, role) {
             (Some(receiver), Role::Receiver) => receiver,
@@ -28,42 +28,41 @@ impl Power {
         }
     }
 
-    /// True for the default.
+    /// True for the default options.
     pub fn is_default(&self) -> bool {
         *self == Power::default()
     }
 }
 
-/// Where readings of power come from.
+/// Source of power readings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 #[derive(strum::Display, strum::EnumString)]
 #[strum(serialize_all = "kebab-case")]
 pub enum PowerSource {
-    /// The best that the host has and that needs no other program; none if it has none.
+    /// The best source of the host that needs no other program; no source if there is none.
     #[default]
     Auto,
-    /// The processor's energy counters by the powercap class.
+    /// The processor's energy counters, read through the powercap class.
     Rapl,
-    /// The same counters by perf's PMU `power`.
+    /// The same counters, read through perf's PMU `power`.
     Perf,
     /// Sensors of the hwmon class.
     Hwmon,
-    /// The board's management controller, queried by `ipmitool dcmi power reading`.
+    /// The board's management controller (BMC), queried by `ipmitool dcmi power reading`.
     Ipmi,
-    /// A program that prints one reading in watts a line, as long as it lives.
+    /// A program that prints one reading in watts per line, for as long as it runs.
     Command {
-        /// The program and its arguments; no shell reads them.
+        /// The program and its arguments, without a shell.
         argv: Vec<String>,
     },
-    /// An external meter's log, read when the study has ended.
+    /// The log of an external meter, read after the study.
     Csv {
         /// Path of the file.
         file: String,
         /// The offset of its clock from that of the study.
         clock: LogClock,
-        /// The heading or the number (from 1) of its column of power; `None` if only one can be
-        /// meant.
+        /// The heading or the number (from 1) of its column of power; `None` if it is unambiguous.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         column: Option<String>,
     },
@@ -73,12 +72,12 @@ pub enum PowerSource {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "by")]
 pub enum LogClock {
-    /// Found by matching steps of the power to the start and end times of trials.
+    /// Determined by matching steps of the power to the start and end times of trials.
     #[default]
     Steps,
-    /// Given.
+    /// Given by the user.
     Offset {
-        /// What has to be added to the log's times, seconds.
+        /// Seconds to add to the log's times.
         seconds: f64,
     },
 }
@@ -90,40 +89,40 @@ pub enum Rest {
     /// Nothing.
     #[default]
     Kept,
-    /// A given power.
+    /// The given power.
     Given {
         /// Watts.
         watts: f64,
     },
-    /// What it draws before the first trial.
+    /// The power that it draws before the first trial.
     Measured,
 }
 
-/// `power.json`: the trials' power by an external meter's log of a study.
+/// `power.json`: the power of a study's trials by the log of an external meter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PowerLog {
     /// Version of this record.
     pub schema: u32,
-    /// The role whose host it is of; `None` if the hosts share a machine, or a meter.
+    /// The role whose host was measured; `None` if the hosts share a machine or a meter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// Name of the log.
     pub file: String,
-    /// The column that was read.
+    /// The column that was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
-    /// What was added to the log's times, seconds.
+    /// Seconds added to the log's times.
     pub offset: f64,
-    /// How much of the log's variation the trials' start and end times explain at that
-    /// offset, as a part of one; none if the offset was given.
+    /// Fraction of the log's variation that the trials' start and end times explain at that offset;
+    /// `None` if the offset was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explained: Option<f64>,
-    /// What was subtracted, watts.
+    /// Power that was subtracted, in watts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<f64>,
-    /// One entry a trial that the log covers.
+    /// One entry per trial that the log covers.
     pub trials: Vec<LoggedTrial>,
-    /// What the reader should know.
+    /// Warnings for the reader.
     pub remarks: Vec<String>,
 }
 
@@ -132,18 +131,18 @@ pub struct PowerLog {
 pub struct LoggedTrial {
     /// `Trial::order` of the trial.
     pub order: u32,
-    /// Energy over its windows, joules, less what was subtracted.
+    /// Energy over its windows in joules, after subtraction.
     pub joules: f64,
-    /// Length of its windows, seconds.
+    /// Length of its windows in seconds.
     pub seconds: f64,
-    /// Readings in them.
+    /// Readings in its windows.
     pub readings: u32,
 }
 
-/// A stretch of time by the clock of the controller's host.
+/// A period by the clock of the controller's host.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeSpan {
-    /// When it began, seconds since the Unix epoch.
+    /// Start, in seconds since the Unix epoch.
     pub begin: f64,
     /// Its length in seconds.
     pub length: f64,

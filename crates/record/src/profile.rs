@@ -1,5 +1,5 @@
-//! Profiles as records: what a study requests, what an agent receives, and
-//! what a trial that took one contains.
+//! Profiles as records: requested by a study, received by an agent, and recorded in the trial that
+//! took one.
 
 use super::{OptionKind, OptionSpec};
 use schemars::JsonSchema;
@@ -9,31 +9,31 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Profiling {
-    /// Of which cells.
+    /// The cells to profile.
     pub cells: ProfiledCells,
-    /// Samples per second and CPU; none leaves it to what a sample costs.
+    /// Samples per second and CPU; `None` chooses it by the cost of a sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
-    /// The event to sample; none takes cycles, or the CPU clock where there are none.
+    /// The event to sample; `None` takes cycles, or the CPU clock if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
-    /// Profile trials of each cell.
+    /// Profile trials per cell.
     pub trials: u32,
-    /// More of them, at most, one for each that is rejected.
+    /// Largest number of additional trials, one for each rejected one.
     #[serde(default)]
     pub retakes: u32,
-    /// Seconds of the window of each.
+    /// Seconds of each window.
     pub window: f64,
 }
 
-/// Cells of which profiles are taken.
+/// Which cells are profiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[derive(strum::EnumString)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ProfiledCells {
-    /// The baseline and the cell that the study recommends; where it recommends none, the
-    /// same as `Largest`.
+    /// The baseline and the cell that the study recommends; the same as `Largest` if it recommends
+    /// none.
     Leading,
     /// The baseline and the cell whose CPU cost differs most from it.
     Largest,
@@ -41,7 +41,7 @@ pub enum ProfiledCells {
     All,
 }
 
-/// What can be set of the meter `profile` itself: its rate and its event.
+/// Options of the meter `profile`: its rate and its event.
 pub const SAMPLING_OPTIONS: [OptionSpec; 2] = [
     OptionSpec::new("rate", OptionKind::WordCount("auto", 1, 100_000), "auto")
         .help("samples per second and CPU; auto adapts to the cost of a sample"),
@@ -49,7 +49,7 @@ pub const SAMPLING_OPTIONS: [OptionSpec; 2] = [
         .help("what to sample, as perf list names it; auto: cycles, else cpu-clock"),
 ];
 
-/// What an agent is to sample: the options of the meter `profile`.
+/// The options of the meter `profile` as an agent receives them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sampling {
     /// Name of the event.
@@ -60,34 +60,34 @@ pub struct Sampling {
     pub cpus: Vec<u32>,
 }
 
-/// What one sample costs where an agent runs.
+/// Cost of one sample on the host of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplePrice {
     /// Name of the event that can be sampled.
     pub event: String,
-    /// Seconds that a sample takes from what it interrupts; none if it could not
-    /// be measured, because the event does not happen in a loop that does nothing.
+    /// Seconds that a sample takes from the interrupted code; `None` if it could not be measured,
+    /// because the event does not occur in an empty loop.
     pub seconds: Option<f64>,
 }
 
-/// The profile that a trial took. Such a trial counts for nothing else.
+/// The profile that a trial took. Such a trial is used for nothing else.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProfileRecord {
-    /// Which of the profile trials of its cell, counted from 1.
+    /// Number of this profile trial among those of its cell, counted from 1.
     pub number: u32,
-    /// Its file, below the folder of the study; empty if there is none.
+    /// Its file, relative to the folder of the study; empty if there is none.
     pub file: String,
     /// The event that was sampled.
     pub event: String,
-    /// Samples per second and CPU that were requested.
+    /// Requested samples per second and CPU.
     pub rate: u64,
     /// Samples in the file.
     pub samples: u64,
-    /// Samples that the kernel took, or should have taken, and that are not there.
+    /// Samples that the kernel took, or should have taken, and that are missing.
     pub lost: u64,
 }
 
-/// Bytes of any kind within a line of JSON: hexadecimal digits.
+/// Arbitrary bytes within a line of JSON, as hexadecimal digits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bytes(pub Vec<u8>);
 

@@ -4,27 +4,27 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Levels of factors, in the terms of this program where it has some: `path` = `zcrx`.
+/// Levels of factors, in bytepath's terms if it has them: `path` = `zcrx`.
 pub type Levels = BTreeMap<String, String>;
 
-/// A published work. Facts and figures are the work's, words are not.
+/// A published work. Facts and figures are taken from the work, wording is not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
     /// Its title.
     pub title: String,
-    /// Who made it.
+    /// Its authors.
     pub by: String,
-    /// When it was published; `None` if that is not known.
+    /// Year of publication; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub year: Option<u16>,
     /// What the figures were read from.
     pub source: String,
     /// Where it can be found.
     pub link: String,
-    /// What it was measured on, and how.
+    /// Hardware, software and method of the measurement.
     pub setup: String,
-    /// What has to be known to compare with it.
+    /// What to consider when comparing with it.
     #[serde(default)]
     pub notes: Vec<String>,
     /// Every factor that its rows name.
@@ -34,13 +34,13 @@ pub struct Published {
     pub figures: Vec<PublishedFigure>,
 }
 
-/// What a factor of a work is here.
+/// How a factor of a work maps to a factor here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PublishedFactor {
-    /// A factor of the same name, whose levels the work calls so.
+    /// A factor of the same name here, whose levels are mapped by name.
     Levels(BTreeMap<String, String>),
-    /// Nothing, and why.
+    /// No counterpart, with the reason.
     None(String),
 }
 
@@ -54,9 +54,9 @@ pub struct PublishedFigure {
     pub title: String,
     /// How its numbers were read, unless a row says otherwise.
     pub read: ReadFrom,
-    /// What each number of a row is.
+    /// The quantity of each number in a row.
     pub columns: Vec<PublishedColumn>,
-    /// What all rows share.
+    /// Levels that all rows share.
     #[serde(default)]
     pub at: Levels,
     /// The row that the others are compared with.
@@ -66,16 +66,16 @@ pub struct PublishedFigure {
     pub rows: Vec<PublishedRow>,
 }
 
-/// What a number is.
+/// The quantity of a column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedColumn {
-    /// `rate` is compared with the rate of a study, as a ratio to the figure's baseline; anything
-    /// else is printed as published.
+    /// `rate` is compared with the rate of a study, as a ratio to the figure's baseline; any other
+    /// quantity is printed as published.
     pub quantity: String,
     /// Its unit.
     pub unit: String,
-    /// The study's figure to compare the number with, if the figure has no baseline.
+    /// The study's figure to compare with, if the figure has no baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ours: Option<Ours>,
 }
@@ -84,10 +84,10 @@ pub struct PublishedColumn {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ours {
-    /// `rate`: work per second; `packets`: those per second that the receiver's device took in;
-    /// else the name of a reading of the sender's flows.
+    /// `rate`: work per second; `packets`: packets per second that the receiver's device received;
+    /// otherwise the name of a reading of the sender's flows.
     pub figure: String,
-    /// How many of the published unit one of the study's is: 8e-6 Mbit/s are a byte per second.
+    /// How many of the published unit equal one of the study's: a byte per second is 8e-6 Mbit/s.
     pub scale: f64,
 }
 
@@ -98,9 +98,9 @@ pub struct PublishedRow {
     /// Its levels, in addition to those of the figure.
     #[serde(default)]
     pub at: Levels,
-    /// One number a column.
+    /// One number per column.
     pub is: Vec<f64>,
-    /// How they were read, where it differs from the figure's.
+    /// How they were read, if this differs from the figure's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<ReadFrom>,
 }
@@ -109,8 +109,8 @@ pub struct PublishedRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReadFrom {
-    /// It is printed, in a text or a table.
+    /// Printed in a text or a table.
     Text,
-    /// It was read from a mark of a chart.
+    /// Read off a chart.
     Chart,
 }

@@ -1,5 +1,5 @@
-//! The route of the bytes between two hosts, and whether they arrive: what agents find out
-//! before the first trial.
+//! The route between two hosts, and whether bytes arrive: what agents determine before the first
+//! trial.
 
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -16,11 +16,11 @@ pub struct Ports {
 /// The route that a host's kernel chooses for packets to an address (`ip route get`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Name of the device that they leave by.
+    /// Name of the outgoing device.
     pub device: String,
-    /// The address that they come from; `None` if the kernel names none.
+    /// The source address; `None` if the kernel reports none.
     pub source: Option<IpAddr>,
-    /// The router that they go to first; `None` if the peer is on the link.
+    /// The next router; `None` if the peer is on the link.
     pub gateway: Option<IpAddr>,
     /// MTU of the device in bytes.
     pub mtu: u32,
@@ -28,51 +28,51 @@ pub struct Route {
     pub own: bool,
 }
 
-/// How far the sender came.
+/// How far the sender got.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "contact")]
 pub enum Contact {
-    /// Connections are established, and the token is answered.
+    /// Connections are established, and the token is acknowledged.
     Made {
         /// Data from the sender to the receiver.
         forth: Passage,
         /// Data from the receiver to the sender.
         back: Passage,
-        /// The path MTU in bytes, as the sender's kernel now has it.
+        /// The path MTU in bytes, as the sender's kernel reports it now.
         mtu: u32,
     },
-    /// A connection is established, and the token is not answered.
+    /// A connection is established, but the token is not acknowledged.
     Mute,
-    /// Nothing answers.
+    /// No response.
     Silent,
     /// The connection is refused: a reset, or ICMP "port unreachable".
     Refused,
-    /// The kernel gives another reason.
+    /// The kernel reports another error.
     Failed {
-        /// Its words.
+        /// Its message.
         error: String,
     },
 }
 
-/// What becomes of data in one direction.
+/// Result of sending data in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Passage {
     /// It arrives in packets of the path MTU.
     Whole,
-    /// It arrives in packets of at most this many bytes; 0 where in none that was tried.
+    /// It arrives in packets of at most this many bytes; 0 if none of the sizes tried arrived.
     UpTo(u32),
 }
 
-/// What the receiver saw of it.
+/// What the receiver observed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Met {
-    /// Whether a connection was started whose third packet is missing (SYN_RECV): what the
-    /// sender sends arrives, and the answers do not.
+    /// Whether a connection was started but its third packet is missing (SYN_RECV): packets from
+    /// the sender arrive, and the responses do not.
     pub half_open: bool,
     /// Connections that were established.
     pub accepted: u32,
-    /// Largest packet in bytes that this end's kernel takes the way back for; `None` if
-    /// no data went there.
+    /// Path MTU towards the sender in bytes, by this end's kernel; `None` if no data was sent
+    /// there.
     pub mtu: Option<u32>,
 }

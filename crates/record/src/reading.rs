@@ -1,11 +1,10 @@
-//! What a meter reports: a number with its unit and scope.
+//! The output of a meter: numbers with unit and scope.
 
 use super::{Role, grouped};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One number of one trial, taken over the measured window unless the metric
-/// says otherwise.
+/// One number of one trial, taken over the measured window unless the metric's description differs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "OnDisk")]
 pub struct Reading {
@@ -15,41 +14,41 @@ pub struct Reading {
     pub unit: Unit,
     /// The value.
     pub value: f64,
-    /// What it is a value of.
+    /// What the value refers to.
     pub scope: Scope,
-    /// How the values of several windows make up that of all of them.
+    /// How the values of several windows combine into one.
     pub aggregation: Aggregation,
 }
 
-/// How the values of several windows make up that of all of them.
+/// How the values of several windows combine into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aggregation {
-    /// They add up: counts, times, energy.
+    /// Sum: counts, times, energy.
     Sum,
-    /// Their mean: levels and rates.
+    /// Mean: levels and rates.
     Mean,
-    /// The least of them.
+    /// Minimum.
     Min,
 }
 
 impl Reading {
-    /// A reading whose windows add up.
+    /// A reading that adds up over windows.
     pub fn sum(metric: impl Into<String>, unit: Unit, value: f64, scope: Scope) -> Reading {
         Reading { metric: metric.into(), unit, value, scope, aggregation: Aggregation::Sum }
     }
 
-    /// A level or a rate, of which several windows have a mean.
+    /// A level or rate, which is averaged over windows.
     pub fn mean(metric: impl Into<String>, unit: Unit, value: f64, scope: Scope) -> Reading {
         Reading { aggregation: Aggregation::Mean, ..Reading::sum(metric, unit, value, scope) }
     }
 
-    /// A least value, of which several windows have the least.
+    /// A minimum, of which windows keep the least.
     pub fn min(metric: impl Into<String>, unit: Unit, value: f64, scope: Scope) -> Reading {
         Reading { aggregation: Aggregation::Min, ..Reading::sum(metric, unit, value, scope) }
     }
 
-    /// One of each metric and scope, for those of several windows or flows.
+    /// Combines the readings of several windows or flows into one per metric and scope.
     pub fn combined(all: impl IntoIterator<Item = Reading>) -> Vec<Reading> {
         let key = |one: Reading| ((one.metric.clone(), one.scope.clone()), one);
         let one = |(_, all): (_, Vec<Reading>)| {
@@ -66,7 +65,7 @@ impl Reading {
     }
 }
 
-/// A reading as a record holds it: those of version 1 lack how they add up.
+/// A reading on disk: version 1 lacks the aggregation.
 #[derive(Deserialize, JsonSchema)]
 #[schemars(rename = "Reading")]
 struct OnDisk {
@@ -76,9 +75,9 @@ struct OnDisk {
     unit: Unit,
     /// The value.
     value: f64,
-    /// What it is a value of.
+    /// What the value refers to.
     scope: Scope,
-    /// How the values of several windows make up that of all of them.
+    /// How the values of several windows combine into one.
     aggregation: Option<Aggregation>,
 }
 
@@ -90,7 +89,7 @@ impl From<OnDisk> for Reading {
     }
 }
 
-/// How readings of version 1 added up, which their records lack.
+/// The aggregation of a reading of version 1.
 fn of_version_1(metric: &str, unit: Unit) -> Aggregation {
     const LEVELS: [&str; 11] = [
         "tcp.cwnd",
@@ -110,7 +109,7 @@ fn of_version_1(metric: &str, unit: Unit) -> Aggregation {
     if level { Aggregation::Mean } else { Aggregation::Sum }
 }
 
-/// Units in use. Every unit is a plain SI or IEC one; prefixes are for reports.
+/// Units in use. Each is a plain SI or IEC unit; reports add prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
@@ -124,7 +123,7 @@ pub enum Unit {
     PerSecond,
     /// Occurrences.
     Count,
-    /// A part of one.
+    /// A fraction of one.
     Ratio,
     /// Joules.
     Joules,
@@ -134,35 +133,36 @@ pub enum Unit {
     Hertz,
 }
 
-/// What a reading is a reading of.
+/// What a reading refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// The whole machine that both hosts share.
+    /// The whole machine, which both hosts share.
     Machine,
     /// One CPU of it.
     Cpu(u32),
-    /// The whole machine of one role's host, where each has its own.
+    /// The whole machine of one role's host, if the hosts do not share one.
     MachineOf(Role),
     /// One CPU of such a machine.
     CpuOf(Role, u32),
-    /// All of one role.
+    /// One role as a whole.
     Role(Role),
-    /// One flow, counted from 0, seen from one role.
+    /// One flow, counted from 0, at one role.
     Flow(Role, u32),
     /// A network device of one role, by name.
     Link(Role, String),
-    /// A function of the kernel that both hosts share, by name, and what of it is meant.
+    /// A function of the kernel that both hosts share, by name, and the aspect of it that was
+    /// measured.
     Function(String),
-    /// One of the kernel of one role's host, where each has its own.
+    /// The same for the kernel of one role's host, if the hosts do not share one.
     FunctionOf(Role, String),
     /// The threads of one role that do the same work, by name: "flows", "vhost".
     Threads(Role, String),
 }
 
 impl Scope {
-    /// The same of a host with a machine of its own: a meter measures the machine it
-    /// runs on.
+    /// Replaces a scope of the machine by that of a role's host, for hosts that do not share a
+    /// machine: a meter measures the machine it runs on.
     pub fn at_host(self, role: Role) -> Scope {
         match self {
             Scope::Machine => Scope::MachineOf(role),
@@ -172,7 +172,7 @@ impl Scope {
         }
     }
 
-    /// The CPU that it is about, on whichever machine.
+    /// Returns the CPU that it refers to, on whichever machine.
     pub fn cpu(&self) -> Option<u32> {
         match self {
             Scope::Cpu(cpu) | Scope::CpuOf(_, cpu) => Some(*cpu),
@@ -180,12 +180,12 @@ impl Scope {
         }
     }
 
-    /// Whether it is about a whole machine.
+    /// True for a whole machine.
     pub fn is_machine(&self) -> bool {
         matches!(self, Scope::Machine | Scope::MachineOf(_))
     }
 
-    /// Whether it is about a machine, or a CPU of it, that this role's host runs on.
+    /// True for the machine that this role's host runs on, or one of its CPUs.
     pub fn is_on_host_of(&self, role: Role) -> bool {
         match self {
             Scope::Machine | Scope::Cpu(_) => true,
@@ -202,20 +202,20 @@ pub struct Series {
     pub metric: String,
     /// Unit of the values.
     pub unit: Unit,
-    /// What they are values of.
+    /// What the values refer to.
     pub scope: Scope,
     /// Length of a step in seconds.
     pub step: f64,
-    /// One value a step.
+    /// One value per step.
     pub values: Vec<f64>,
 }
 
-/// Values that the series of a trial have in all at each end: with it a line of a study stays well
-/// below what is read of one.
+/// Largest number of values that the series of a trial have in total at each end, so that a line of
+/// a study stays well below the length limit for reading one.
 pub const MOST_VALUES: usize = 1 << 17;
 
 impl Series {
-    /// Makes the steps of all longer, all alike, until they have no more than `most` values.
+    /// Lengthens the steps of all series by the same factor until they have at most `most` values.
     pub fn thin(all: &mut [Series], most: usize) {
         let values: usize = all.iter().map(|series| series.values.len()).sum();
         let joined = values.div_ceil(most.max(1));
@@ -223,7 +223,7 @@ impl Series {
             return;
         }
         for series in all {
-            // A last step is kept if half of it is there, as where it was measured.
+            // A last step is kept if it is at least half complete.
             let steps = series.values.chunks(joined).filter(|step| 2 * step.len() >= joined);
             let mean = |step: &[f64]| step.iter().sum::<f64>() / step.len() as f64;
             series.values = steps.map(mean).collect();

@@ -1,10 +1,9 @@
-//! What may be set on a host: a closed set, each with the one thing it changes.
+//! The settings of a host: a closed set, in which each changes one thing.
 //!
-//! A [`Setting`] is data: what is set, on which device or CPU, and the value. Reading,
-//! journalling, changing and restoring it is the business of the crate `bytepath-settings`,
-//! in the process that runs on the host concerned. Every name in a setting was checked when
-//! the setting was made, whether it was typed, read from a file or built by a path: no name
-//! leads out of the folder it is for.
+//! A [`Setting`] is data: what is set, on which device or CPU, and the value. Reading, journalling,
+//! changing and restoring it is the task of the crate `bytepath-settings`, in the process that runs
+//! on the host concerned. Every name in a setting was checked when the setting was created, whether
+//! it was typed, read from a file or built by a path: no name leads out of its folder.
 //!
 //! `kinds` is the table of all of them. People write settings as one line each
 //! ([`std::str::FromStr`], and what [`std::fmt::Display`] prints): `mtu eth0 4148`,
@@ -27,23 +26,22 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use strum::{Display, EnumString};
 
-/// One thing that is set on a host. All of them are gone after a reboot.
+/// One thing that is set on a host. A reboot undoes each of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::EnumCount)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Setting {
-    /// A kernel parameter below `/proc/sys` (sysctl(8)); see [`SysctlName`] for
-    /// those that may be set.
+    /// A kernel parameter below `/proc/sys` (sysctl(8)); see [`SysctlName`] for those allowed.
     Sysctl {
         /// Its dotted name.
         name: SysctlName,
-        /// Its value: one line; several numbers with blanks between them.
+        /// Its value: one line, with blanks between several numbers.
         value: String,
     },
     /// An offload feature of a device (`ethtool -K`).
     Feature {
         /// The device.
         device: DeviceName,
-        /// Its name as the kernel has it: `rx-gro`, `tx-tcp-segmentation`.
+        /// Its name in the kernel: `rx-gro`, `tx-tcp-segmentation`.
         feature: Word,
         /// On or off.
         on: bool,
@@ -52,7 +50,7 @@ pub enum Setting {
     Rings {
         /// The device.
         device: DeviceName,
-        /// What is set; at least one of them.
+        /// The sizes to set; at least one.
         #[serde(flatten)]
         rings: Rings,
     },
@@ -60,7 +58,7 @@ pub enum Setting {
     Channels {
         /// The device.
         device: DeviceName,
-        /// What is set; at least one of them.
+        /// The numbers to set; at least one.
         #[serde(flatten)]
         channels: Channels,
     },
@@ -68,16 +66,16 @@ pub enum Setting {
     Coalescing {
         /// The device.
         device: DeviceName,
-        /// What is set; at least one of them.
+        /// The values to set; at least one.
         #[serde(flatten)]
         coalescing: Coalescing,
     },
-    /// When the polling instances of a device poll and interrupt (netdev netlink, NAPI_SET,
-    /// Linux 6.13; Documentation/networking/napi.rst), all of them alike.
+    /// When the NAPI instances of a device poll and interrupt (netdev netlink, NAPI_SET,
+    /// Linux 6.13; Documentation/networking/napi.rst), the same for all of them.
     Napi {
         /// The device.
         device: DeviceName,
-        /// What is set; at least one of them.
+        /// The values to set; at least one.
         #[serde(flatten)]
         timing: NapiTiming,
     },
@@ -97,7 +95,7 @@ pub enum Setting {
     Flow {
         /// The device.
         device: DeviceName,
-        /// Which flows, and where to.
+        /// Which flows, and their queue.
         #[serde(flatten)]
         rule: FlowRule,
     },
@@ -105,58 +103,58 @@ pub enum Setting {
     Mtu {
         /// The device.
         device: DeviceName,
-        /// From 1280 on: below that the kernel takes IPv6 off the device, with
-        /// addresses that could not be restored.
+        /// 1280 at least: below that the kernel removes IPv6 from the device, including addresses
+        /// that could not be restored.
         bytes: u32,
     },
-    /// Largest packets of segmentation and receive offload (`ip link set DEVICE
-    /// gso_max_size ...`); above 65536 what is called BIG TCP.
+    /// Largest packets of segmentation and receive offload (`ip link set DEVICE gso_max_size ...`);
+    /// above 65536 this is BIG TCP.
     PacketLimits {
         /// The device.
         device: DeviceName,
-        /// What is set; at least one of them.
+        /// The limits to set; at least one.
         #[serde(flatten)]
         limits: PacketLimits,
     },
-    /// The root queueing discipline of a device, with its defaults (tc(8)).
+    /// The root qdisc of a device, with its defaults (tc(8)).
     Qdisc {
         /// The device.
         device: DeviceName,
         /// Which one: `fq`, `fq_codel`, `pfifo`, `noqueue`.
         discipline: Word,
     },
-    /// The CPUs that an interrupt may be delivered to.
+    /// The CPUs to which an interrupt may be delivered.
     IrqAffinity {
         /// Its number in `/proc/interrupts`.
         irq: u32,
         /// The CPUs; at least one.
         cpus: Cpus,
     },
-    /// The CPUs that packets of a receive queue are handed to
-    /// (Documentation/networking/scaling.rst, RPS); none turns it off.
+    /// The CPUs to which packets of a receive queue are handed
+    /// (Documentation/networking/scaling.rst, RPS); an empty set turns it off.
     Rps {
         /// The device.
         device: DeviceName,
-        /// The queue; none sets all that the device has.
+        /// The queue; `None` sets all queues of the device.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         queue: Option<u32>,
         /// The CPUs.
         cpus: Cpus,
     },
-    /// The CPUs that send by a transmit queue (scaling.rst, XPS); none leaves the
-    /// choice to a hash.
+    /// The CPUs that use a transmit queue (scaling.rst, XPS); an empty set leaves the choice to a
+    /// hash.
     Xps {
         /// The device.
         device: DeviceName,
-        /// The queue; none sets all that the device has.
+        /// The queue; `None` sets all queues of the device.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         queue: Option<u32>,
         /// The CPUs.
         cpus: Cpus,
     },
-    /// What chooses the clock of CPUs (Documentation/admin-guide/pm/cpufreq.rst).
+    /// The cpufreq governor of CPUs (Documentation/admin-guide/pm/cpufreq.rst).
     Governor {
-        /// The CPUs; none are all that are online.
+        /// The CPUs; `None` means all that are online.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cpus: Option<Cpus>,
         /// Its name: `performance`, `schedutil`.
@@ -164,24 +162,23 @@ pub enum Setting {
     },
     /// Idle states that CPUs must not enter (pm/cpuidle.rst).
     IdleStates {
-        /// The CPUs; none are all that are online.
+        /// The CPUs; `None` means all that are online.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cpus: Option<Cpus>,
-        /// Which states are taken away.
+        /// The states to disable.
         disable: IdleChoice,
     },
-    /// Huge pages that are reserved
-    /// (Documentation/admin-guide/mm/hugetlbpage.rst).
+    /// Reserved huge pages (Documentation/admin-guide/mm/hugetlbpage.rst).
     HugePages {
         /// Bytes of one page: a power of two.
         size: u64,
-        /// The NUMA node; none leaves it to the kernel.
+        /// The NUMA node; `None` leaves it to the kernel.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<NumaNode>,
         /// The number of pages to reserve.
         count: u64,
     },
-    /// A device's polling in kernel threads instead of softirqs
+    /// Whether a device polls in kernel threads instead of softirqs
     /// (Documentation/networking/napi.rst).
     ThreadedNapi {
         /// The device.
@@ -189,13 +186,12 @@ pub enum Setting {
         /// On or off.
         on: bool,
     },
-    /// Flags of a tap device that outlives its programs
-    /// (Documentation/networking/tuntap.rst). They are changed through a queue
-    /// that is opened for a moment, so a single-queue device must not be in use.
+    /// Flags of a persistent tap device (Documentation/networking/tuntap.rst). They are changed
+    /// through a queue that is opened briefly, so a single-queue device must not be in use.
     TapFlags {
         /// The device.
         device: DeviceName,
-        /// What is set; at least one of them.
+        /// The flags to set; at least one.
         #[serde(flatten)]
         flags: TapFlags,
     },
@@ -204,29 +200,29 @@ pub enum Setting {
     Dsa {
         /// The device, an engine or a work queue: `dsa0`, `engine0.1`, `wq0.0`.
         part: Word,
-        /// Its file there; `state` is set by binding.
+        /// Its file in sysfs; `state` is set by binding.
         attribute: Word,
-        /// The value it should have.
+        /// The requested value.
         value: Word,
     },
-    /// A device without address and route that is moved into a network namespace of its own
-    /// for the time of a study, and back. Only a testbed requests it.
+    /// A device without address and route that is moved into its own network namespace for the
+    /// duration of a study, and back. Only a testbed requests it.
     Loan {
         /// The device.
         device: DeviceName,
-        /// A device that is lent already, whose namespace this one joins.
+        /// A device that is already lent; this one joins its namespace.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         beside: Option<DeviceName>,
     },
 }
 
-/// The feature by which received packets are merged in software.
+/// Feature: received packets are merged in software.
 pub const GRO: &str = "rx-gro";
 
-/// The feature by which the device merges them.
+/// Feature: received packets are merged by the device.
 pub const HW_GRO: &str = "rx-gro-hw";
 
-/// Merging of received packets in a way that cannot be undone, as ethtool calls it.
+/// Feature: received packets are merged irreversibly (LRO).
 pub const LRO: &str = "rx-lro";
 
 /// Header split (`ethtool -g`, "TCP data split").
@@ -240,28 +236,28 @@ pub enum Split {
     Off,
     /// On.
     On,
-    /// As the driver likes.
+    /// The driver's choice.
     Auto,
 }
 
-/// Flows of TCP and the queue they go to. What is not given may be anything; at
-/// least one thing is given, and the addresses are of one family.
+/// TCP flows and their queue. An absent field matches anything; at least one is present, and the
+/// addresses are of one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct FlowRule {
-    /// Address that the packets come from.
+    /// Source address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
-    /// Address that they go to.
+    /// Destination address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<IpAddr>,
-    /// Port that they come from.
+    /// Source port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
-    /// Port that they go to.
+    /// Destination port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination_port: Option<u16>,
-    /// True: IPv6, which ports alone do not show.
+    /// True for IPv6, which ports alone do not imply.
     #[serde(default)]
     pub ipv6: bool,
     /// The receive queue.
@@ -274,23 +270,23 @@ pub struct FlowRule {
 pub enum NumaNode {
     /// By its number.
     Number(u32),
-    /// That of this network device, whose number is found when the setting is made.
+    /// The node of this network device; its number is determined when the setting is made.
     Of(DeviceName),
 }
 
-/// Which idle states are taken away.
+/// The idle states to disable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum IdleChoice {
-    /// Those that take longer than this many microseconds to leave.
+    /// Those with an exit latency above this many microseconds.
     SlowerThan(u32),
-    /// The one of this name: `C6`.
+    /// The state of this name: `C6`.
     Named(Word),
 }
 
 impl Setting {
-    /// A setting that was built and not typed, checked as if it had been typed:
-    /// ranges, and that it sets anything at all.
+    /// Checks a setting that was built in code as if it had been typed: ranges, and that it sets
+    /// anything at all.
     pub fn checked(self) -> Result<Setting, Fault> {
         match self.flaw() {
             None => Ok(self),
@@ -298,7 +294,7 @@ impl Setting {
         }
     }
 
-    /// Whether it belongs to a network namespace and not to the machine.
+    /// True if it belongs to a network namespace and not to the machine.
     pub fn is_of_namespace(&self) -> bool {
         match self {
             Setting::Sysctl { name, .. } => name.is_of_namespace(),
@@ -307,19 +303,19 @@ impl Setting {
         }
     }
 
-    /// Whether a testbed requests it, and never a person.
+    /// True if only testbeds request it, never users.
     pub fn is_of_testbed(&self) -> bool {
         matches!(self, Setting::Loan { .. })
     }
 
-    /// Those parts of two values that differ and are worth showing, and which part it is
-    /// where it is one of several.
+    /// Returns the parts of two values that differ and are worth showing, preceded by the name of
+    /// the part (after a blank) if only one of several differs.
     pub fn differing(
         &self,
         before: &SettingValue,
         after: &SettingValue,
     ) -> (String, SettingValue, SettingValue) {
-        // With a device goes everything about it.
+        // Everything else about a device moves with it.
         if let (Setting::Loan { .. }, Some(was), Some(is)) =
             (self, before.get(Self::PLACE), after.get(Self::PLACE))
             && was != is

@@ -1,4 +1,4 @@
-//! Sizes of messages: one, or several by weight.
+//! Sizes of messages: a single one, or several by weight.
 
 use super::joined;
 use super::unit::{self, bytes};
@@ -10,7 +10,7 @@ use std::str::FromStr;
 pub struct Sizes(Vec<(u64, u32)>);
 
 impl Sizes {
-    /// Largest sum of weights.
+    /// Largest sum of the weights.
     pub const WEIGHTS: u32 = 4096;
 
     /// One size.

@@ -1,46 +1,46 @@
-//! A study: the folder that a run leaves behind.
+//! A study: the folder that a run creates.
 
 use super::{Cell, CellId, Facts, KernelHosts, Load, Power, Profiling, SettingRecord, Trial};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Everything a report renders.
+/// The input of every report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Study {
-    /// What was asked and on which hosts.
+    /// What was requested, and facts of the hosts.
     pub header: StudyHeader,
-    /// What came out, in the order it was run.
+    /// The trials, in the order they were run.
     pub trials: Vec<Trial>,
-    /// Trials that took profiles, in the order they were run. On disk they stand
-    /// among the others; here they are apart, because no figure may rest on them.
+    /// Trials that took profiles, in the order they were run. On disk they are among the others;
+    /// here they are separate, because no figure may depend on them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Trial>,
-    /// What the reader of the folder should know: of a torn last line, for example.
+    /// Notes about the folder for the reader, such as a torn last line.
     #[serde(default)]
     pub remarks: Vec<String>,
 }
 
-/// What was asked and on which hosts: `experiment.toml` and `hosts.json`.
+/// What was requested and on which hosts: `experiment.toml` and `hosts.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StudyHeader {
     /// Version of this record.
     pub schema: u32,
     /// Version of bytepath that made it.
     pub bytepath: String,
-    /// What the study is about, in the words of its experiment file; may be empty.
+    /// Title from the experiment file; may be empty.
     #[serde(default)]
     pub title: String,
     /// When it began, milliseconds since the Unix epoch.
     pub started_ms: u64,
-    /// The testbed as one would type it: "netns", "vm:cpus=4".
+    /// The testbed as typed: "netns", "vm:cpus=4".
     pub testbed: String,
-    /// Why this study measures no speed (because its hosts were emulated, for example): it
-    /// shows that things work, and no verdict is given. `None` if it measures.
+    /// Why this study measures no speed (for example because its hosts were emulated): it shows
+    /// that things work, and gives no verdict. `None` if it measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functional: Option<String>,
-    /// Instructions that a second of the hosts' CPU time represents, where their clock
-    /// counts instructions and not time. `None` if time is time.
+    /// Instructions represented by a second of the hosts' CPU time, if their clock counts
+    /// instructions instead of time; `None` otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions_per_second: Option<f64>,
     /// The cells, in the order requested.
@@ -52,15 +52,15 @@ pub struct StudyHeader {
     /// Margin, confidence, exponents.
     #[serde(default)]
     pub judgement: Judgement,
-    /// The rates of cells whose load is a part of their peak; `loads.json`.
+    /// The rates of cells whose load is a part of their peak: `loads.json`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loads: Vec<Load>,
     /// Names of the meters in use.
     pub meters: Vec<String>,
-    /// The experiment file it was run from; `None` if it was requested by flags.
+    /// The experiment file that was run; `None` if the study was requested by flags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// Which profiles are taken; none if none are.
+    /// The profiles to take; `None` for no profiles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiling: Option<Profiling>,
     /// How power is measured.
@@ -69,24 +69,24 @@ pub struct StudyHeader {
     /// Facts of the sender's and of the receiver's host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<Facts>,
-    /// The same for every kernel that cells name; empty where none does.
+    /// The same for every kernel that cells name; empty if none does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernels: Vec<KernelHosts>,
-    /// Memory-copy bandwidth of one core, measured at the start.
+    /// Memory-copy bandwidth of one core, measured before the first trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<CopyCeiling>,
-    /// Settings of the host that were made for the study, from what to what.
+    /// Settings of the hosts that were made for the study, with old and new values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<SettingRecord>,
-    /// What the controller's host was set to when the first trial began, its own
-    /// settings included: what must not change while the study runs.
+    /// State of the controller's host when the first trial began, including the settings made for
+    /// the study. It must not change while the study runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fingerprint: BTreeMap<String, String>,
 }
 
 impl StudyHeader {
-    /// Facts of the hosts that a cell runs on; the baseline's, where nothing else
-    /// is known.
+    /// Returns the facts of the hosts that a cell runs on; those of the baseline if there are no
+    /// others.
     pub fn facts_of(&self, cell: &Cell) -> &[Facts] {
         let own = self.kernels.iter().find(|hosts| cell.kernel.as_ref() == Some(&hosts.kernel));
         own.map_or(&self.facts, |hosts| &hosts.facts)
@@ -102,12 +102,12 @@ pub struct Source {
     pub text: String,
 }
 
-/// How the trials are laid out in time.
+/// The schedule of the trials.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Schedule {
     /// Passes over all cells.
     pub blocks: u32,
-    /// Seconds that flow before the window, not counted.
+    /// Seconds of traffic before the window, not counted.
     pub warm_up: f64,
     /// Seconds of the measured window.
     pub window: f64,
@@ -116,27 +116,27 @@ pub struct Schedule {
     /// How the cells of a block share its time.
     #[serde(default)]
     pub design: Design,
-    /// When to stop before all blocks are run; none runs them all.
+    /// When to stop before all blocks are run; `None` runs them all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<Stopping>,
-    /// The time that the study was to take; `None` if it takes what it takes.
+    /// The time that the study was given; `None` if it is unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// Whether the study ends as soon as every comparison is decided, or cannot be, and runs a
+    /// Whether the study ends as soon as every comparison is decided or cannot be, and runs each
     /// cell no longer than that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub until_sure: bool,
-    /// Share of a role's CPU that others may use before a trial is rejected for it; `None` counts
-    /// such trials, marked ([`Trial::disturbances`](crate::Trial)).
+    /// Share of a role's CPU that other programs may use before a trial is rejected for it; `None`
+    /// counts such trials, marked ([`Trial::disturbances`](crate::Trial)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_interference: Option<f64>,
-    /// Whether cells run although a probe of their hosts refuses them.
+    /// Whether cells run even though a probe of their hosts refuses them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
 
 impl Schedule {
-    /// That many whole trials of each cell, with this many seconds of warm-up and window.
+    /// A schedule of `blocks` whole trials of each cell, with warm-up and window in seconds.
     pub const fn trials(blocks: u32, warm_up: f64, window: f64) -> Schedule {
         Schedule {
             blocks,
@@ -152,28 +152,28 @@ impl Schedule {
         }
     }
 
-    /// Seconds for the blocks of a study that has a time limit.
+    /// Returns the seconds available for the blocks of a study that has a time limit.
     pub fn time_of_blocks(&self) -> Option<f64> {
         self.budget.filter(|_| self.until_sure).map(|budget| budget.seconds - budget.profiles)
     }
 
-    /// Blocks of the first of two passes, which studies with a budget had; `None` if all cells
-    /// have all blocks.
+    /// Returns the number of blocks of the first of two passes, as in older studies with a budget;
+    /// `None` if all cells run all blocks.
     pub fn first_pass(&self) -> Option<u32> {
         self.budget.map(|budget| budget.first).filter(|first| *first < self.blocks)
     }
 }
 
-/// The time that a study is to take.
+/// Time available to a study.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Budget {
-    /// Seconds, all in all.
+    /// Seconds in total.
     pub seconds: f64,
-    /// Seconds of them that are kept for the profiles after the last block, and for the pilots
+    /// Seconds of these that are reserved for the profiles after the last block, and for the pilots
     /// before the first.
     pub profiles: f64,
-    /// Blocks of all cells that are run first. Where they are fewer than `Schedule::blocks`, a
-    /// second pass follows: some cells, in blocks of their own.
+    /// Blocks of all cells that are run first. If fewer than `Schedule::blocks`, a second pass
+    /// follows, with separate blocks of some cells.
     pub first: u32,
 }
 
@@ -181,11 +181,11 @@ pub struct Budget {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Design {
-    /// One whole trial after the other.
+    /// Whole trials, one after the other.
     #[default]
     Trials,
-    /// All cells of the block are open at once and take turns in slices of
-    /// this many seconds, so that slow drift of the machine affects all equally.
+    /// All cells of the block are open at once and take turns in slices of this many seconds, so
+    /// that slow drift of the machine affects all of them equally.
     Slices {
         /// Seconds of one slice.
         slice: f64,
@@ -196,25 +196,25 @@ pub enum Design {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Stopping {
-    /// Stop when the interval of every comparison is within this share of its
-    /// effect (0.01: plus or minus 1 %). `Schedule::blocks` is the most that is run.
+    /// Stop when the interval of every comparison is within this share of its effect (0.01: plus or
+    /// minus 1 %). `Schedule::blocks` is the upper limit.
     pub within: f64,
-    /// Blocks that are run before the rule is first evaluated.
+    /// Blocks to run before the rule is first evaluated.
     pub at_least: u32,
 }
 
-/// What the verdicts are to mean, declared before the first trial.
+/// The rules of the verdicts, declared before the first trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Judgement {
     /// Differences within this share of the baseline do not matter (0.02: 2 %).
     pub margin: f64,
-    /// Confidence of each printed interval for itself, and of the words of one question over
-    /// the whole matrix (0.95).
+    /// Confidence of each printed interval by itself, and of the verdicts on one metric over the
+    /// whole matrix (0.95).
     pub confidence: f64,
-    /// Exponent of the throughput in the return on investment.
+    /// Exponent of the throughput in the return on investment (ROI).
     pub roi_throughput: f64,
-    /// Exponent of the power in the return on investment by power.
+    /// Exponent of the power in the ROI by power.
     pub roi_power: f64,
 }
 
@@ -227,12 +227,12 @@ impl Default for Judgement {
 /// Memory-copy bandwidth of one core, bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CopyCeiling {
-    /// With buffers of the size the workload uses (message to read buffer).
+    /// With buffers of the size that the workload uses (message to read buffer).
     pub workload: f64,
-    /// Bytes of each of those buffers.
+    /// Size of each of those buffers in bytes.
     pub workload_size: u64,
     /// With buffers far above the last-level cache.
     pub memory: f64,
-    /// Bytes of each of those.
+    /// Size of each of those buffers in bytes.
     pub memory_size: u64,
 }

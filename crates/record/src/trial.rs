@@ -7,10 +7,10 @@ use super::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Metric of the packets that a role's network device took in within the window.
+/// Metric: packets that a role's network device received within the window.
 pub const RX_PACKETS: &str = "link.rx_packets";
 
-/// What arrives at the sender of a stream that goes both ways, bytes per second.
+/// Metric: bytes per second that the sender receives, if the stream goes both ways.
 pub const REVERSE: &str = "throughput.reverse";
 
 /// One cell, run once. A line of `trials.jsonl`.
@@ -22,13 +22,13 @@ pub struct Trial {
     pub cell: CellId,
     /// Which pass over all cells, counted from 0.
     pub block: u32,
-    /// Position in the study, counted from 0 in the order really run.
+    /// Position in the study, counted from 0, in the order actually run.
     pub order: u32,
     /// When it began, milliseconds since the Unix epoch.
     pub started_ms: u64,
     /// Its outcome.
     pub status: TrialStatus,
-    /// What is counted. Records of version 1 have none of this field and count bytes.
+    /// The kind of work that is counted. Records of version 1 lack this field and count bytes.
     #[serde(default)]
     pub work: Work,
     /// Length of the measured window in seconds, at the end that counts: the receiver
@@ -37,51 +37,50 @@ pub struct Trial {
     /// Work done in that window. Version 1 calls it `window_bytes`.
     #[serde(alias = "window_bytes")]
     pub count: u64,
-    /// How long the exchanges of that window took; none of bytes and packets.
+    /// How long the exchanges of that window took; `None` for bytes and packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// Requests per second that were due in an open loop; none of a closed one.
+    /// Requests per second that were due in an open loop; `None` for a closed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offered: Option<f64>,
-    /// The outcome of every frame; none of bytes and exchanges.
+    /// The outcome of every frame; `None` for bytes and exchanges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hops: Option<Hops>,
-    /// When the window was open, by the controller's clock; several stretches where the
-    /// cells take turns. An external meter's log is aligned with it.
+    /// When the window was open, by the controller's clock; several spans if the cells take turns.
+    /// The log of an external meter is aligned with them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spans: Vec<TimeSpan>,
-    /// The hosts' clocks, where the hosts are apart.
+    /// The hosts' clocks, if the hosts do not share a machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks: Option<Clocks>,
     /// The earned label: "zero-copy", "copied", ... Empty unless measured.
     pub label: String,
-    /// What each end saw.
+    /// The record of each end.
     pub roles: Vec<RoleRecord>,
     /// All readings of the meters.
     pub readings: Vec<Reading>,
     /// Metrics over time.
     pub series: Vec<Series>,
-    /// What the reader should know; none of it makes the trial invalid.
+    /// Warnings for the reader; none of them makes the trial invalid.
     pub warnings: Vec<String>,
-    /// What others did on its CPUs while it ran, each in words; it counts, as a trial of a busy
-    /// machine.
+    /// What other programs did on its CPUs meanwhile, in words. The trial still counts, as one of a
+    /// busy machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disturbances: Vec<String>,
-    /// What was set on the cards for this trial, at its paths' request, and restored after
-    /// it.
+    /// Settings made on the NICs for this trial, as its paths require, and restored after it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepared: Vec<SettingRecord>,
     /// The profile that was taken. Sampling costs throughput, so a trial with a
     /// profile is not a measurement of its cell: see `Study::profiles`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileRecord>,
-    /// Name of the pair of hosts that ran it, where the study was merged from several.
+    /// Name of the pair of hosts that ran it, if the study was merged from several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
 }
 
-/// What a trial's warning of a setting that another program changed begins with: `host: NAME was
-/// VALUE and is VALUE`.
+/// Prefix of a trial's warning that another program changed a setting: `host: NAME was VALUE and is
+/// VALUE`.
 pub const HOST_CHANGE: &str = "host: ";
 
 /// The outcome of a trial.
@@ -93,7 +92,7 @@ pub enum TrialStatus {
     /// It ran and counts.
     #[default]
     Measured,
-    /// It ran, but an event invalidates it; a value never does.
+    /// It ran, but an event invalidates it. A value never does.
     Rejected {
         /// What happened, each in words: "CPU 1 lost 12 % to steal".
         events: Vec<String>,
@@ -139,7 +138,7 @@ impl Role {
     }
 }
 
-/// What one end saw, all flows together.
+/// What one end counted, all flows together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RoleRecord {
     /// Which end.
@@ -152,11 +151,11 @@ pub struct RoleRecord {
     pub count: u64,
     /// Length of that window in seconds, by this end's clock.
     pub window: f64,
-    /// Copied or not, over the whole flow.
+    /// Bytes by whether they were copied, over the whole flow.
     pub ledger: Ledger,
     /// System calls of the engine within the window.
     pub calls: Vec<CallRow>,
-    /// The same of each thread, where there are several and at most [`MOST_TABLES`].
+    /// The same per thread, if there are several and at most [`MOST_TABLES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls_by_thread: Vec<ThreadCalls>,
     /// Sizes of the pieces that one call transferred within the window.
@@ -165,17 +164,17 @@ pub struct RoleRecord {
     /// into device memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fragments: Option<FragmentCounts>,
-    /// How long the exchanges of this end's flows took within the window, on the wire
-    /// between agent and controller; on disk it is part of the trial.
+    /// How long the exchanges of this end's flows took within the window. Used on the wire between
+    /// agent and controller; on disk it is part of the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// What this end counted of frames, on the wire between agent and controller; on disk
-    /// it is part of the trial.
+    /// Frames counted by this end. Used on the wire between agent and controller; on disk it is
+    /// part of the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hops: Option<Hops>,
     /// The engine's threads within the window.
     pub threads: Vec<ThreadTime>,
-    /// What the witness page showed of the sender's path; none at the receiver.
+    /// What the witness page showed about the sender's path; `None` at the receiver.
     #[serde(default)]
     pub witness: Option<ProvenWitness>,
     /// Notes of the engine for the reader.
@@ -183,7 +182,7 @@ pub struct RoleRecord {
 }
 
 impl RoleRecord {
-    /// Of an end that has done nothing.
+    /// The record of an end that has done nothing.
     pub fn blank(role: Role) -> RoleRecord {
         RoleRecord {
             role,
@@ -216,7 +215,8 @@ pub enum ProvenWitness {
     Copied,
 }
 
-/// Threads of a role that have system-call tables of their own; of more, one for all is left.
+/// Largest number of threads of a role for which each thread's system-call table is kept; with
+/// more, only the sum remains.
 pub const MOST_TABLES: usize = 16;
 
 /// The system-call table of a thread.
@@ -229,9 +229,10 @@ pub struct ThreadCalls {
 }
 
 impl ThreadCalls {
-    /// What is kept of the tables of all threads of a role: those of threads that made calls, unless
-    /// there is only one thread or there are more than [`MOST_TABLES`]. Idle ones count for that, too:
-    /// which threads are idle differs between trials, and those of a cell are to keep the same.
+    /// Selects the tables to keep: those of threads that made calls; none if there is only one
+    /// thread or more than [`MOST_TABLES`]. Idle threads count towards that limit, too: which
+    /// threads are idle differs between trials, and all trials of a cell should keep the same
+    /// tables.
     pub fn kept(mut all: Vec<ThreadCalls>) -> Vec<ThreadCalls> {
         let few = (2..=MOST_TABLES).contains(&all.len());
         all.retain(|thread| few && !thread.calls.is_empty());
@@ -248,7 +249,7 @@ pub struct CallRow {
     pub calls: u64,
     /// How often it returned an error (would-block included).
     pub errors: u64,
-    /// Bytes its return values add up to.
+    /// Sum of its return values, in bytes.
     pub bytes: u64,
     /// Time inside it, seconds.
     pub total: f64,
@@ -258,12 +259,12 @@ pub struct CallRow {
     pub avg: f64,
     /// Longest, seconds.
     pub max: f64,
-    /// Within a trial: standard deviation of the mean over the mean, percent, as
+    /// Within a trial: standard deviation of the mean, divided by the mean, in percent, as
     /// `perf trace -s` prints it. Over several trials: that of the trials' means.
     pub stddev_percent: f64,
 }
 
-/// How large the pieces were.
+/// Distribution of the sizes of pieces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SizeDistribution {
     /// How many pieces.
@@ -278,7 +279,7 @@ pub struct SizeDistribution {
     pub percentiles: Vec<(f64, u64)>,
 }
 
-/// How the names of threads end that model a device: what they take is in no sum.
+/// Suffix of the names of threads that model a device. Their time is in no sum.
 pub const MODEL: &str = " model";
 
 /// Run time of one thread within the window.
@@ -288,51 +289,52 @@ pub struct ThreadTime {
     pub name: String,
     /// Thread id.
     pub tid: u32,
-    /// Time on a CPU by `/proc/PID/task/TID/schedstat`, seconds. Softirq time
-    /// that ran on top of the thread is in it.
+    /// Time on a CPU by `/proc/PID/task/TID/schedstat`, seconds. It contains softirq time that ran
+    /// on top of the thread.
     pub run: f64,
     /// Time it waited for a CPU, seconds.
     pub wait: f64,
     /// User time by ticks, seconds.
     pub user: f64,
-    /// System time by ticks, seconds; softirq on top of the thread is in it.
+    /// System time by ticks, seconds. It contains softirq time on top of the thread.
     pub system: f64,
-    /// Context switches of its own will.
+    /// Voluntary context switches.
     pub voluntary: u64,
-    /// Context switches forced on it.
+    /// Involuntary context switches.
     pub involuntary: u64,
 }
 
 impl Trial {
-    /// A trial of which nothing is known yet.
+    /// A trial before anything has been measured.
     pub fn blank(cell: CellId, block: u32, order: u32) -> Trial {
         let fault = Fault::new(FaultKind::Interrupted, "the trial has not ended");
         let status = TrialStatus::Failed { fault };
         Trial { schema: SCHEMA_VERSION, cell, block, order, status, ..Trial::default() }
     }
 
-    /// Units of work (bytes, exchanges, packets) per second; `None` unless measured.
+    /// Returns units of work (bytes, exchanges, packets) per second, or `None` unless it was
+    /// measured.
     pub fn rate(&self) -> Option<f64> {
         self.ran_at().filter(|_| self.status == TrialStatus::Measured)
     }
 
-    /// The same of a trial that ran, whether it counts or was rejected.
+    /// Like [`Self::rate`], but also for a rejected trial.
     pub fn ran_at(&self) -> Option<f64> {
         let ran = matches!(self.status, TrialStatus::Measured | TrialStatus::Rejected { .. });
         (ran && self.window > 0.0).then(|| self.count as f64 / self.window)
     }
 
-    /// Packets that the receiver's devices took in within the window, as those
-    /// count them: where segmentation is offloaded and nothing cuts them on the way,
-    /// one of up to 64 KiB (with BIG TCP: 512 KiB) is one; of streams that go both ways those that
-    /// the sender's took in, too. `None` if no meter counted.
+    /// Returns the packets that the receiver's devices received within the window, as they count
+    /// them: with segmentation offload, and nothing on the way that segments it, a packet of up to
+    /// 64 KiB (with BIG TCP: 512 KiB) counts as one. If streams go both ways, the packets that the
+    /// sender's devices received are added. `None` if no meter counted.
     pub fn packets(&self) -> Option<f64> {
         let of = |role| {
             let is_meant = |r: &&Reading| {
                 r.metric == RX_PACKETS && matches!(r.scope, Scope::Link(at, _) if at == role)
             };
             let counts = self.readings.iter().filter(is_meant).map(|reading| reading.value);
-            // There is one of each adapter.
+            // There is one reading per adapter.
             counts.reduce(|one, other| one + other)
         };
         let mut count = of(Role::Receiver)?;
@@ -342,28 +344,28 @@ impl Trial {
         (count.is_finite() && count > 0.0).then_some(count)
     }
 
-    /// What one end saw.
+    /// Returns the record of one end.
     pub fn role(&self, role: Role) -> Option<&RoleRecord> {
         self.roles.iter().find(|r| r.role == role)
     }
 
-    /// Whether each host has a machine of its own, by its clock or by the scopes of readings.
+    /// True if each host has its own machine, judged by the clocks or by the scopes of readings.
     pub fn has_hosts_apart(&self) -> bool {
         let of_one = |r: &Reading| matches!(r.scope, Scope::MachineOf(_));
         self.clocks.is_some() || self.readings.iter().any(of_one)
     }
 
-    /// The value of a metric of the machine that a role's host runs on.
+    /// Returns the value of a metric of the machine that a role's host runs on.
     pub fn of_machine(&self, metric: &str, role: Role) -> Option<f64> {
         self.value(metric, |scope| scope.is_machine() && scope.is_on_host_of(role))
     }
 
-    /// The value of a metric of a CPU of that machine.
+    /// Returns the value of a metric of one CPU of that machine.
     pub fn of_cpu(&self, metric: &str, role: Role, cpu: u32) -> Option<f64> {
         self.value(metric, |scope| scope.cpu() == Some(cpu) && scope.is_on_host_of(role))
     }
 
-    /// The value of a reading.
+    /// Returns the value of the reading with exactly this scope.
     pub fn reading(&self, metric: &str, scope: &Scope) -> Option<f64> {
         self.value(metric, |other| other == scope)
     }

@@ -1,5 +1,5 @@
-//! How quantities are written and read: bytes in powers of 1024, durations in
-//! seconds. One place, so that what is printed can be typed again.
+//! Formatting and parsing of quantities: bytes in powers of 1024, durations in seconds. They are in
+//! one place so that what is printed can be typed again.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub const GIB: f64 = (1u64 << 30) as f64;
 
 const SUFFIXES: [(char, u64); 4] = [('T', 1 << 40), ('G', 1 << 30), ('M', 1 << 20), ('K', 1 << 10)];
 
-/// Writes bytes exactly, with the largest suffix that divides them: `1M`, `1536`, `4148`.
+/// Formats bytes exactly, with the largest suffix that divides them: `1M`, `1536`, `4148`.
 pub fn bytes(n: u64) -> String {
     for (suffix, factor) in SUFFIXES {
         if n >= factor && n.is_multiple_of(factor) {
@@ -21,8 +21,8 @@ pub fn bytes(n: u64) -> String {
     n.to_string()
 }
 
-/// Reads bytes: `4096`, `64K`, `64KiB`, `1m`. Powers of 1024; `64KB` is refused, because it is as
-/// likely meant as 64000.
+/// Parses bytes: `4096`, `64K`, `64KiB`, `1m`. Powers of 1024; `64KB` is refused, because it may as
+/// well mean 64000.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a size (write 4096, 64K, 1M)");
     let upper = text.trim().to_ascii_uppercase();
@@ -39,8 +39,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     n.checked_mul(factor).ok_or_else(wrong)
 }
 
-/// Reads a rate in bits per second: `200G`, `2.5g`, `100Mbit/s`, `9600bit/s`. Powers of
-/// 1000; a number without a unit is refused, because it is as likely meant in Gbit/s.
+/// Parses a rate in bits per second: `200G`, `2.5g`, `100Mbit/s`, `9600bit/s`. Powers of 1000; a
+/// number without a unit is refused, because it may as well be in Gbit/s.
 pub fn parse_rate(text: &str) -> Result<f64, String> {
     let wrong = || {
         format!(
@@ -59,14 +59,14 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
     if value > 0.0 && value * scale <= 1e15 { Ok(value * scale) } else { Err(wrong()) }
 }
 
-/// Writes a duration in seconds, exactly and without needless digits: `3s`, `1.5s`, `0.25s`.
+/// Formats a duration in seconds, exactly and without needless digits: `3s`, `1.5s`, `0.25s`.
 pub fn seconds(d: Duration) -> String {
     let text = format!("{}.{:09}", d.as_secs(), d.subsec_nanos());
     format!("{}s", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Reads a duration: `3s`, `250ms`, `20us`, `2m`, `1h`. A number without a unit is refused,
-/// because it is as likely meant in milliseconds; 0 needs none.
+/// Parses a duration: `3s`, `250ms`, `20us`, `2m`, `1h`. A number without a unit is refused,
+/// because it may as well be in milliseconds; 0 needs none.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not a duration (write 3s, 250ms, 2m)");
     let lower = text.trim().to_ascii_lowercase();
@@ -80,13 +80,13 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(value * scale).map_err(|_| wrong())
 }
 
-/// The number and the letter of a size such as `64KB`.
+/// Splits a decimal size such as `64KB` into number and letter.
 fn decimal(upper: &str) -> Option<(&str, char)> {
     let (digits, letter, _) = with_suffix(upper.strip_suffix('B')?)?;
     digits.parse::<u64>().is_ok().then_some((digits, letter))
 }
 
-/// A number as it is written, its suffix, and what the suffix means.
+/// Splits a number and its suffix, and returns the factor of the suffix.
 fn with_suffix(text: &str) -> Option<(&str, char, u64)> {
     SUFFIXES
         .iter()

@@ -1,17 +1,17 @@
-//! Text from elsewhere, made safe to display: names and messages may come from files of others.
+//! Untrusted text, made safe to display: names and messages may come from other people's files.
 
 use std::borrow::Cow;
 
-/// Whether a character steers or disguises text instead of being shown: control characters
-/// (C0, DEL, C1), and those that change the direction of text, break lines or take no room
-/// (Unicode's `Bidi_Control`, `Zl`, `Zp` and most of `Cf`).
+/// True if a character controls or disguises text instead of being visible: control characters (C0,
+/// DEL, C1), and those that change the direction of text, break lines or have no width (Unicode's
+/// `Bidi_Control`, `Zl`, `Zp` and most of `Cf`).
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// The text with such characters as escapes (`\u{1b}`); line feeds stay.
+/// Escapes such characters (`\u{1b}`); line feeds are kept.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let steers = |c: char| c != '\n' && steers(c);
     if !text.contains(steers) {
@@ -24,13 +24,13 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// The same on one line, of a name that may be anything.
+/// Like [`visible`], but on one line, for names that may contain anything.
 pub fn one_line(name: &str) -> String {
     visible(name).replace('\n', "\\n")
 }
 
-/// JSON in which such characters are escaped; a parser reads the same. All of them are of the
-/// Basic Multilingual Plane and occur only within strings.
+/// Escapes such characters in JSON; a parser reads the same value. All of them are in the Basic
+/// Multilingual Plane and occur only within strings.
 pub fn visible_json(json: String) -> String {
     let is_hidden = |c: char| c != '\n' && steers(c);
     if !json.contains(is_hidden) {

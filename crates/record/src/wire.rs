@@ -2,9 +2,9 @@
 //! standard input and output.
 //!
 //! The agent begins with [`SYNC`]. Then the controller sends a [`Request`], which is one of the
-//! calls below, and the agent sends one [`Reply`]: the reply of that call, or [`Reply::Failed`].
-//! [`Ping`] and [`ReadClock`] are answered at once, also while another call runs;
-//! [`Reply::Lost`] may come unsolicited.
+//! calls below, and the agent replies with one [`Reply`]: that call's, or [`Reply::Failed`].
+//! [`Ping`] and [`ReadClock`] are answered at once, even while another call runs; [`Reply::Lost`]
+//! may arrive unsolicited.
 //!
 //! [`Call`] ties each call to the type of its reply, so that neither side can mistake one for
 //! another. Both ends are the same build ([`Hello`] makes sure), so this format may change freely.
@@ -25,21 +25,21 @@ use std::time::Duration;
 /// Longest line either side accepts, in bytes.
 const MAX_LINE: usize = 16 << 20;
 
-/// The end of the first line that an agent writes. What comes before it was printed by
-/// whatever started the agent, a login shell for example, and is skipped.
+/// The end of the first line that an agent writes. Everything before it was printed by whatever
+/// started the agent, such as a login shell, and is skipped.
 pub const SYNC: &str = "bytepath agent begins";
 
-/// Most bytes that may come before [`SYNC`].
+/// Largest number of bytes accepted before [`SYNC`].
 pub const LONGEST_PREFACE: u64 = 64 << 10;
 
-/// Most bytes of one part of a profile: well below `MAX_LINE` in digits.
+/// Largest part of a profile in bytes, so that its hexadecimal digits stay well below `MAX_LINE`.
 pub const LARGEST_PART: usize = 4 << 20;
 
-/// How long an agent may take to open one end of one flow: memory is touched page by page, and
-/// first touches can be slow.
+/// Time limit for an agent to open one end of one flow: memory is touched page by page, and first
+/// touches can be slow.
 pub const OPENING: Duration = Duration::from_secs(60);
 
-/// A line with its end. One that the other side would not accept is a fault.
+/// Encodes a message as a line with its line feed. Errors if it is longer than the peer accepts.
 pub fn line_of(what: &str, message: &impl Serialize) -> Result<Vec<u8>, Fault> {
     let mut line = serde_json::to_vec(message)
         .map_err(|e| Fault::failed(format!("cannot encode {what}: {e}")))?;
@@ -55,7 +55,7 @@ pub fn line_of(what: &str, message: &impl Serialize) -> Result<Vec<u8>, Fault> {
     }
 }
 
-/// One line without its end; `None` at end of file. Longer lines than 16 MiB are an error.
+/// Reads one line, without its line feed; `None` at end of file. Errors if it exceeds `MAX_LINE`.
 pub fn read_line(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     input.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line)?;
@@ -64,19 +64,19 @@ pub fn read_line(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     }
     match line.pop() {
         Some(b'\n') => Ok(Some(line)),
-        // A torn line means that the writer died in the middle of it.
+        // A torn line means that the writer died while writing it.
         Some(_) | None => Ok(None),
     }
 }
 
-/// Secret that a data connection must show first: 32 hexadecimal digits.
+/// Secret that a data connection must present first: 32 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token(pub String);
 
-/// What the two ends of a trial encrypt with: a key of 16 bytes and an initial vector of 12 for
-/// what the sender's end sends, and for what the receiver's does. It is on the wire to the
-/// agents and nowhere else: no study and no message shows it.
+/// Encryption keys of a trial: a 16-byte key and a 12-byte initialization vector for each
+/// direction, the sender's first. They exist only on the wire to the agents: no study and no
+/// message contains them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(pub [[u8; 28]; 2]);
@@ -89,17 +89,17 @@ impl std::fmt::Debug for Secret {
 
 /// A request that the controller sends to an agent.
 pub trait Call: Into<Request> {
-    /// What the agent replies if it succeeds.
+    /// The agent's reply on success.
     type Reply: Serialize + DeserializeOwned;
 
-    /// The reply as it is sent.
+    /// Wraps the reply for sending.
     fn reply(reply: Self::Reply) -> Reply;
 
-    /// The reply as it was received. The error is a reply to another call.
+    /// Unwraps a received reply. The error is a reply to another call.
     fn receive(reply: Reply) -> Result<Self::Reply, Reply>;
 }
 
-/// Declares calls with their arguments and replies, and the two enums of all of them.
+/// Declares the calls with their arguments and replies, and the enums [`Request`] and [`Reply`].
 macro_rules! calls {
     ($(
         $(#[$doc:meta])*
@@ -132,12 +132,12 @@ macro_rules! calls {
             }
         )*
 
-        /// What the controller sends.
+        /// Sent by the controller.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case", tag = "call")]
         pub enum Request { $($call($call)),* }
 
-        /// What the agent sends.
+        /// Sent by the agent.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case", tag = "reply", content = "value")]
         pub enum Reply {
@@ -151,10 +151,10 @@ macro_rules! calls {
 }
 
 calls! {
-    /// Opens the conversation.
+    /// Opens the session.
     Hello {} -> Identity;
 
-    /// Checks that the agent lives, even while another call runs.
+    /// Checks that the agent is alive, even while another call runs.
     Ping {} -> ();
 
     /// Reads the clocks of the host, even while another call runs.
@@ -163,20 +163,20 @@ calls! {
     /// The route that packets to an address would take.
     FindRoute { to: IpAddr } -> Route;
 
-    /// Receiver: answers connections that show the token, until [`EndProbe`]. `ports` are those to
-    /// choose from, any if `None`. The reply is the TCP port.
+    /// Receiver: answers connections that present the token, until [`EndProbe`]. `ports`: the ports
+    /// to choose from, any if `None`. The reply is the TCP port.
     ListenForProbe { address: IpAddr, ports: Option<Ports>, token: Token } -> u16;
 
-    /// Sender: connects to the receiver's address, and sends and fetches data in large packets.
+    /// Sender: connects to the receiver's address, then sends and fetches data in large packets.
     Probe {
         address: IpAddr,
         port: u16,
         token: Token,
-        /// MTU in bytes of the devices that the routes go by: the sender's, the receiver's.
+        /// MTU in bytes of the devices that the routes use: the sender's, the receiver's.
         mtu: [u32; 2],
     } -> Contact;
 
-    /// Receiver: ends listening; what arrived?
+    /// Receiver: stops listening. The reply describes what arrived.
     EndProbe {} -> Met;
 
     /// The name of the device that has an address.
@@ -185,16 +185,16 @@ calls! {
     /// Fails if the host has no device of this name.
     CheckDevice { device: String } -> ();
 
-    /// All addresses of the host, those of the loopback device too.
+    /// All addresses of the host, including those of the loopback device.
     ListAddresses {} -> Vec<HostAddress>;
 
-    /// The hardware of a device; `None` if it is all software.
+    /// The hardware of a device; `None` if it is a software device.
     FindNic { device: String } -> Option<Nic>;
 
-    /// Waits until a device can send, for at most so many seconds.
+    /// Waits until a device can send, for at most `timeout` seconds.
     AwaitCarrier { device: String, timeout: f64 } -> ();
 
-    /// Sets up this end of the testbed's link. The reply lists what was optional and not
+    /// Sets up this end of the testbed's link. The reply lists optional settings that were not
     /// available.
     SetUpLink { end: Box<LinkEnd> } -> Vec<String>;
 
@@ -202,50 +202,50 @@ calls! {
     /// were set on the host.
     SetSysctls { values: Vec<(SysctlName, String)> } -> ();
 
-    /// Sets those that the namespace has of its own and the agent may set there. The reply names the
-    /// ones that hold now.
+    /// Sets those parameters that are per namespace and that the agent may set. The reply names
+    /// those that are in force now.
     TrySysctls { values: Vec<(SysctlName, String)> } -> Vec<SysctlName>;
 
-    /// Facts of the host; nothing is tried.
+    /// Facts of the host, without trying anything.
     ReadFacts {} -> Box<Facts>;
 
-    /// Facts of the host, and what its paths can do.
+    /// Facts of the host, and the result of trying what its paths need.
     Survey {
         /// The network device for attempts that need one.
         device: Option<String>,
-        /// Whether to try what meters need, too: it takes half a second.
+        /// Whether to try what meters need, too, which takes half a second.
         meters: bool,
     } -> Box<Facts>;
 
-    /// Measures memory copies on a CPU with buffers of so many bytes.
+    /// Measures memory copies on a CPU with buffers of `size` bytes.
     MeasureCeiling { cpu: Option<u32>, size: u64 } -> CopyCeiling;
 
-    /// Receiver: listens for the cell's flows. The reply is the address, which need not be the
+    /// Receiver: listens for the cell's flows. The reply is the address, which may differ from the
     /// host's, and the port.
     Listen {
         cell: Box<Cell>,
-        /// Own address on the link; with several adapters any of the host's.
+        /// Own address on the link; with several adapters, any of the host's.
         address: IpAddr,
         /// The network devices of the link.
         devices: Vec<String>,
         token: Token,
         /// Ports to choose from; any if `None`.
         ports: Option<Ports>,
-        /// What the connections are encrypted with, if they are.
+        /// Keys of the connections; `None` if they are not encrypted.
         secret: Option<Secret>,
     } -> SocketAddr;
 
     /// Sender: connects all flows, opens the path, sends the witness page.
     Connect {
         cell: Box<Cell>,
-        /// Where the receiver listens, by the number of the adapter.
+        /// Addresses at which the receiver listens, indexed by adapter.
         peers: Vec<SocketAddr>,
         /// The network devices of the link at this end.
         devices: Vec<String>,
         token: Token,
-        /// Ports to connect from, one a flow, in their order; any if `None`.
+        /// Ports to connect from, one per flow in order; any if `None`.
         ports: Option<Ports>,
-        /// What the connections are encrypted with, if they are.
+        /// Keys of the connections; `None` if they are not encrypted.
         secret: Option<Secret>,
     } -> ();
 
@@ -258,45 +258,46 @@ calls! {
         meters: Vec<MeterRequest>,
         /// True if the host has no other role, so that this agent measures its machine.
         alone: bool,
-        /// Process id of the qemu that runs the peer, if that is a guest of this host.
+        /// Process id of the peer's qemu, if the peer is a guest of this host.
         qemu: Option<u32>,
     } -> ();
 
-    /// Sender: sleeps after the message in hand if `hold`, or continues.
+    /// Sender: with `hold`, sleeps after the current message; otherwise continues.
     Pace { hold: bool } -> ();
 
-    /// Lets so many seconds pass by this host's own clock.
+    /// Sleeps for `seconds` by this host's own clock.
     Pass { seconds: f64 } -> ();
 
-    /// Opens the measured window, at a time in nanoseconds of this host's CLOCK_MONOTONIC; at
-    /// once if it is `None` or has passed.
+    /// Opens the measured window at a time in nanoseconds of this host's CLOCK_MONOTONIC; at once
+    /// if it is `None` or has passed.
     OpenWindow { at: Option<u64> } -> ();
 
-    /// Closes the measured window, likewise. Sent before the window opens, it disturbs none.
+    /// Closes the measured window, likewise. Sent before the window opens, it disturbs no window.
     CloseWindow { at: Option<u64> } -> WindowRecord;
 
     /// Sender of a workload that ends by itself: waits until every engine has closed its window.
-    /// So many seconds may pass without progress.
+    /// Fails after `timeout` seconds without progress.
     AwaitWindow { timeout: f64 } -> ();
 
-    /// What a device and its qdisc have dropped since they exist, and what is queued there.
+    /// Frames that a device and its qdisc have dropped since they were created, and those queued
+    /// now.
     CountFrames { device: String } -> Box<Hops>;
 
-    /// Sender: stops, and sends end of stream; a sink of frames: takes what is left.
+    /// Sender: stops and ends the stream. A sink of frames: takes what is left.
     Stop {} -> ();
 
-    /// Waits until the stream has drained; after so many seconds the flow is cut.
+    /// Waits until the stream has drained; after `timeout` seconds the flow is cut.
     Finish { timeout: f64 } -> RoleEnd;
 
-    /// The cost of one sample of an event (the best there is if `None`) on a CPU (any if `None`).
+    /// The cost of one sample of an event (`None`: the best available) on a CPU (`None`: any).
     PriceSample { event: Option<String>, cpu: Option<u32> } -> SamplePrice;
 
     /// Symbolizes and packs the samples of the last window.
     PackProfile {
         title: String,
-        /// Bytes that the receiver got in the window.
+        /// Bytes that the receiver received in the window.
         bytes: u64,
-        /// Packets that its device received meanwhile, if a meter counted them.
+        /// Packets that its device received in the window, if a meter counted them.
         packets: Option<f64>,
         /// Process ids of the sender's and of the receiver's agent; `None` if it runs on another
         /// machine.
@@ -305,35 +306,36 @@ calls! {
         placement: Box<Placement>,
     } -> ProfileSize;
 
-    /// The part of the packed profile that begins at this byte.
+    /// The part of the packed profile that begins at byte `at`.
     FetchPart { at: u64 } -> Bytes;
 
-    /// Makes settings, after restoring what an earlier run that died has left: the records of the
-    /// former, the rows of the latter. They are restored at the latest when the agent ends.
+    /// Restores what an earlier run that died has left, then makes settings. The reply has a record
+    /// for each setting made and a row for each one restored. The settings are restored when the
+    /// agent ends, at the latest.
     ApplySettings { settings: Vec<WantedSetting> } -> (Vec<SettingRecord>, Vec<RestorationRow>);
 
     /// Makes more settings until [`UndoPrepared`].
     PrepareSettings { settings: Vec<WantedSetting> } -> Vec<SettingRecord>;
 
-    /// Restores what was prepared.
+    /// Restores what [`PrepareSettings`] has changed.
     UndoPrepared {} -> Vec<RestorationRow>;
 
-    /// Restores everything.
+    /// Restores all settings.
     UndoAll {} -> Vec<RestorationRow>;
 
-    /// Restores what a run that died has left.
+    /// Restores the settings of a run that died.
     RestoreLeftBehind {} -> Vec<RestorationRow>;
 
-    /// Fails if these settings could not be made. Nothing is changed.
+    /// Fails if these settings could not be made; changes nothing.
     CheckSettings { settings: Vec<WantedSetting> } -> ();
 
-    /// What these settings would change. Nothing is changed.
+    /// Returns what these settings would change; changes nothing.
     PreviewSettings { settings: Vec<WantedSetting> } -> Vec<SettingRecord>;
 
-    /// What the host is set to, by name.
+    /// The current settings of the host, by name.
     ReadFingerprint {} -> BTreeMap<String, String>;
 
-    /// What would distort a measurement on the host, what blocks something first.
+    /// Whatever would distort a measurement on the host, blocking findings first.
     Examine {} -> Vec<Finding>;
 
     /// Keeps the first GPU awake, if there is one, until the agent ends.
@@ -341,7 +343,7 @@ calls! {
 }
 
 impl Request {
-    /// When it is carried out (see [`OpenWindow`]); `None` if at once.
+    /// Returns when to carry out the request (see [`OpenWindow`]), or `None` for at once.
     pub fn at(&self) -> Option<u64> {
         match self {
             Request::OpenWindow(OpenWindow { at }) | Request::CloseWindow(CloseWindow { at }) => {
@@ -352,10 +354,10 @@ impl Request {
     }
 }
 
-/// Who an agent is.
+/// Identity of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// `SCHEMA_VERSION` of the agent.
+    /// The agent's `SCHEMA_VERSION`.
     pub schema: u32,
     /// Version and build id of its binary.
     pub build: String,
@@ -381,22 +383,22 @@ pub struct WindowRecord {
     pub threads: Vec<ThreadTime>,
     /// Warnings for the report.
     pub warnings: Vec<String>,
-    /// When it opened and closed: nanoseconds of this host's CLOCK_MONOTONIC.
+    /// When the window opened and closed, in nanoseconds of this host's CLOCK_MONOTONIC.
     pub edges: [u64; 2],
 }
 
-/// How a role ended.
+/// Final result of a role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoleEnd {
-    /// What it counted; thread times are in the [`WindowRecord`].
+    /// What the role counted; thread times are in the [`WindowRecord`].
     pub record: Box<RoleRecord>,
-    /// Receiver: the witness page of the sender, if it was sent one.
+    /// Receiver: result of the sender's witness page, if one was sent.
     pub witness: Option<ProvenWitness>,
     /// What the path itself counted, over the whole stream.
     pub readings: Vec<Reading>,
 }
 
-/// A packed profile, which is fetched in parts.
+/// Size of a packed profile, which is fetched in parts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileSize {
     /// Size of the packed profile in bytes.
@@ -419,53 +421,52 @@ pub struct HostAddress {
     pub prefix: u8,
 }
 
-/// A meter that is requested, and how.
+/// A requested meter and its options.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeterRequest {
     /// Its name in the catalogue.
     pub name: String,
-    /// Its options, in the form that this meter alone reads; null for its defaults.
+    /// Its options, in the form that this meter parses; null for its defaults.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub options: Value,
 }
 
-/// The meter of this name with its defaults.
+/// Requests the meter of this name with its defaults.
 impl<T: Into<String>> From<T> for MeterRequest {
     fn from(name: T) -> Self {
         MeterRequest { name: name.into(), options: Value::Null }
     }
 }
 
-/// A network interface card, as far as paths prepare it.
+/// A network interface card: what paths need to prepare it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nic {
     /// Name of the device.
     pub device: String,
     /// Receive queues in use.
     pub queues: u32,
-    /// Numbers of the interrupts of its queues, as `/proc/interrupts` lists them; empty
-    /// if they are not known.
+    /// Numbers of the interrupts of its queues, as listed in `/proc/interrupts`; empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<u32>,
 }
 
-/// One end of a link that the testbed asks an agent to set up.
+/// One end of a link for an agent to set up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkEnd {
-    /// Whether it is the end that is set up second: it waits until both ends can send,
-    /// and steers what it receives.
+    /// True for the end that is set up second: it waits until both ends can send, and steers what
+    /// it receives.
     #[serde(default)]
     pub second: bool,
     /// Device to create (with a peer) or to wait for.
     pub device: String,
-    /// The peer's device and the process whose namespace it goes to; `None` if no pair is
+    /// The peer's device, and the process whose namespace it is moved to; `None` if no pair is
     /// created.
     pub peer: Option<(String, u32)>,
-    /// The process into whose namespace the device of a tap goes, if this is the end with its
+    /// The process whose namespace the device of a tap is moved to, if this end holds the tap's
     /// descriptors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tap_for: Option<u32>,
-    /// The device of a veth pair that a macvtap is put on, if this is the end with its
+    /// The device of a veth pair on which a macvtap is created, if this end holds the macvtap's
     /// descriptors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub macvtap_on: Option<String>,
@@ -477,24 +478,24 @@ pub struct LinkEnd {
     pub settings: LinkSettings,
     /// CPU that the device's receive processing should run on.
     pub softirq_cpu: Option<u32>,
-    /// Whether that CPU was requested by name. Otherwise it is best effort: not everyone
-    /// may pin kernel threads.
+    /// Whether that CPU was requested by name. Otherwise it is best effort: not every user may pin
+    /// kernel threads.
     #[serde(default)]
     pub softirq_required: bool,
-    /// Whether the steward of its host moves the interrupts of its NIC there: RPS is not
-    /// needed.
+    /// Whether the steward of its host moves the interrupts of its NIC to that CPU, so that RPS is
+    /// not needed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupts_there: bool,
-    /// Seconds that the carrier may take to come. A cable's two ends agree for some.
+    /// Seconds to wait for the carrier. The two ends of a cable need some to negotiate.
     #[serde(default = "LinkEnd::moment")]
     pub timeout: f64,
-    /// Peer's address and hardware address, to avoid neighbour discovery.
+    /// The peer's address and hardware address, to avoid neighbour discovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour: Option<(IpAddr, [u8; 6])>,
 }
 
 impl LinkEnd {
-    /// An end with nothing special, as it is set up first.
+    /// An end with default settings, to be set up first.
     pub fn plain(device: impl Into<String>, address: IpAddr, prefix: u8) -> LinkEnd {
         LinkEnd {
             second: false,
@@ -513,7 +514,7 @@ impl LinkEnd {
         }
     }
 
-    /// How long a virtual link takes at most, in seconds.
+    /// Longest time in seconds that a virtual link takes to come up.
     pub fn moment() -> f64 {
         2.0
     }

@@ -1,12 +1,12 @@
-//! What a workload does, and the words and units of its rate and its cost: the one
-//! place that names Gbit/s or GiB.
+//! Kinds of work, and the words and units of their rate and cost: the only place that names Gbit/s
+//! or GiB.
 
 use super::unit::GIB;
 use super::{Role, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is counted in a trial.
+/// The kind of work that a trial counts.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -15,60 +15,60 @@ pub enum Work {
     /// Bytes delivered to the receiver.
     #[default]
     Bytes,
-    /// Requests that were answered.
+    /// Requests that got a response.
     Exchanges,
     /// Packets that arrived.
     Packets,
 }
 
-/// The words and units of a [`Work`]. Figures are kept in units of work (bytes) a
-/// second and in CPU seconds; what is shown is that times a scale.
+/// The words and units of a [`Work`]. Figures are stored in units of work (bytes) per second and in
+/// CPU seconds; they are multiplied by a scale for display.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// The rate in words: "throughput".
+    /// Name of the rate in running text: "throughput".
     pub rate: &'static str,
-    /// The same where it opens a sentence or a heading.
+    /// The same at the start of a sentence or heading.
     pub rate_heading: &'static str,
-    /// Unit of the shown rate: "Gbit/s".
+    /// Unit of the displayed rate: "Gbit/s".
     pub rate_unit: &'static str,
-    /// From work a second to the shown rate.
+    /// Factor from work per second to the displayed rate.
     pub rate_scale: f64,
     /// Unit of the rate in tables for other programs: "bit/s", without a prefix.
     pub plain_unit: &'static str,
-    /// From work a second to that.
+    /// Factor from work per second to `plain_unit`.
     pub plain_scale: f64,
     /// Name of the rate in tables for other programs.
     pub metric: &'static str,
-    /// How much work one unit is that costs are given for: 2^30 bytes.
+    /// Amount of work in the unit of costs: 2^30 bytes.
     pub unit_size: f64,
-    /// Its name: "GiB".
+    /// Name of that unit: "GiB".
     pub unit: &'static str,
-    /// The cost of a unit in CPU time, from CPU seconds.
+    /// Cost of a unit in CPU time; its scale converts from CPU seconds.
     pub cost: Cost,
-    /// The same in instructions, from instructions.
+    /// Cost of a unit in instructions; its scale converts from instructions.
     pub instructions: Cost,
     /// Unit of energy per unit of work: "J/GiB".
     pub energy_unit: &'static str,
-    /// From joules per unit to that.
+    /// Factor from joules per unit to `energy_unit`.
     pub energy_scale: f64,
     /// System calls per unit: "calls per GiB".
     pub calls_unit: &'static str,
-    /// What has happened to a unit, for a heading: "delivered".
+    /// Participle for headings: "delivered".
     pub done: &'static str,
     /// What the paths carry: "a TCP stream".
     pub load: &'static str,
-    /// Who acts, in the order of `Role::ALL`.
+    /// The actors, in the order of `Role::ALL`.
     pub actors: [&'static str; 2],
 }
 
-/// How the cost of a unit of work is shown.
+/// How the cost of a unit of work is displayed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Its unit, in short: "CPU-s per GiB".
+    /// Short name of its unit: "CPU-s per GiB".
     pub unit: &'static str,
-    /// The same in full: "CPU seconds per GiB".
+    /// Long name of its unit: "CPU seconds per GiB".
     pub words: &'static str,
-    /// From what is kept to what is shown.
+    /// Factor from the stored to the displayed value.
     pub scale: f64,
 }
 
@@ -149,7 +149,7 @@ impl Work {
     /// All of them.
     pub const ALL: [Work; 3] = [Work::Bytes, Work::Exchanges, Work::Packets];
 
-    /// Its words and units.
+    /// Returns its words and units.
     pub fn terms(self) -> &'static Terms {
         match self {
             Work::Bytes => &BYTES,
@@ -158,15 +158,15 @@ impl Work {
         }
     }
 
-    /// How costs are shown that are kept in CPU seconds: as such, or as the instructions
-    /// that the seconds represent, at a fixed number for each second.
+    /// Returns how to display costs that are stored in CPU seconds: as such, or as the instructions
+    /// that these seconds represent, at a fixed number per second.
     pub fn cost(self, instructions_per_second: Option<f64>) -> Cost {
         let Terms { cost, instructions, .. } = *self.terms();
         instructions_per_second
             .map_or(cost, |n| Cost { scale: instructions.scale * n, ..instructions })
     }
 
-    /// Unit of work a second, as it is kept.
+    /// Returns the unit in which work per second is stored.
     pub fn unit_per_second(self) -> Unit {
         match self {
             Work::Bytes => Unit::BytesPerSecond,
@@ -174,8 +174,8 @@ impl Work {
         }
     }
 
-    /// The role whose window and count are a trial's: the client of exchanges, the
-    /// receiver of everything else.
+    /// Returns the role whose window and count the trial takes: the client of exchanges, the
+    /// receiver for everything else.
     pub fn counted_by(self) -> Role {
         match self {
             Work::Exchanges => Role::Sender,
@@ -183,7 +183,7 @@ impl Work {
         }
     }
 
-    /// Who acts in this role: the client of an exchange is in the sender's.
+    /// Returns the name of the actor in this role: the client of an exchange plays the sender.
     pub fn actor(self, role: Role) -> &'static str {
         self.terms().actors[role as usize]
     }

@@ -1,4 +1,4 @@
-//! A profile on a page of text.
+//! A profile as a page of text.
 
 use super::unit;
 use bytepath_profile::import::UNNAMED;
@@ -11,9 +11,8 @@ use bytepath_report::{self as report, Style, plural};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
-/// Writes what the profile is of, who the time was spent by, the functions
-/// with the largest shares, and what well-known ones mean, in this style. Below `least` samples
-/// there are no shares.
+/// Writes what the profile contains, its shares by owner, the functions with the largest shares,
+/// and what well-known ones mean. Below `least` samples it prints no shares.
 pub(in crate::cli) fn write(
     profile: &Profile,
     (top, least): (usize, u64),
@@ -42,7 +41,7 @@ pub(in crate::cli) fn write(
     Ok(())
 }
 
-/// What samples by a timer interrupt get wrong (docs/guide/profiles.md).
+/// Bias of samples taken by a timer interrupt (docs/guide/profiles.md).
 const BY_TIMER: &str = "time with interrupts off is seen where they come on again: \
                         _raw_spin_unlock_irqrestore, finish_task_switch, handle_softirqs, \
                         do_syscall_64";
@@ -91,14 +90,14 @@ fn facts(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     if event.starts_with("cpu-clock") {
         fact("note", BY_TIMER)?;
     }
-    // Why functions have no names was said before.
+    // Why functions have no names was printed before.
     for note in notes.iter().filter(|note| !note.starts_with(UNNAMED)) {
         fact("note", note)?;
     }
     Ok(())
 }
 
-/// Shares by owner, if any is recorded.
+/// Writes the shares by owner, if any is recorded.
 fn owners(profile: &Profile, whole: &Whole, out: &mut dyn Write) -> io::Result<()> {
     let mut weights: HashMap<Owner, f64> = HashMap::new();
     for sample in profile.samples() {
@@ -116,10 +115,11 @@ fn owners(profile: &Profile, whole: &Whole, out: &mut dyn Write) -> io::Result<(
     Ok(())
 }
 
-/// Below this part of the whole a subsystem has no line, unless it is one whose point is to be small.
+/// Subsystems below this fraction have no line, except those that are interesting because they are
+/// small.
 const SMALL: f64 = 0.005;
 
-/// Shares by subsystem, the largest first; nothing if there is but one.
+/// Writes the shares by subsystem, largest first; nothing if there is only one.
 fn subsystems(
     profile: &Profile,
     classes: &Classes,
@@ -178,7 +178,7 @@ fn functions(profile: &Profile, whole: &Whole, top: usize, out: &mut dyn Write) 
     Ok(())
 }
 
-/// `  (sender 60 %, softirq 40 %)`, of a function's own weight.
+/// Formats the owners of a function's own weight: `  (sender 60 %, softirq 40 %)`.
 fn by_whom(function: &Function) -> String {
     if function.own <= 0.0 {
         return String::new();
@@ -190,10 +190,10 @@ fn by_whom(function: &Function) -> String {
     format!("  ({})", joined(Owner::all().filter_map(part), ", "))
 }
 
-/// What shares are of.
+/// The total to which shares refer.
 struct Whole {
     total: f64,
-    /// Samples that it was taken with; shares of few have no decimals.
+    /// Samples in it; shares of few samples have no decimals.
     samples: u64,
 }
 
@@ -207,12 +207,12 @@ impl Whole {
     }
 }
 
-/// Whether an owner adds anything to the name of the thread.
+/// True if an owner adds anything to the name of the thread.
 fn is_informative(owner: &Owner) -> bool {
     !matches!(owner, Owner::Unknown | Owner::Idle | Owner::Program)
 }
 
-/// Letters of a name that are shown; C++ and Rust make far longer ones.
+/// Characters of a name that are shown; names in C++ and Rust can be far longer.
 const LETTERS: usize = 64;
 
 fn short(name: &str) -> String {
@@ -222,7 +222,7 @@ fn short(name: &str) -> String {
     }
 }
 
-/// A weight with its unit.
+/// Formats a weight with its unit.
 fn amount(weight: Weight, value: f64) -> String {
     match weight {
         Weight::Nanoseconds | Weight::Delay if value >= 1e9 => format!("{:.3} s", value / 1e9),

@@ -1,6 +1,6 @@
-//! What is missing for copies by Intel's Data Streaming Accelerator: rules over
-//! `/sys/bus/pci`, `/sys/bus/dsa` (Documentation/ABI/stable/sysfs-driver-dma-idxd) and the
-//! flags of the processor.
+//! Rules for copies by Intel's Data Streaming Accelerator (DSA): what is missing, according to
+//! `/sys/bus/pci`, `/sys/bus/dsa` (Documentation/ABI/stable/sysfs-driver-dma-idxd) and the flags of
+//! the processor.
 
 use super::findings::Findings;
 use bytepath_record::Finding;
@@ -8,10 +8,10 @@ use bytepath_sys::Roots;
 use bytepath_sys::attribute::{names, text as read};
 use std::path::Path;
 
-/// Intel's numbers of DSA (drivers/dma/idxd/init.c, include/linux/pci_ids.h).
+/// PCI device ids of DSA (drivers/dma/idxd/init.c, include/linux/pci_ids.h).
 const DEVICES: [&str; 3] = ["0x0b25", "0x11fb", "0x1212"];
 
-/// Findings about the DSA of a host; empty if it has none.
+/// Returns findings about the DSA of a host; empty if it has none.
 pub fn examine_dsa(roots: &Roots) -> Vec<Finding> {
     let mut all = Findings::default();
     let pci = roots.sys.join("bus/pci/devices");
@@ -53,7 +53,7 @@ fn examine(roots: &Roots, bus: &Path, name: &str, all: &mut Findings) {
             "boot with intel_iommu=on,sm_on, and VT-d on in the firmware",
         );
     }
-    // Engines and queues are next to their device on the bus, and in its folder.
+    // Engines and queues are siblings of their device on the bus, and children in its folder.
     let parts = |kind: &str| named(bus, &format!("{kind}{number}."));
     if parts("engine").iter().all(|engine| word(engine, "group_id").starts_with('-')) {
         all.note(
@@ -92,7 +92,7 @@ fn examine(roots: &Roots, bus: &Path, name: &str, all: &mut Findings) {
     }
 }
 
-/// The devices on a bus whose names begin so.
+/// Returns the devices on a bus whose names have this prefix.
 fn named(bus: &Path, prefix: &str) -> Vec<String> {
     names(bus).into_iter().filter(|name| name.starts_with(prefix)).collect()
 }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A tree that is made up: no machine with a DSA was recorded.
+    /// A made-up tree: no machine with a DSA was recorded.
     struct Made(tempfile::TempDir);
 
     impl Made {

@@ -5,7 +5,7 @@ use bytepath_record::{Finding, Severity};
 #[derive(Default)]
 pub(super) struct Findings(pub Vec<Finding>);
 
-/// Each finding has what there is, its effect on a measurement, and a command against it.
+/// Each finding has a description, its effect on a measurement, and a command against it.
 impl Findings {
     pub(super) fn blocks(&mut self, what: impl Into<String>, effect: &str, command: &str) {
         self.add(Severity::Blocks, what, effect, command);

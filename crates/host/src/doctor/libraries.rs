@@ -1,5 +1,5 @@
-//! Whether functions of the C library have names in profiles, here and in guests, whose copy of it
-//! is this machine's.
+//! Checks whether functions of the C library have names in profiles, here and in guests, which use
+//! a copy of this machine's.
 
 use super::findings::Findings;
 use crate::guest::{debug_file, named};
@@ -8,7 +8,7 @@ use bytepath_sys::Roots;
 use std::fs;
 use std::path::Path;
 
-/// Findings about the C library that this program runs with; none if it is part of the program.
+/// Returns findings about the C library of this program; empty if it is linked statically.
 pub fn examine_libraries(roots: &Roots) -> Vec<Finding> {
     found(roots, Path::new("/")).0
 }
@@ -65,7 +65,7 @@ mod tests {
         let Some(debug) = debug_file(&own, folder.path()) else {
             return skip!("the linker writes no build id");
         };
-        // Its table of symbols has no place in it (SHT_NOBITS), so it names nothing.
+        // Its symbol table has no content in the file (SHT_NOBITS), so it contains no names.
         let file = ElfFile64::<object::Endianness>::parse(&*own).unwrap();
         let sections = file.elf_header().e_shoff(file.endian()) as usize;
         let mut stripped = own.clone();
@@ -81,7 +81,7 @@ mod tests {
         assert!(found[0].what.contains("not a 64-bit ELF file"), "{found:?}");
         write(&debug, &own).unwrap();
         assert_eq!(said(&line), []);
-        // Without a build id no package can help.
+        // Without a build id, no package can help.
         write(&library, b"#!/bin/sh").unwrap();
         assert!(!said(&line)[0].command.contains("libc6-dbg"));
     }

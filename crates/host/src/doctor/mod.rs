@@ -1,4 +1,4 @@
-//! What would distort, hide or prevent a measurement on a host: rules over its facts.
+//! Rules over the facts of a host: what would distort, hide or prevent a measurement.
 
 mod dsa;
 mod findings;
@@ -15,20 +15,20 @@ use bytepath_sys::Roots;
 use bytepath_sys::attribute::{self, text as read};
 use findings::Findings;
 
-/// What a host is doing at the moment, in addition to what it is.
+/// The present state of a host, in addition to its facts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moment {
     /// Load average of the last minute.
     pub load: Option<f64>,
-    /// Part of all CPU time since boot that the hypervisor took.
+    /// Fraction of all CPU time since boot that the hypervisor took.
     pub steal: Option<f64>,
-    /// Packet sockets that listen in this network namespace.
+    /// Packet sockets in this network namespace.
     pub packet_sockets: usize,
-    /// Whether a daemon moves interrupts.
+    /// Whether a daemon (irqbalance) moves interrupts.
     pub irqbalance: bool,
 }
 
-/// Looks at what a host does at the moment.
+/// Reads the present state of a host.
 pub fn moment(roots: &Roots) -> Moment {
     let load = read(&roots.proc.join("loadavg"));
     let packet = read(&roots.proc.join("net/packet")).unwrap_or_default();
@@ -45,7 +45,8 @@ pub fn moment(roots: &Roots) -> Moment {
     }
 }
 
-/// user nice system idle iowait irq softirq steal (proc_stat(5)).
+/// Returns the share of steal. The fields: user nice system idle iowait irq softirq steal
+/// (proc_stat(5)).
 fn steal(stat: &str) -> Option<f64> {
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<f64> = all.split_whitespace().take(8).filter_map(|n| n.parse().ok()).collect();
@@ -53,12 +54,12 @@ fn steal(stat: &str) -> Option<f64> {
     (ticks.len() == 8 && total > 0.0).then(|| ticks[7] / total)
 }
 
-/// Leaving an idle state takes long from here on, microseconds: about what a
-/// gap between two bursts of packets is.
+/// Exit latency in microseconds from which on an idle state is slow: about the gap between two
+/// bursts of packets.
 const SLOW_WAKE: u64 = 50;
 
-/// All findings, those that prevent a study first. A fact that the host does not
-/// show is not judged.
+/// Returns all findings, those that prevent a study first. Facts that the host does not report are
+/// not judged.
 pub fn examine(facts: &Facts, moment: &Moment) -> Vec<Finding> {
     let mut all = Findings::default();
     forbids(facts, &mut all);
@@ -97,7 +98,7 @@ fn forbids(facts: &Facts, all: &mut Findings) {
     }
 }
 
-/// What a study takes with a testbed in one machine: memory of agents and rings, and threads.
+/// Needs of a study whose testbed is in one machine: memory of agents and rings, and threads.
 const STUDY_MEMORY: u64 = 1 << 30;
 const STUDY_PIDS: u64 = 256;
 
@@ -192,7 +193,7 @@ fn cpus(facts: &Facts, all: &mut Findings) {
     }
 }
 
-/// Kernel options that check at run time what others take for granted.
+/// Kernel options for checks at run time, with their cost.
 const DEBUG: &[(&str, &str)] = &[
     ("KASAN", "every memory access is checked: several times slower"),
     ("PROVE_LOCKING", "every lock is checked: several times slower"),
@@ -200,7 +201,7 @@ const DEBUG: &[(&str, &str)] = &[
     ("SLUB_DEBUG_ON", "every allocation is checked"),
 ];
 
-/// Mitigations whose cost on packet paths is known, by the file that shows them.
+/// Mitigations with a known cost on packet paths, by the file that reports them.
 const MITIGATIONS: &[(&str, &str)] = &[
     (
         "spec_rstack_overflow",
@@ -214,7 +215,7 @@ const MITIGATIONS: &[(&str, &str)] = &[
     ("its", "ITS: indirect branches go through thunks"),
 ];
 
-/// Clock sources that are read without a system call.
+/// Clock sources that can be read without a system call.
 const FAST_CLOCKS: [&str; 4] =
     ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
 
@@ -296,7 +297,7 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Findings) {
         match what {
             "pcie_width" | "pcie_speed" => {
                 let most = other(&format!("{what}_max"));
-                // A NIC that is asleep shows less than it has.
+                // A NIC that is asleep reports less than its maximum.
                 if let Some(most) = most.filter(|most| *most != value && other("speed").is_some()) {
                     all.distorts(
                         format!(

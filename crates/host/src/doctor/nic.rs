@@ -4,30 +4,30 @@ use super::findings::Findings;
 use bytepath_record::{Facts, Severity};
 use std::collections::BTreeSet;
 
-/// Descriptors of a ring that the published runs of one fast flow use.
+/// Descriptors of a ring in published runs of one fast flow.
 const RING: u32 = 4096;
 
-/// Packets above this are BIG TCP, bytes (include/linux/netdevice.h, GSO_LEGACY_MAX_SIZE).
+/// Packets from this size on are BIG TCP, bytes (include/linux/netdevice.h, GSO_LEGACY_MAX_SIZE).
 const BIG: u32 = 65_537;
 
-/// Largest wait of an interrupt that is still short compared with a round trip, microseconds.
+/// Longest delay of an interrupt that is still short compared with a round trip, microseconds.
 const LONG_WAIT: u32 = 100;
 
-/// Part of a bus's bytes that is payload, with packets of 256 bytes and headers of 20 to 28
-/// (PCI Express Base Specification, "Transaction Layer").
+/// Payload as a fraction of a bus's bytes, with packets of 256 bytes and headers of 20 to 28 (PCI
+/// Express Base Specification, "Transaction Layer").
 const PACKETS: f64 = 0.9;
 
-/// Disciplines that delay or drop on purpose (tc(8)).
+/// Qdiscs that delay or drop on purpose (tc(8)).
 const SHAPERS: &[&str] = &["htb", "tbf", "hfsc", "cake", "netem", "cbq"];
 
-/// Findings about every NIC whose settings are known.
+/// Adds findings about every NIC whose settings are known.
 pub(super) fn examine(facts: &Facts, all: &mut Findings) {
     for card in cards(facts) {
         Examined { facts, card }.all(all);
     }
 }
 
-/// Names of the NICs whose settings are known.
+/// Returns the names of the NICs whose settings are known.
 pub(super) fn cards(facts: &Facts) -> BTreeSet<&str> {
     let names = facts.settings.keys().filter_map(|name| name.strip_prefix("nic."));
     names.filter_map(|name| Some(name.rsplit_once('.')?.0)).collect()
@@ -43,7 +43,7 @@ impl Examined<'_> {
         self.facts.setting(&format!("nic.{}.{what}", self.card))
     }
 
-    /// "512 of 8192" as two numbers.
+    /// Parses "512 of 8192" into two numbers.
     fn of_most(&self, what: &str) -> Option<(u32, u32)> {
         let (now, most) = self.setting(what)?.split_once(" of ")?;
         now.parse().ok().zip(most.parse().ok())
@@ -91,7 +91,7 @@ impl Examined<'_> {
         }
     }
 
-    /// Obstacles to BIG TCP ("gso_max_size" in Documentation/networking/ip-sysctl.rst;
+    /// Checks for obstacles to BIG TCP ("gso_max_size" in Documentation/networking/ip-sysctl.rst;
     /// include/linux/skbuff.h, MAX_SKB_FRAGS).
     fn big_packets(&self, all: &mut Findings) {
         let card = self.card;
@@ -113,7 +113,8 @@ impl Examined<'_> {
         }
     }
 
-    /// A bus that carries less than the NIC's link, though it is all that the NIC can do.
+    /// Checks for a bus that is slower than the NIC's link, although the NIC cannot use a faster
+    /// one.
     fn bus(&self, all: &mut Findings) {
         let card = self.card;
         let number = |what: &str| self.setting(what)?.split(' ').next()?.parse::<f64>().ok();
@@ -133,7 +134,7 @@ impl Examined<'_> {
         }
     }
 
-    /// Huge pages that are all on other nodes than the NIC.
+    /// Checks for huge pages that are all on other nodes than the NIC.
     fn huge_pages(&self, all: &mut Findings) {
         let (card, Some(node)) = (self.card, self.setting("node")) else { return };
         let local = self.facts.number(&format!("numa.node{node}.hugepages.2M"));

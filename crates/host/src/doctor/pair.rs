@@ -1,10 +1,10 @@
-//! Differences between two hosts, or the NICs at the ends of one link.
+//! Rules over two hosts: differences between them, or between the NICs at the ends of their link.
 
 use super::findings::Findings;
 use super::nic::cards;
 use bytepath_record::{Facts, Finding, Role};
 
-/// Facts of a NIC that should be the same at both ends: name, what it is called.
+/// Facts of a NIC that should be the same at both ends: name of the fact, name for users.
 const OF_CARDS: [(&str, &str); 4] = [
     ("driver", "driver"),
     ("driver_version", "version of the driver"),
@@ -12,8 +12,8 @@ const OF_CARDS: [(&str, &str); 4] = [
     ("speed", "speed (Mbit/s)"),
 ];
 
-/// Findings about two hosts together, the sender's first, where these devices join them.
-/// Of a host whose device is not known its only NIC is examined.
+/// Returns findings about two hosts together, the sender's first, joined by these devices. If the
+/// device of a host is unknown, its only NIC is examined.
 pub fn examine_pair(facts: [&Facts; 2], devices: &[Vec<String>; 2]) -> Vec<Finding> {
     let mut all = Findings::default();
     let [sender, receiver] = Role::ALL.map(|role| {
@@ -50,7 +50,7 @@ pub fn examine_pair(facts: [&Facts; 2], devices: &[Vec<String>; 2]) -> Vec<Findi
     all.0
 }
 
-/// The NIC of a host that has one.
+/// Returns the NIC of a host that has only one.
 fn only_card(facts: &Facts) -> Option<String> {
     let cards = cards(facts);
     cards.first().filter(|_| cards.len() == 1).map(|card| (*card).to_owned())

@@ -1,14 +1,14 @@
-//! The cable between two guests, or between a guest and this host: which one is
-//! available, and creating it.
+//! The cable between two guests, or between a guest and this host: which one is available, and how
+//! it is created.
 //!
-//! The good cable is made of tap devices in a network namespace of our own: a bridge
-//! between two of them, or one that a role of this host uses itself. Packets cross it
-//! with their offloads (`struct virtio_net_hdr`), so what a guest sends as one packet
-//! of 64 KiB arrives as one. The namespace has no name and no process: it lives by the
-//! descriptors that qemu and we hold, and so it ends with us, whatever ends us.
+//! The better cable consists of tap devices in a separate network namespace: a bridge between two
+//! of them, or one that a role on this host uses itself. Packets cross it with their offloads
+//! (`struct virtio_net_hdr`), so a packet of 64 KiB from a guest arrives as one. The namespace has
+//! no name and no process: the descriptors held by qemu and by us keep it alive, so it ends with
+//! us, however we end.
 //!
-//! The other cable is a pair of sockets between two qemu processes: it needs nothing
-//! of this host, and carries packets one at a time, without offloads.
+//! The other cable is a pair of sockets between two qemu processes: it needs nothing on this host,
+//! and carries packets one at a time, without offloads.
 
 use super::ends;
 use crate::descriptors::has_backpressure;
@@ -31,7 +31,7 @@ pub(super) const KINDS: &[&str] = &["auto", "tap", "socket"];
 /// Whether the kernel moves the packets of a tap, as the user types it.
 pub(super) const VHOST: &[&str] = &["auto", "on", "off"];
 
-/// What is asked of a cable.
+/// The requested cable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CableSpec {
     /// One of [`KINDS`].
@@ -47,31 +47,31 @@ pub(super) struct CableSpec {
 /// A cable that is available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cable {
-    /// Sockets, and why not taps.
+    /// Sockets, with the reason why taps are not used.
     Sockets(String),
     Taps {
         queues: u32,
-        /// Whether the kernel moves their packets; the error says why it does not.
+        /// Whether the kernel moves their packets; the error is the reason why not.
         vhost: Result<(), String>,
-        /// Whether a full ring stops the queue of the one on this host.
+        /// Whether a full ring stops the queue of the tap on this host.
         backpressure: bool,
     },
 }
 
-/// A cable that is laid.
+/// A cable that exists.
 pub(super) struct Laid {
-    /// What each guest gets, in the order of the roles.
+    /// The network of each guest, in the order of the roles.
     pub networks: Vec<Network>,
     /// The namespace with the end that stays on this host, if one does.
     pub host: Option<Kept>,
 }
 
 impl CableSpec {
-    /// What a user who requests nothing gets.
+    /// The cable if the user requests nothing.
     pub(super) const DEFAULT: CableSpec =
         CableSpec { kind: "auto", queues: 1, vhost: "auto", backpressure: false };
 
-    /// The same with what a cell requests of the tap.
+    /// Returns this request combined with the cell's request for the tap.
     pub(super) fn with(&self, tap: TapSettings) -> Result<CableSpec, Fault> {
         let vhost = if tap.vhost { "on" } else { "off" };
         if ![vhost, "auto"].contains(&self.vhost) {
@@ -88,8 +88,8 @@ impl CableSpec {
         Ok(CableSpec { vhost, backpressure: tap.backpressure, ..self.clone() })
     }
 
-    /// The cable it comes to here, between guests or to a role `on_host`. Tries it for
-    /// real, and leaves nothing behind.
+    /// Determines the cable that is available here, between guests or to a role `on_host`. Actually
+    /// tries it, and leaves nothing behind.
     pub(super) fn settle(&self, on_host: Option<Role>) -> Result<Cable, Fault> {
         if self.kind == "socket" {
             return Ok(Cable::Sockets("wire=socket requires it".into()));
@@ -101,7 +101,7 @@ impl CableSpec {
                 (found, _) => found.map(drop).map_err(|fault| fault.message),
             },
         };
-        // Sockets can do nothing else than be there.
+        // Sockets support none of these.
         let needed =
             self.kind == "tap" || on_host.is_some() || self.queues > 1 || self.vhost == "on";
         let CableSpec { queues, backpressure, .. } = *self;
@@ -114,7 +114,7 @@ impl CableSpec {
 }
 
 impl Cable {
-    /// Lays it between two guests, or from one to the role that stays `on_host`.
+    /// Creates it between two guests, or from one to the role that stays `on_host`.
     pub(super) fn lay(&self, on_host: Option<Role>) -> Result<Laid, Fault> {
         let guests = Role::ALL.into_iter().filter(|role| Some(*role) != on_host);
         let Cable::Taps { queues, vhost: with_vhost, backpressure } = self else {
@@ -139,7 +139,7 @@ impl Cable {
         Ok(Laid { networks, host: on_host.map(|_| made.namespace) })
     }
 
-    /// What is recorded of it, by name.
+    /// Returns the facts to record about it, by name.
     pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
         match self {
             Cable::Sockets(why) => vec![("link.wire", format!("sockets ({why})"))],
@@ -158,7 +158,7 @@ impl Cable {
     }
 }
 
-/// What a cable of guests cannot have on this host.
+/// Lists what a cable of guests lacks on this host.
 pub(super) fn findings() -> Vec<Finding> {
     let tried = plan(1, None, false).map(|plan| make(&plan));
     let Ok(Err(refused)) = tried else { return Vec::new() };
@@ -173,10 +173,10 @@ pub(super) fn findings() -> Vec<Finding> {
     }]
 }
 
-/// Where the kernel is asked to move packets between a tap and a guest.
+/// Device by which a program has the kernel move packets between a tap and a guest.
 const VHOST_NET: &str = "/dev/vhost-net";
 
-/// One more user of vhost-net. Opening it loads the module where there is one.
+/// Opens vhost-net for one more guest, which loads the module if there is one.
 fn vhost(device: &Path) -> Result<OwnedFd, Fault> {
     let opened = File::options().read(true).write(true).open(device);
     opened.map(OwnedFd::from).map_err(|e| {
@@ -196,28 +196,27 @@ fn vhost(device: &Path) -> Result<OwnedFd, Fault> {
     })
 }
 
-/// Files that a trial may change in the namespace in which a role of this host lives.
+/// Files that a trial may change in the namespace of a role on this host.
 const RESTORED: &[&CStr] = &[c"/proc/sys/net/ipv4/tcp_wmem"];
 
-/// What a namespace with a cable begins with. IPv6 would send router solicitations
-/// across it. What TCP learned of the peer in one trial must not reach the next
-/// (tcp_metrics(8)).
+/// Initial settings of a namespace with a cable. IPv6 would send router solicitations across it.
+/// What TCP learned about the peer in one trial must not reach the next (tcp_metrics(8)).
 const SETTINGS: &[(&CStr, &[u8])] = &[
     (c"/proc/sys/net/ipv6/conf/default/disable_ipv6", b"1"),
     (c"/proc/sys/net/ipv6/conf/all/disable_ipv6", b"1"),
     (c"/proc/sys/net/ipv4/tcp_no_metrics_save", b"1"),
 ];
 
-/// Interface index of the first device of a namespace, after the loopback device's.
+/// Interface index of the first device of a namespace after the loopback device.
 const FIRST: u32 = 2;
 
-/// The namespace of a cable.
+/// Describes the namespace of a cable.
 fn plan(queues: u32, on_host: Option<Role>, backpressure: bool) -> Result<Vec<Part>, Fault> {
     let fail = |e| Fault::system("describing a cable", &e);
     let mut parts: Vec<Part> =
         SETTINGS.iter().map(|(file, text)| Part::Setting(file, text)).collect();
     if let Some(role) = on_host {
-        // NAPI is what GRO works in, and what can be a thread.
+        // GRO works within NAPI, and only NAPI can be threaded.
         let stops = if backpressure { tap::BACKPRESSURE } else { 0 };
         let flags = tap::VNET_HDR | tap::NAPI | stops;
         let device = Tap::new(ends::device(role), FIRST, queues, flags).map_err(fail)?;

@@ -1,4 +1,4 @@
-//! The testbeds that there are.
+//! The catalogue of testbeds.
 
 use super::{Testbed, hosts, netns, ports, vm};
 

@@ -1,32 +1,32 @@
-//! The ends of a link that a testbed makes: their addresses and devices.
+//! The ends of a link that a testbed creates: their addresses and devices.
 
 use crate::Attachment;
 use bytepath_record::Role;
 use bytepath_record::wire::LinkEnd;
 use std::net::IpAddr;
 
-/// Length of the link's prefix in bits. There is room for addresses that are not the kernel's.
+/// Length of the link's prefix in bits. It leaves room for addresses that are not the kernel's.
 pub(super) const PREFIX: u8 = 24;
 pub(super) const PREFIX_V6: u8 = 64;
 
-/// Addresses from 198.18.0.0/15, which RFC 2544 sets aside for benchmarks of
-/// network devices; no real network has them.
+/// Returns an address from 198.18.0.0/15, which RFC 2544 reserves for benchmarks of network
+/// devices; no real network uses them.
 pub(super) fn address(role: Role) -> IpAddr {
     IpAddr::from([198, 18, 0, role as u8 + 1])
 }
 
-/// The same of IPv6, from 2001:2::/48, which RFC 5180 sets aside likewise.
+/// Like [`address`] for IPv6, from 2001:2::/48, which RFC 5180 reserves likewise.
 pub(super) fn address_v6(role: Role) -> IpAddr {
     IpAddr::from([0x2001, 2, 0, 0, 0, 0, 0, role as u16 + 1])
 }
 
-/// Name of a role's end where the testbed makes the device.
+/// Returns the name of a role's end if the testbed creates the device.
 pub(super) fn device(role: Role) -> &'static str {
     ["byte0", "byte1"][role as usize]
 }
 
-/// The end of a role at another pair of devices of its link, by its number: with names and in a
-/// network of its own.
+/// Returns the end of a role at another pair of devices of its link, by number: with other names
+/// and another network.
 pub(crate) fn of_adapter(end: &LinkEnd, adapter: u32) -> LinkEnd {
     let named = |device: &str| match adapter {
         0 => device.to_owned(),
@@ -37,8 +37,8 @@ pub(crate) fn of_adapter(end: &LinkEnd, adapter: u32) -> LinkEnd {
     LinkEnd { device: named(&end.device), peer, address, ..end.clone() }
 }
 
-/// The address that an adapter of this number has in place of the first's: in another network,
-/// the last byte, or group, but one has its number.
+/// Returns the address that the adapter of this number has instead of the first one's: in another
+/// network, whose number is the third byte (IPv4) or the fourth group (IPv6).
 pub(super) fn of_network(address: IpAddr, number: u32) -> IpAddr {
     match address {
         IpAddr::V4(v4) => IpAddr::from((v4.to_bits() + (number << 8)).to_be_bytes()),
@@ -46,17 +46,17 @@ pub(super) fn of_network(address: IpAddr, number: u32) -> IpAddr {
     }
 }
 
-/// A role's end, with a device that is there.
+/// Returns a role's end with an existing device.
 pub(super) fn end(role: Role, device: impl Into<String>) -> LinkEnd {
     LinkEnd::plain(device, address(role), PREFIX)
 }
 
-/// The receiver's end of a veth pair where a macvtap is on it, which has the end's name then.
+/// The receiver's end of a veth pair if there is a macvtap on it, which then has the end's name.
 const BELOW: &str = "below1";
 
-/// Both ends between the namespaces of two processes: of a veth pair, of which the first
-/// makes both, and on whose other end there may be a macvtap; or of a tap, whose device the
-/// receiver makes and puts into the sender's namespace.
+/// Returns both ends between the namespaces of two processes: of a veth pair, which the first
+/// process creates and on whose other end there may be a macvtap; or of a tap, whose device the
+/// receiver creates and moves into the sender's namespace.
 pub fn beside([sender, receiver]: [u32; 2]) -> [Attachment; 2] {
     let plain = |role| end(role, device(role));
     let to = |peer: &str| {

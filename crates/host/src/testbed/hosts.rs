@@ -1,5 +1,5 @@
-//! Two hosts that the user names, each this machine, or reached by ssh(1) or another
-//! command that runs programs there. The link between them exists already, and stays as it is.
+//! Two hosts that the user names, each this machine, or reached by ssh(1) or another command that
+//! runs programs there. The link between them already exists, and is not changed.
 
 use super::ssh::{Ssh, start};
 use super::{Deployment, Properties, Site, Stewardship, Testbed};
@@ -17,14 +17,14 @@ pub(super) struct Hosts {
     timeout: Duration,
 }
 
-/// No host is named.
+/// The testbed without any hosts.
 pub(super) static UNNAMED: Hosts = Hosts { named: None, ports: None, timeout: Duration::ZERO };
 
 /// A host as the user names it.
 struct Named {
     role: Role,
     reached: Reached,
-    /// Its ends of the link, joined with the other host's in this order.
+    /// Its ends of the link, joined with those of the other host in this order.
     places: Vec<Place>,
     /// Whether a copy of this program may stay there.
     keeps_copy: bool,
@@ -35,7 +35,7 @@ enum Reached {
     /// It is this machine.
     Here,
     Ssh(Ssh),
-    /// By a command that runs what follows it there.
+    /// By a command that runs the words appended to it there.
     Exec {
         text: String,
         words: Vec<String>,
@@ -98,7 +98,7 @@ impl Testbed for Hosts {
             hosts_apart: true,
             has_cable: true,
             link_is_given: true,
-            // A NIC that is prepared for one cell is not as another wants it.
+            // A NIC that is prepared for one cell is not in the state that another one needs.
             holds_several: false,
             usual_link: "given",
             adapters: self.named.as_ref().map_or(1, |[sender, _]| sender.places.len() as u32),
@@ -108,7 +108,7 @@ impl Testbed for Hosts {
     }
 
     fn stewardship(&self, site: &Site) -> Result<Stewardship, Fault> {
-        // The last to end: what a trial's agent leaves, it takes away.
+        // These agents end last, so they remove what the agents of trials leave behind.
         let boxed = self.start(site, true)?.map(|host| Box::new(host) as Box<dyn Host>);
         Ok(Stewardship::Apart(boxed))
     }
@@ -123,7 +123,7 @@ impl Testbed for Hosts {
 }
 
 impl Hosts {
-    /// Starts an agent on each, on both at once: a login takes its time.
+    /// Starts an agent on each host, on both at once, because a login takes time.
     fn start(&self, site: &Site, last: bool) -> Result<[ProcessHost; 2], Fault> {
         let named = self.named.as_ref();
         let [sender, receiver] = named.ok_or_else(|| usage("no hosts are given").remedy(REMEDY))?;
@@ -146,8 +146,8 @@ impl Named {
         })
     }
 
-    /// Starts an agent. What it is started by ends with the thread that starts it, and
-    /// an agent elsewhere when its pipe does.
+    /// Starts an agent. The command that starts it ends with the calling thread, and an agent
+    /// elsewhere ends with its pipe.
     fn start(&self, site: &Site, last: bool) -> Result<ProcessHost, Fault> {
         let own = || vec![site.program.display().to_string(), "agent".to_owned()];
         let (words, host) = match &self.reached {
@@ -181,7 +181,7 @@ impl Named {
     }
 }
 
-/// The ends of a host's link: as many as there are devices or addresses, and one if there is neither.
+/// Returns the ends of a host's link: one for each device or address, or one if none is named.
 fn places(role: Role, options: &Options) -> Result<Vec<Place>, Fault> {
     let words = |what: &str| match options.word(&format!("{role}-{what}")) {
         "auto" => Vec::new(),
@@ -215,12 +215,13 @@ fn places(role: Role, options: &Options) -> Result<Vec<Place>, Fault> {
     Ok(places)
 }
 
-/// "1 device", "2 devices".
+/// Formats "1 device", "2 devices".
 fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// Both hosts with as many ends each: those of a host of which nothing is named are found.
+/// Gives both hosts the same number of ends: if nothing is named for a host, its ends are
+/// determined later.
 fn in_pairs(mut named: [Named; 2]) -> Result<[Named; 2], Fault> {
     let [sender, receiver] = named.each_ref().map(|one| one.places.len());
     let count = sender.max(receiver);
@@ -250,7 +251,7 @@ impl Reached {
         if text.starts_with("ssh:") {
             return Ok(Reached::Ssh(Ssh::new(text).map_err(|wrong| usage(&wrong))?));
         }
-        // A command is split as a shell splits it, and given to no shell.
+        // A command is split like a shell splits it, but no shell runs it.
         let command = text.strip_prefix("exec:").ok_or_else(|| wrong("is not a host"))?;
         match shlex::split(command) {
             Some(words) if !words.is_empty() => Ok(Reached::Exec { text: text.into(), words }),
@@ -260,7 +261,7 @@ impl Reached {
     }
 }
 
-/// Reads `LOW-HIGH`.
+/// Parses `LOW-HIGH`.
 fn ports(text: &str) -> Result<Option<Ports>, Fault> {
     if text == "any" {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Which hosts and links make a deployment. One file per testbed, one line each in
-//! [`CATALOG`].
+//! Testbeds: they choose the hosts and the link of a deployment. One file per testbed, one line
+//! each in [`CATALOG`].
 
 mod cable;
 mod catalog;
@@ -25,103 +25,102 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How long two ports may take to agree on a speed.
+/// Time limit for two ports to negotiate a speed.
 const CARRIER: Duration = Duration::from_secs(20);
 
-/// A way to get two hosts and the link between them.
+/// A source of two hosts and the link between them.
 pub trait Testbed: Sync {
     /// Name in the catalogue, as the user types it.
     fn name(&self) -> &'static str;
 
-    /// One line: what it is.
+    /// One-line description.
     fn summary(&self) -> &'static str;
 
-    /// Whether it can be raised from here. Tries it for real where that is
-    /// the only honest way, and leaves nothing behind.
+    /// Checks whether it can be raised from here. Actually tries it if that is the only reliable
+    /// way, and leaves nothing behind.
     fn probe(&self) -> Support;
 
-    /// What can be set of it.
+    /// Its options.
     fn options(&self) -> &'static [OptionSpec] {
         &[]
     }
 
-    /// Defaults that the value of another option changes.
+    /// Defaults that depend on the value of another option.
     fn implied(&self) -> &'static [Implied] {
         &[]
     }
 
-    /// The same testbed with these options, all of them resolved. `None` if it
-    /// has none to set, and is used as it is.
+    /// Returns the testbed with these options, all of them resolved. `None` if it has no options
+    /// and is used as it is.
     fn configured(&self, _options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
         Ok(None)
     }
 
-    /// What kind of testbed it is.
+    /// Its properties.
     fn properties(&self) -> Properties {
         Properties::default()
     }
 
-    /// How its hosts are emulated; `None` if they run on a processor. May try it.
+    /// Describes how its hosts are emulated; `None` if they run on a real processor. May try it.
     fn emulation(&self) -> Option<Emulation> {
         None
     }
 
-    /// Parts of it that are not available here, or work less well than they could.
+    /// Lists parts of it that are missing here, or work less well than they could.
     fn findings(&self) -> Vec<Finding> {
         Vec::new()
     }
 
-    /// Settings without which it cannot be raised. A study makes them after its sysctls and
-    /// before its other settings, and restores everything in reverse.
+    /// Settings that it needs before it can be raised. A study makes them after its sysctls and
+    /// before its other settings, and restores everything in reverse order.
     fn settings(&self) -> Vec<WantedSetting> {
         Vec::new()
     }
 
-    /// Who keeps the settings of its hosts.
+    /// Returns the stewards of its hosts' settings.
     fn stewardship(&self, _site: &Site) -> Result<Stewardship, Fault> {
         Ok(Stewardship::Shared(Box::new(LocalSteward::standard())))
     }
 
-    /// The devices of this machine that a study would give it, the sender's first, each end's in
-    /// the order in which they are joined: questions are asked over them where they are, without
-    /// raising anything.
+    /// The devices of this machine that a study would lend to it, the sender's first, each end's in
+    /// the order in which they are joined. Checks can use them where they are, without raising
+    /// anything.
     fn devices(&self) -> Option<[Vec<String>; 2]> {
         None
     }
 
-    /// The devices that the user has named for it, on the sender's host and the receiver's.
+    /// The devices that the user has named for it, on the sender's host and on the receiver's.
     fn named_devices(&self) -> [Vec<String>; 2] {
         self.devices().unwrap_or_default()
     }
 
-    /// The address that a role will have at the adapter of this number, where that is known before
-    /// it is raised.
+    /// Returns the address of a role at the adapter of this number, if it is known before raising.
     fn address(&self, role: Role, adapter: u32) -> IpAddr {
         ends::of_network(ends::address(role), adapter)
     }
 
-    /// A block of trials begins, and no deployment is up.
+    /// Called before each block of trials, while no deployment is up.
     fn begin_block(&self) {}
 
-    /// The worst that is wrong with a device of its link after a trial, where devices outlive
-    /// deployments; `None` if they could send.
+    /// Returns the worst problem of a device of its link after a trial, if devices outlive
+    /// deployments; `None` if all could send.
     fn link_trouble(&self) -> Option<LinkTrouble> {
         None
     }
 
-    /// Starts one agent per host. The link is not there yet: the agents set it
-    /// up when they are asked to (see [`Host::attachment`]).
+    /// Starts one agent per host. The link does not exist yet: the agents set it up on request (see
+    /// [`Host::attachment`]).
     fn raise(&self, site: &Site) -> Result<Deployment, Fault>;
 }
 
-/// What is wrong with a device of a link. The worst comes first.
+/// A problem with a device of a link. The worst comes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinkTrouble {
-    /// It is not where it was lent to.
+    /// It is not in the namespace it was lent to.
     Gone(DeviceName),
-    /// Another program took it down. The next deployment brings it up.
+    /// Another program took it down. The next deployment brings it up again.
     Down(DeviceName),
-    /// It is up, and cannot send.
+    /// It is up, but cannot send.
     NoCarrier(DeviceName),
 }
 
@@ -137,37 +136,37 @@ impl fmt::Display for LinkTrouble {
     }
 }
 
-/// What kind of testbed one is.
+/// Properties of a testbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// It boots the kernels that cells name.
     pub boots_kernels: bool,
-    /// Several can be up at once, as the design `slices` needs it.
+    /// Several deployments can be up at once, as the design `slices` needs.
     pub holds_several: bool,
-    /// Each host has a machine of its own.
+    /// Each host has its own machine.
     pub hosts_apart: bool,
-    /// A cable, real or emulated, is between the hosts. It copies the witness page in any
-    /// case, which shows nothing about the sender's kernel then.
+    /// There is a cable, real or emulated, between the hosts. It always copies the witness page,
+    /// which then shows nothing about the sender's kernel.
     pub has_cable: bool,
-    /// The link already exists, and stays as it is.
+    /// The link already exists, and is not changed.
     pub link_is_given: bool,
-    /// Cards are made with each deployment and go with it: its agents prepare them, and
+    /// NICs are created with each deployment and removed with it: its agents prepare them, and
     /// nothing has to be restored.
     pub nics_are_new: bool,
     /// Both hosts are namespaces of one kernel, so that their link may be a tap.
     pub holds_taps: bool,
-    /// Most pairs of devices that can join its hosts.
+    /// Largest number of pairs of devices that can join its hosts.
     pub adapters: u32,
     /// The sender's device may be a tap whose reader is the receiver's guest.
     pub has_guest_tap: bool,
-    /// The link that it is for: one of `spec::PRESETS`.
+    /// Its default link: one of `spec::PRESETS`.
     pub usual_link: &'static str,
-    /// How long a host or a carrier that was lost is waited for before the study ends.
+    /// How long to wait for a lost host or carrier before the study ends.
     pub timeout: Duration,
 }
 
 impl Default for Properties {
-    /// Of two hosts that share this machine.
+    /// The properties of two hosts that share this machine.
     fn default() -> Self {
         Properties {
             boots_kernels: false,
@@ -187,43 +186,42 @@ impl Default for Properties {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Emulation {
-    /// Why the speed of its hosts is that of no real machine.
+    /// Why the speed of its hosts is not that of a real machine.
     pub because: String,
-    /// How many times slower than a current machine they may be: what waits for them
-    /// waits this many times longer.
+    /// How many times slower than a current machine they may be; time limits are multiplied by it.
     pub slowness: f64,
-    /// Instructions that a second of their CPU time represents, where their clock counts
-    /// instructions and not time.
+    /// Instructions represented by a second of their CPU time, if their clock counts instructions
+    /// instead of time.
     pub instructions_per_second: Option<f64>,
 }
 
-/// Who keeps the settings of a testbed's hosts.
+/// The stewards of the settings of a testbed's hosts.
 pub enum Stewardship {
     /// One steward in this process: the hosts share this machine, or run on it.
     Shared(Box<LocalSteward>),
-    /// A second agent on each host, which stays as long as the study, the sender's first.
+    /// A second agent on each host, which runs as long as the study, the sender's first.
     Apart([Box<dyn Host>; 2]),
 }
 
-/// Two hosts and their link. Dropping it ends the agents and takes it down.
+/// Two hosts and their link. Dropping it ends the agents and removes the link.
 pub struct Deployment {
     /// The sender's host, and the receiver's.
     pub hosts: [Box<dyn Host>; 2],
-    /// What is known of the link and no agent can see: facts by name, for both hosts
-    /// ("link.wire" is "taps").
+    /// Facts about the link that no agent can determine, by name, for both hosts ("link.wire" is
+    /// "taps").
     pub link_facts: Vec<(&'static str, String)>,
-    /// Ports that receivers may listen on; none leaves it to the kernel.
+    /// Ports that receivers may listen on; `None` leaves the choice to the kernel.
     pub ports: Option<Ports>,
 }
 
 impl Deployment {
-    /// Two hosts, and a link of which their agents see everything.
+    /// Two hosts, and a link about which their agents can determine everything.
     pub fn of<H: Host + 'static>(hosts: [H; 2]) -> Deployment {
         let hosts = hosts.map(|host| Box::new(host) as Box<dyn Host>);
         Deployment { hosts, link_facts: Vec::new(), ports: None }
     }
 
-    /// The host of a role.
+    /// Returns the host of a role.
     pub fn host(&mut self, role: Role) -> &mut dyn Host {
         self.hosts[role as usize].as_mut()
     }
@@ -231,36 +229,36 @@ impl Deployment {
 
 impl Drop for Deployment {
     fn drop(&mut self) {
-        // Both are notified before any is waited for.
+        // Both are closed before either is waited for.
         self.hosts.iter_mut().for_each(|host| host.close());
     }
 }
 
-/// What a testbed is raised with.
+/// What is needed to raise a testbed.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
     /// The bytepath binary to run as agent.
     pub program: &'a Path,
-    /// The kernel that the cell names; none leaves it to the testbed.
+    /// The kernel that the cell names; `None` leaves it to the testbed.
     pub kernel: Option<&'a Kernel>,
     /// The tap between the sender's host and the receiver's guest, if the cell's link is one.
     pub guest_tap: Option<TapSettings>,
-    /// The CPU of the vhost threads of that tap; none leaves them to the scheduler.
+    /// The CPU of the vhost threads of that tap; `None` leaves them to the scheduler.
     pub vhost: Option<u32>,
-    /// The pairs of devices that the cell's flows cross.
+    /// Number of pairs of devices that the cell's flows cross.
     pub adapters: u32,
-    /// Set when the user wants to stop: whatever takes long gives up.
+    /// Set when the user cancels: long operations stop.
     pub stop: &'a AtomicBool,
 }
 
 impl<'a> Site<'a> {
-    /// With the testbed's own kernel, and nothing to stop it.
+    /// The testbed's own kernel, one adapter, and no cancellation.
     pub fn of(program: &'a Path) -> Site<'a> {
         static NEVER: AtomicBool = AtomicBool::new(false);
         Site { program, kernel: None, guest_tap: None, vhost: None, adapters: 1, stop: &NEVER }
     }
 
-    /// Refuses a kernel, for a testbed that boots none.
+    /// Errors if a kernel is named, for testbeds that boot none.
     fn refuse_kernel(&self, testbed: &str) -> Result<(), Fault> {
         let Some(kernel) = self.kernel else { return Ok(()) };
         let text =

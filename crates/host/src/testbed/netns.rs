@@ -1,6 +1,5 @@
-//! The embedded testbed: two network namespaces on this machine and a veth
-//! pair between them. The traffic crosses a whole TCP stack twice, and no byte
-//! leaves the machine.
+//! The embedded testbed: two network namespaces on this machine and a veth pair between them. The
+//! traffic crosses a whole TCP stack twice, and no byte leaves the machine.
 
 use super::{Deployment, Properties, Site, Testbed, ends};
 use crate::{Adapter, ProcessHost, pair_of_agents, remedy};

@@ -1,11 +1,11 @@
-//! Two network devices of this machine, joined by a cable or a switch: the cheapest testbed whose
-//! link is real; or several such pairs. The devices of an end are lent to a network namespace of
-//! its own for the study (`settings/loan.rs`), because between two addresses of one namespace the
-//! kernel uses loopback; they come back as they were, also after a crash. A device with an address
-//! or a route is in use, and refused.
+//! Two network devices of this machine, joined by a cable or a switch: the cheapest testbed with a
+//! real link; or several such pairs. Between two addresses of one namespace the kernel uses
+//! loopback, so the devices of each end are lent to a separate network namespace for the study
+//! (`crates/settings/src/loan.rs`). Afterwards they are returned as they were, even after a crash.
+//! A device with an address or a route is in use, and is refused.
 //!
-//! The devices stay from trial to trial. What a link sets on them is renewed before each,
-//! so that no setting of one cell affects another.
+//! The devices stay lent from trial to trial. Before each, everything that a link sets on them is
+//! reset, so that no setting of one cell affects another.
 
 use super::{CARRIER, Deployment, LinkTrouble, Properties, Site, Testbed, ends};
 use crate::link::can_send;
@@ -29,17 +29,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 pub(super) struct Ports {
-    /// The sender's and the receiver's, joined in this order.
+    /// Devices of the sender and of the receiver, joined in this order.
     devices: [Vec<DeviceName>; 2],
     neighbours: bool,
     ipv6: bool,
-    /// What the devices and their namespaces came with, those of the sender first.
+    /// Initial state of the devices and their namespaces, the sender's first.
     base: Mutex<Option<Vec<Base>>>,
-    /// How many of each end the last deployment used.
+    /// Number of devices of each end that the last deployment used.
     in_use: AtomicUsize,
 }
 
-/// No device is named.
+/// The testbed without any devices.
 pub(super) static UNNAMED: Ports = Ports {
     devices: [Vec::new(), Vec::new()],
     neighbours: false,
@@ -161,7 +161,7 @@ impl Testbed for Ports {
     }
 }
 
-/// Refuses devices that do not make pairs.
+/// Refuses lists of devices that do not form pairs.
 fn check([sender, receiver]: &[Vec<DeviceName>; 2]) -> Result<(), String> {
     if sender.len() != receiver.len() {
         return Err(format!(
@@ -187,7 +187,7 @@ fn check([sender, receiver]: &[Vec<DeviceName>; 2]) -> Result<(), String> {
 }
 
 impl Ports {
-    /// The ends of a role's devices, of which each has a network of its own.
+    /// Returns the ends of a role's devices, each with its own network.
     fn link_ends(&self, role: Role, ends: &[Vec<End>; 2]) -> Result<Vec<LinkEnd>, Fault> {
         let peer = role.peer();
         let prefix = if self.ipv6 { ends::PREFIX_V6 } else { ends::PREFIX };
@@ -203,8 +203,8 @@ impl Ports {
         (0..).zip(pairs).map(of_pair).collect()
     }
 
-    /// Takes back what the link of the last cell set. The first time there is nothing to
-    /// take back, and what is there is noted.
+    /// Resets what the link of the last cell has set. The first time there is nothing to reset, and
+    /// the initial state is recorded.
     fn renew<'e>(&self, ends: impl Iterator<Item = &'e End>) -> Result<(), Fault> {
         let mut base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
         match &*base {
@@ -219,7 +219,7 @@ impl Ports {
     }
 }
 
-/// What is wrong with a device that is lent and was set up.
+/// Checks a device that is lent and was set up.
 fn trouble_of(device: &DeviceName) -> Option<LinkTrouble> {
     let end = End::find(device);
     let found = end.and_then(|end| {
@@ -237,17 +237,17 @@ fn trouble_of(device: &DeviceName) -> Option<LinkTrouble> {
     }
 }
 
-/// What a device and its namespace are when no link is set up.
+/// State of a device and its namespace without a link.
 struct Base {
     tuning: SettingValue,
-    /// Least, first and most memory of send buffers, as the kernel prints it.
+    /// Minimum, initial and maximum size of send buffers, as the kernel prints them.
     wmem: String,
-    /// Handle of the root queueing discipline; 0 of the kernel's own.
+    /// Handle of the root qdisc; 0 for the kernel's default.
     root: u32,
 }
 
-/// Index of a device and handle of its root queueing discipline, 0 of the kernel's own and of
-/// none; both are 0 if there is no such device.
+/// Returns the index of a device and the handle of its root qdisc, which is 0 for the kernel's
+/// default and for none. Both are 0 if there is no such device.
 fn root_of(netlink: &mut Netlink, device: &DeviceName) -> Result<(u32, u32), Fault> {
     let Some(link) = netlink.link(device.as_str()).map_err(of_qdisc(device))? else {
         return Ok((0, 0));
@@ -265,7 +265,7 @@ impl Base {
     fn read(device: &DeviceName) -> Result<Base, Fault> {
         let mut netlink = Netlink::new();
         let mut tuning = settings::tuning(&mut netlink, device)?;
-        // Every link sets it, and some NICs stop for it.
+        // Every link sets it, and some NICs stop when it changes.
         tuning.0.remove("mtu");
         let (_, root) = root_of(&mut netlink, device)?;
         Ok(Base { tuning, wmem: fs::read_to_string(WMEM).map_err(|e| of_wmem(&e))?, root })
@@ -285,7 +285,7 @@ impl Base {
     }
 }
 
-/// A device where it is lent to.
+/// A device that is lent, and its namespace.
 struct End {
     device: DeviceName,
     namespace: OwnedFd,

@@ -1,5 +1,5 @@
-//! Hosts that the system's ssh(1) reaches, with the user's own configuration. One
-//! connection to each stays as long as the testbed; agents come and go over it.
+//! Hosts reached by the system's ssh(1), with the user's own configuration. One connection to each
+//! stays open as long as the testbed; agents use it one after the other.
 
 use crate::child::remove_left;
 use crate::{AgentProcess, LocalAgent, echoes};
@@ -13,10 +13,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A host by its address, `ssh://[USER@]HOST[:PORT]`, which ssh(1) takes as it is.
+/// A host by its address, `ssh://[USER@]HOST[:PORT]`, which is passed to ssh(1) unchanged.
 pub(super) struct Ssh {
     address: String,
-    /// The connection that carries the others.
+    /// The connection that multiplexes the others.
     main: Mutex<Option<Main>>,
 }
 
@@ -25,8 +25,8 @@ struct Main {
     socket: PathBuf,
 }
 
-/// For every connection. No one is there to answer a question, nothing but the pipe is
-/// forwarded, and what the user's configuration runs by itself is not what we want to run.
+/// Options of every connection. No one is there to answer a prompt, nothing but the pipe is
+/// forwarded, and commands in the user's configuration must not run.
 const OPTIONS: &[&str] = &[
     "-T",
     "-a",
@@ -39,12 +39,12 @@ const OPTIONS: &[&str] = &[
     "-oRemoteCommand=none",
 ];
 
-/// What ends an address.
+/// The form of an address, for error messages.
 const FORM: &str = "ssh://[USER@]HOST[:PORT]";
 
 impl Ssh {
-    /// Checks an address. Its characters are those of names, addresses and ports, so that
-    /// it is one word of a command and no option of it.
+    /// Checks an address. It may only contain the characters of names, addresses and ports, so that
+    /// it is a single word of a command and cannot be an option.
     pub(super) fn new(address: &str) -> Result<Ssh, String> {
         let wrong =
             |what: &str| Err(format!("'{}' {what}; it takes {FORM}", address.escape_debug()));
@@ -75,18 +75,19 @@ impl Ssh {
         Ok(Ssh { address: address.to_owned(), main: Mutex::new(None) })
     }
 
-    /// As it was typed.
+    /// Returns the address as typed.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
 
-    /// The command that runs a shell there, over the existing connection.
+    /// Returns the command that runs a shell there, over the existing connection.
     pub(super) fn shell(&self, stop: &AtomicBool) -> Result<Vec<String>, Fault> {
         let socket = self.socket(stop)?;
         Ok(self.command(&["-oControlMaster=no"], &socket, "sh"))
     }
 
-    /// Gives the connection up: what it carried is lost, and the next agent needs another.
+    /// Drops the connection: everything that it carried is lost, and the next agent needs a new
+    /// one.
     pub(super) fn disconnect(&self) {
         *self.main.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -97,7 +98,7 @@ impl Ssh {
         words.chain([&*socket, "--", &*self.address, program]).map(str::to_owned).collect()
     }
 
-    /// The socket of the connection that carries the others; connects if there is none.
+    /// Returns the socket of the multiplexing connection; connects if there is none.
     fn socket(&self, stop: &AtomicBool) -> Result<PathBuf, Fault> {
         let mut main = self.main.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(main) = main.as_mut()
@@ -122,13 +123,13 @@ impl Drop for Main {
     }
 }
 
-/// Starts a program that ends with this process, and speaks to us over pipes.
+/// Starts a program that ends with this process and communicates with it over pipes.
 pub(super) fn start(words: Vec<String>) -> Result<LocalAgent, Fault> {
     let [agent] = LocalAgent::start(move || {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Ctrl-C is for us: what has been measured is still to come over this pipe.
+        // Ctrl-C is for us: results of completed measurements still have to come over this pipe.
         command.process_group(0);
         let child = spawn_asked(command).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => {
@@ -142,8 +143,8 @@ pub(super) fn start(words: Vec<String>) -> Result<LocalAgent, Fault> {
     Ok(agent)
 }
 
-/// A name for a socket in a folder that is ours alone. ssh(1) makes it, and puts a random
-/// ending to it first: what is left has to be short, unix(7).
+/// Returns a name for a socket in a folder that only we can access. ssh(1) creates the socket, and
+/// first appends a random suffix, so the name has to be short (unix(7)).
 fn new_socket() -> Result<PathBuf, Fault> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let own = rustix::process::getuid().as_raw();

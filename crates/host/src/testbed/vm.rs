@@ -1,5 +1,5 @@
-//! Guests as testbed: both hosts in one virtual machine, or each in one of its own, or
-//! one of them on this machine. `docs/guide/guests.md` describes how, and what it proves.
+//! Guests as testbed: both hosts in one virtual machine, or each in its own, or one of them on this
+//! machine. `docs/guide/guests.md` describes how, and what it proves.
 
 use super::cable::{self, Cable, Laid};
 use super::vm_options::{IMPLIED, OPTIONS, Settings};
@@ -22,36 +22,36 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(super) struct Vm {
     settings: Settings,
-    /// The cables that were found to work, by the tap that a cell describes if it does, so that all
-    /// trials of a study have the same.
+    /// Cables that were tried, by the tap that the cell describes, if any, so that all trials of a
+    /// study use the same one.
     cables: Mutex<Vec<(Option<TapSettings>, FoundCable)>>,
     guests: Mutex<Vec<(BootedKernel, Booted)>>,
 }
 
 type FoundCable = Result<Cable, Fault>;
 
-/// What is booted, its command line, and the tap that its device is behind if the cell has one.
+/// Kernel to boot, its command line, and the tap in front of the guest's device if the cell has
+/// one.
 type BootedKernel = (String, String, Option<TapSettings>);
 
-/// Guests that stay up from trial to trial, because booting takes seconds.
-/// What a trial leaves behind is what a session does: agents and namespaces,
-/// and they are new for each.
+/// Guests that stay up from trial to trial, because booting takes seconds. Only sessions could
+/// leave anything behind: agents and namespaces, which are new for each trial.
 #[derive(Clone)]
 struct Booted {
-    /// One machine for both roles, or one for each role that is not on this host,
-    /// the sender's first.
+    /// One machine for both roles, or one for each role that is not on this host, the sender's
+    /// first.
     machines: Vec<Arc<Machine>>,
-    /// Where the role of this host lives.
+    /// The namespace of the role on this host.
     host: Option<Arc<Kept>>,
 }
 
 /// How many times slower than a current machine an emulated one may be.
 const SLOWNESS: f64 = 4.0;
 
-/// The kernel of a study that names none.
+/// The kernel for a study that names none.
 const OWN_KERNEL: &str = "debian:newest";
 
-/// With every option at its default.
+/// The testbed with every option at its default.
 pub(super) static DEFAULT: Vm = Vm {
     settings: Settings::DEFAULT,
     cables: Mutex::new(Vec::new()),
@@ -59,7 +59,8 @@ pub(super) static DEFAULT: Vm = Vm {
 };
 
 impl Vm {
-    /// The cable between the roles, where they are not in one guest; found out once for each tap.
+    /// Returns the cable between the roles, or `None` if both are in one guest. Tried only once per
+    /// tap.
     fn cable(&self, tap: Option<TapSettings>) -> Result<Option<Cable>, Fault> {
         let Settings { cable, on_host, .. } = &self.settings;
         if self.settings.is_whole() {
@@ -77,8 +78,8 @@ impl Vm {
         found.map(Some)
     }
 
-    /// The guests of a session: some that are up and free, or new ones. Kernels that differ
-    /// in parameters of NICs alone are the same, since NICs are made for each session.
+    /// Returns the guests for a session: free ones that are already up, or new ones. Kernels that
+    /// differ only in parameters of NICs count as equal, since NICs are created for each session.
     fn guest(&self, site: &Site, kernel: &Kernel) -> Result<Booted, Fault> {
         let own = match self.settings.nics {
             Some(_) => nic_parameters(&kernel.cmdline).1,
@@ -88,7 +89,7 @@ impl Vm {
         if let Some(booted) = self.free_guest(&kernel) {
             return Ok(booted);
         }
-        // No one else has to wait while it boots.
+        // The lock is not held while it boots.
         let is_emulated = matches!(self.accelerator(), Ok(Accelerator::Tcg { .. }));
         let booted = retry_once_if_emulated(is_emulated, || self.boot(site, &kernel))?;
         self.guests().push((kernel, booted.clone()));
@@ -98,7 +99,7 @@ impl Vm {
     fn free_guest(&self, kernel: &BootedKernel) -> Option<Booted> {
         let mut guests = self.guests();
         guests.retain(|(_, booted)| booted.machines.iter().all(|machine| machine.is_alive()));
-        // A guest holds any number of veth pairs; of anything else there is one link.
+        // A guest can have any number of veth pairs, but only one link of any other kind.
         let several = self.properties().holds_several;
         let has_session = |machine: &Arc<Machine>| Arc::strong_count(machine) > 1;
         let is_free = |booted: &Booted| several || !booted.machines.iter().any(has_session);
@@ -115,18 +116,18 @@ impl Vm {
         qemu::accelerator(if counted { qemu::COUNTED } else { accelerator })
     }
 
-    /// qemu, with the device that the guest needs.
+    /// Finds a qemu that has the device that the guest needs.
     fn program(&self) -> Result<PathBuf, Fault> {
         self.device().map_or_else(qemu::find, qemu::find_with)
     }
 
-    /// qemu's name of the NICs, where it emulates a pair.
+    /// Returns qemu's name of the NICs, if it emulates a pair.
     fn device(&self) -> Option<&'static str> {
         self.settings.nics.and_then(NicPair::emulated_device)
     }
 
-    /// Boots one guest, with or without a cable to this host, or two with a cable
-    /// between them, at the same time.
+    /// Boots one guest, with or without a cable to this host, or two with a cable between them, at
+    /// the same time.
     fn boot(&self, site: &Site, kernel: &BootedKernel) -> Result<Booted, NotBooted> {
         let (source, cmdline, tap) = kernel;
         let program = self.program()?;
@@ -245,8 +246,8 @@ impl Testbed for Vm {
         }
     }
 
-    /// Two boots of a kernel may differ by more instructions than two trials of one boot,
-    /// so where those are counted each block has boots of its own.
+    /// Two boots of a kernel may differ by more instructions than two trials of one boot, so if
+    /// instructions are counted, each block has its own boots.
     fn begin_block(&self) {
         if self.settings.counted {
             self.guests().clear();
@@ -262,7 +263,7 @@ impl Testbed for Vm {
                 let hosts = in_one_guest(machine, None, site.stop, ends::beside)?;
                 return Ok(Deployment::of(hosts));
             };
-            // More than there can be is refused once the hosts are known.
+            // Too large a number is refused once the hosts are known.
             let pairs = site.adapters.min(nics.most());
             let end = |role, pair| {
                 let address = self.address(role, pair);
@@ -305,8 +306,8 @@ fn too_few() -> Fault {
     Fault::failed("testbed vm: too few guests were booted")
 }
 
-/// A host on this machine at the other end of a guest's cable: an agent in the network
-/// namespace that has the tap, which stays when the agent ends.
+/// Starts the host at the other end of a guest's cable, on this machine: an agent in the network
+/// namespace of the tap. The namespace stays when the agent ends.
 fn beside(role: Role, namespace: &Arc<Kept>, program: &Path) -> Result<ProcessHost, Fault> {
     let (namespace, program) = (namespace.clone(), program.to_owned());
     let [agent] = LocalAgent::start(move || {
@@ -317,7 +318,7 @@ fn beside(role: Role, namespace: &Arc<Kept>, program: &Path) -> Result<ProcessHo
         });
         Ok([AgentProcess::new(child?)?])
     })?;
-    // A tap hands on what a guest sends as it is, so nothing on it would merge packets.
+    // A tap passes on packets of a guest unchanged, so nothing would merge packets on it.
     let attachment = Attachment::Made(vec![ends::end(role, ends::device(role))], HwGro::Never);
     Ok(ProcessHost { agent, attachment, adapter: Adapter::Virtual })
 }

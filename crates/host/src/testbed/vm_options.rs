@@ -1,30 +1,30 @@
-//! The testbed's options, as the user types them, and their contradictions.
+//! The options of the testbed `vm`, as the user types them, and checks for contradictions.
 
 use super::cable::{self, CableSpec};
 use crate::guest::{Limits, NicPair, Shape};
 use bytepath_record::{Fault, Implied, OptionKind, OptionSpec, Options, Role};
 use std::time::Duration;
 
-/// What can be set.
+/// The parsed options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     /// One guest for both roles, or one for each.
     pub guests: u32,
-    /// What a guest has, and how long it is waited for.
+    /// Resources of a guest, and its time limits.
     pub shape: Shape,
     /// `auto`, `kvm` or `tcg`.
     pub accelerator: &'static str,
-    /// Whether guests' clocks count instructions and not time.
+    /// Whether guests' clocks count instructions instead of time.
     pub counted: bool,
     /// The role that stays on this host, if one does.
     pub on_host: Option<Role>,
-    /// What joins the two roles where they are not in one guest.
+    /// The cable between the two roles, if they are not in one guest.
     pub cable: CableSpec,
-    /// What joins them where they are in one guest; `None`: a veth pair.
+    /// The NICs between them if they are in one guest; `None`: a veth pair.
     pub nics: Option<&'static NicPair>,
 }
 
-/// What can be set, as the user types it.
+/// The options, as the user types them.
 pub(super) const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("guests", OptionKind::Count(1, 2), "1")
         .help("1: both roles in one guest, over veth; 2: a guest for each, over virtio-net"),
@@ -52,12 +52,12 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     ),
 ];
 
-/// Memory of a guest below which one of the two agents is ended for lack of it: the kernel,
-/// its initramfs, the buffers of both ends and what copies are measured with.
+/// Memory of a guest below which one of the two agents is killed for lack of it: it holds the
+/// kernel, its initramfs, the buffers of both ends and the memory for measuring copies.
 const LEAST_MEMORY: u64 = 768 << 20;
 
-/// With two CPUs the clock would advance for both while one of them counts. Emulated NICs have
-/// a queue and an interrupt for each CPU, up to what they have.
+/// With two CPUs, the clock would advance for both while one of them counts. Emulated NICs have a
+/// queue and an interrupt per CPU, up to their maximum.
 pub(super) const IMPLIED: &[Implied] = &[
     Implied { given: ("count", INSTRUCTIONS), then: ("cpus", "1") },
     Implied { given: ("nic", "igb"), then: ("cpus", "4") },
@@ -78,7 +78,7 @@ const ACCELERATORS: &[&str] = &["auto", "kvm", "tcg"];
 const HOSTS: &[&str] = &["none", "sender", "receiver"];
 
 impl Settings {
-    /// With every option at its default.
+    /// Every option at its default.
     pub(super) const DEFAULT: Settings = Settings {
         guests: 1,
         shape: Shape::DEFAULT,
@@ -89,7 +89,7 @@ impl Settings {
         nics: None,
     };
 
-    /// What these options come to.
+    /// Converts resolved options.
     pub(super) fn of(options: &Options) -> Result<Settings, Fault> {
         let number = |name| options.number(name).unwrap_or_default();
         let count = |name| number(name) as u32;
@@ -121,12 +121,12 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether both roles are in one guest.
+    /// True if both roles are in one guest.
     pub(super) fn is_whole(&self) -> bool {
         self.guests == 1 && self.on_host.is_none()
     }
 
-    /// Contradictions between what was typed.
+    /// Checks for contradictions between options.
     fn check(&self) -> Result<(), Fault> {
         let wrong = |text: String, remedy: &str| {
             Err(Fault::usage(format!("testbed vm: {text}")).remedy(remedy))
@@ -170,7 +170,7 @@ impl Settings {
         }
     }
 
-    /// What a guest that counts instructions cannot have.
+    /// Checks for options that a guest that counts instructions cannot have.
     fn check_counted(
         &self,
         wrong: impl Fn(String, &str) -> Result<(), Fault>,

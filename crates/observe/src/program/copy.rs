@@ -1,20 +1,20 @@
-//! Where the kernel copies between itself and a program: adds up how much, for calls
-//! of followed threads on sockets. Kernels under lockdown do not let a program be put
-//! to a function's return; then there is no such figure.
+//! Attached where the kernel copies between itself and a program: adds up the bytes, for calls of
+//! followed threads on sockets. Kernels under lockdown do not let a program be attached to the
+//! return of a function; then this figure is missing.
 //!
-//! The functions that do the copying itself cannot be watched at all: they are those of
-//! lib/iov_iter.c, and nothing in lib/ is compiled for tracing (lib/Makefile removes
-//! `CC_FLAGS_FTRACE`). So it is done one step before and after:
+//! The functions that copy cannot be watched themselves: they are in lib/iov_iter.c, and nothing in
+//! lib/ is compiled for tracing (lib/Makefile removes `CC_FLAGS_FTRACE`). So their callers and the
+//! checks around them are watched:
 //!
 //! - to a program, everything goes through `skb_copy_datagram_iter`, which has a
 //!   length and shows whether all of it was copied;
 //! - from a program, the kernel checks each copy with `__check_object_size`
-//!   (`CONFIG_HARDENED_USERCOPY`). It does so for addresses and control data too,
-//!   which are copied before the call comes to `security_socket_sendmsg`, and so only
-//!   what follows that counts. Pages are not checked, but are filled by
-//!   `skb_copy_datagram_from_iter` alone, whose length counts instead.
+//!   (`CONFIG_HARDENED_USERCOPY`). It also checks addresses and control data, which are
+//!   copied before the call reaches `security_socket_sendmsg`, so only copies after that
+//!   count. Pages are not checked, but are only filled by
+//!   `skb_copy_datagram_from_iter`, whose length counts instead.
 //!
-//! Copies with a checksum on the way, of UDP without help of the device, go other ways.
+//! Copies that compute a checksum (UDP without checksum offload) take other paths.
 
 use super::super::layout::{copies, state};
 use super::{Maps, Members, find_state, leave, lookup};
@@ -22,37 +22,37 @@ use Reg::*;
 use bytepath_sys::bpf::Hook;
 use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, If, Insn, Reg, Size};
 
-/// A function that is watched.
+/// A watched function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Watched {
     pub name: &'static str,
     pub effect: HookEffect,
-    /// Whether there is no figure without it.
+    /// Whether the figure is missing without it.
     pub needed: bool,
 }
 
-/// What the call of a watched function means, at its return except for `Unchecked`.
+/// Effect of a call of a watched function, at its return except for `Unchecked`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HookEffect {
-    /// From now on the data of the call is copied from the program.
+    /// From now on, the data of the call is copied from the program.
     Data,
-    /// As many bytes as its second argument may be copied: to the program if the third
-    /// is true.
+    /// Up to as many bytes as its second argument may be copied: to the program if the third is
+    /// true.
     Checked,
-    /// At its entry: until it returns, checks do not matter.
+    /// At its entry: until it returns, checks do not count.
     Unchecked,
-    /// From the program: its fourth argument, if it returns 0. Checks count again.
+    /// From the program: its fourth argument in bytes, if it returns 0. Checks count again.
     FromProgramAll,
-    /// To the program: its fourth argument, if it returns 0.
+    /// To the program: its fourth argument in bytes, if it returns 0.
     ToProgram,
-    /// To the program: what it returns.
+    /// To the program: its result in bytes.
     ToProgramResult,
-    /// From the program: its second argument, if it returns true.
+    /// From the program: its second argument in bytes, if it returns true.
     FromProgram,
 }
 
 impl HookEffect {
-    /// What to attach a program to, at entry or return, by the function's number.
+    /// Returns the entry or return of the function with this BTF id, to attach a program to.
     pub(crate) fn hook(self, function: u32) -> Hook {
         match self {
             HookEffect::Unchecked => Hook::FunctionEntry(function),
@@ -61,8 +61,8 @@ impl HookEffect {
     }
 }
 
-/// All watched functions. Those that are not needed can be watched since Linux 6.13, where
-/// they are no longer in lib/.
+/// All watched functions. Those not needed can be watched since Linux 6.13, where they are no
+/// longer in lib/.
 pub(crate) const FUNCTIONS: &[Watched] = &[
     watched("security_socket_sendmsg", HookEffect::Data, true),
     watched("__check_object_size", HookEffect::Checked, true),
@@ -77,10 +77,10 @@ const fn watched(name: &'static str, effect: HookEffect, needed: bool) -> Watche
     Watched { name, effect, needed }
 }
 
-// Places on the stack.
+// Offsets on the stack.
 const KEY: i16 = -8;
 
-/// For a function that takes this many arguments; the result follows them.
+/// For a function with `ARGUMENTS` arguments; the result follows them.
 ///
 /// ```c
 /// int program(u64 *context)
@@ -152,7 +152,7 @@ pub(crate) fn program(
             index = copies::FROM_PROGRAM;
             a.load(Size::Word, R1, R0, state::DATA).jump_if(If::Eq, R1, 0, "out");
             argument(a, R1, 2);
-            // A bool has 8 bits, and the other bits mean nothing.
+            // A bool has 8 bits, and the other bits are undefined.
             a.alu(Alu::And, R1, 1).jump_if(If::Ne, R1, 0, "out");
             argument(a, R7, 1);
         }
@@ -162,7 +162,7 @@ pub(crate) fn program(
                 a.store(Size::Word, R0, state::DATA, 1);
             }
             result(a, R1);
-            // Both are of 32 bits.
+            // Both have 32 bits.
             a.alu(Alu::Lsh, R1, 32).jump_if(If::Ne, R1, 0, "out");
             argument(a, R7, 3);
             a.alu(Alu::Lsh, R7, 32).alu(Alu::Rsh, R7, 32);

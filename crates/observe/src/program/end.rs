@@ -1,16 +1,15 @@
-//! When a followed thread ends (`do_exit`, kernel/exit.c): notes its last name
-//! and its CPU time.
+//! When a followed thread ends (`do_exit`, kernel/exit.c): records its last name and its CPU time.
 
 use super::super::layout::thread;
 use super::{Maps, Members, clear, find_state, leave, lookup, update};
 use Reg::*;
 use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
 
-// Places on the stack.
+// Offsets on the stack.
 const KEY: i16 = -8;
 const VALUE: i16 = -16 - thread::SIZE as i16;
 
-/// The task is the current one.
+/// `task` is always the current one.
 ///
 /// ```c
 /// int sched_process_exit(struct task_struct *task)

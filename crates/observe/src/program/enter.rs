@@ -1,5 +1,5 @@
-//! At the start of a system call: notes which one it is, which socket it
-//! concerns and in which direction bytes will go, and reads the clock last.
+//! At the start of a system call: records its number, its socket and the direction of its bytes,
+//! and reads the clock last.
 
 use super::super::layout::{
     COMPAT, COMPAT_KINDS, SOCKETCALL_KINDS, SOCKETCALLS, WAYS, Way, kind, lost, socket, state, used,
@@ -13,7 +13,7 @@ use Reg::*;
 use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
 use bytepath_sys::calls;
 
-// Places on the stack, from its end. What lies below -4 stays over calls.
+// Offsets on the stack, from its end. Functions such as `take_slot` overwrite the last 4 bytes.
 const NUMBER: i16 = -8;
 const SCRATCH: i16 = -16;
 const FILE: i16 = -32;
@@ -25,10 +25,10 @@ const ARGUMENT: i16 = TASK - 8 * ARGUMENT_COUNT as i16;
 const WORDS: i16 = ARGUMENT - 24;
 const VALUE: i16 = WORDS - socket::SIZE as i16;
 
-/// Arguments that are looked at.
+/// Number of arguments that are read.
 const ARGUMENT_COUNT: usize = 5;
 
-/// Flags of the calls on sockets, linux/socket.h.
+/// Flags of calls on sockets, linux/socket.h.
 const MSG_PEEK: i32 = libc::MSG_PEEK;
 const MSG_TRUNC: i32 = libc::MSG_TRUNC;
 const MSG_ZEROCOPY: i32 = libc::MSG_ZEROCOPY;
@@ -86,8 +86,8 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
     asm.finish()
 }
 
-/// R8 = the kind of the call, whose arguments are on the stack from here on; continues at
-/// `started` if it moves no bytes.
+/// R8 = the kind of the call, whose arguments are on the stack from here on; continues at `started`
+/// if it moves no bytes.
 ///
 /// ```c
 /// u32 find_kind(struct state *s, u32 id, struct pt_regs *regs)
@@ -138,7 +138,7 @@ fn find_kind(a: &mut Assembler, members: &Members, maps: &Maps) {
         a.load(Size::Double, R1, R10, TASK).load(Size::Word, R1, R1, compat);
         a.alu(Alu::And, R1, COMPAT_BIT).jump_if(If::Ne, R1, 0, "32-bit");
     }
-    // Most calls move no bytes, and their arguments are not looked at.
+    // Most calls move no bytes, and their arguments are not read.
     a.jump_if(If::Ge, R8, calls::LIMIT as i32, "started");
     look_up(a);
     save(a, Size::Double, argument_offset);
@@ -159,7 +159,7 @@ fn find_kind(a: &mut Assembler, members: &Members, maps: &Maps) {
     a.store(Size::Double, R9, state::WAY, R1);
 }
 
-/// The part of `find_kind` about socketcall(2), which has the number `index` here.
+/// The part of `find_kind` for socketcall(2), whose number is `index` here.
 fn socketcall(a: &mut Assembler, index: u32) {
     a.jump_if(If::Ne, R8, index as i32, "kind");
     argument(a, Size::Double, R8, 0);
@@ -179,7 +179,7 @@ fn argument(a: &mut Assembler, size: Size, dst: Reg, n: i16) {
     a.load(size, dst, R10, ARGUMENT + 8 * n + low);
 }
 
-/// Reads the flags and options that decide what happens to the bytes; goes to `started` if
+/// Reads the flags and options that determine what happens to the bytes; goes to `started` if
 /// getsockopt(2) moves none.
 ///
 /// ```c
@@ -224,8 +224,8 @@ fn find_way(a: &mut Assembler) {
     a.jump_if(If::Set, R8, kind::FLAGS_FOURTH as i32, "fourth");
     a.jump("descriptor");
 
-    // getsockopt(fd, level, name, value, length): only TCP_ZEROCOPY_RECEIVE
-    // moves bytes. It writes their number to the value.
+    // getsockopt(fd, level, name, value, length): only TCP_ZEROCOPY_RECEIVE moves bytes. It writes
+    // their number into the value.
     a.label("option");
     argument32(a, R1, 1);
     a.jump_if(If::Ne, R1, libc::IPPROTO_TCP, "nothing");
@@ -316,14 +316,14 @@ fn find_socket(a: &mut Assembler, members: &SocketMembers, maps: &Maps) {
     describe(a, members, maps);
 }
 
-/// Puts the inode number of the socket with the descriptor in R7 to `KEY`, and
-/// its file to `FILE`; goes to `not` if it is not a socket.
+/// Stores the inode number of the socket with the descriptor in R7 at `KEY`, and its file at
+/// `FILE`; goes to `not` if it is not a socket.
 ///
-/// The kernel's own way: `task->files->fdt->fd[n]->f_inode` (`files_lookup_fd_raw`,
-/// include/linux/fdtable.h). The first steps are loads that the verifier checks
-/// by type; a table of pointers has no type it could follow, so from there on
-/// addresses are given one (`bpf_rdonly_cast`), or memory is read by a helper
-/// (`bpf_probe_read_kernel`). Neither can fault.
+/// It follows the same pointers as the kernel: `task->files->fdt->fd[n]->f_inode`
+/// (`files_lookup_fd_raw`, include/linux/fdtable.h). The first steps are loads that the verifier
+/// checks by type. A table of pointers has no type that it could follow, so from there on addresses
+/// are cast to one (`bpf_rdonly_cast`), or memory is read by a helper (`bpf_probe_read_kernel`).
+/// Neither can fault.
 ///
 /// ```c
 /// u64 socket_of(u32 fd)
@@ -370,8 +370,8 @@ fn socket_of(a: &mut Assembler, m: &SocketMembers, tag: &str, not: &str) {
     read_kernel(a, KEY, 8, R7, m.inode_number);
 }
 
-/// Makes an entry for a new socket: family, protocol, addresses. The state gets the index of
-/// its counts.
+/// Creates an entry for a new socket: family, protocol, addresses. The state gets the index of its
+/// counts.
 ///
 /// ```c
 /// void describe(struct state *s, u32 kind, u64 inode)

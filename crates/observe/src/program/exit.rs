@@ -1,5 +1,4 @@
-//! At the end of a system call: adds it to the table, and its bytes to their
-//! socket.
+//! At the end of a system call: adds it to the table, and its bytes to their socket.
 
 use super::super::layout::{COMPAT, WAYS, Way, kind, lost, row, socket, state, used};
 use super::{
@@ -11,17 +10,17 @@ use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Si
 use bytepath_sys::calls;
 use std::os::fd::AsFd;
 
-// Places on the stack.
+// Offsets on the stack.
 const KEY: i16 = -16;
 const SCRATCH: i16 = -24;
 const SUM: i16 = -32;
 const SOCKET_KEY: i16 = -40;
 const FILE: i16 = -48;
 
-/// Most messages of one call that are added up; the kernel takes no more at
-/// once (`UIO_MAXIOV`).
+/// Largest number of messages of one call that are added up; the kernel accepts no more per call
+/// (`UIO_MAXIOV`).
 const MESSAGES: i32 = 1024;
-/// Size of `struct mmsghdr` as a power of two, and where the length of its message is.
+/// Size of `struct mmsghdr` as a power of two, and the offset of the message's length in it.
 const MESSAGE: (i32, i32) = (6, 56);
 /// The same in 32-bit programs.
 const COMPAT_MESSAGE: (i32, i32) = (5, 28);
@@ -74,9 +73,9 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
     a.mov(R9, R0);
     a.load(Size::Double, R8, R9, state::START).jump_if(If::Eq, R8, 0, "out");
     a.store(Size::Double, R9, state::START, 0);
-    // R8 = how long it took.
+    // R8 = duration of the call.
     a.call(Helper::KtimeGetNs).alu(Alu::Sub, R0, R8).mov(R8, R0);
-    // R7 = what it returned.
+    // R7 = result of the call.
     a.load(Size::Double, R7, R6, 8);
     another_program(a);
     find_slot(a, &maps.slots);
@@ -105,8 +104,8 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
     asm.finish()
 }
 
-/// A thread that has become another program may have another id since: that of
-/// its process (`de_thread`, fs/exec.c). So its rows restart.
+/// After execve, a thread may have another id: that of its process (`de_thread`, fs/exec.c). So its
+/// rows restart.
 fn another_program(a: &mut Assembler) {
     a.load(Size::Word, R1, R9, state::NUMBER);
     for name in ["execve", "execveat"] {
@@ -120,8 +119,8 @@ fn another_program(a: &mut Assembler) {
     a.label("same program");
 }
 
-/// R6 = the row of this thread and call, by its index; continues at `by hash`, where
-/// [`find_row`] begins, if there is no more room.
+/// R6 = the row of this thread and call, by its index. If there is no free slot, continues at
+/// `by hash`, where [`find_row`] begins.
 ///
 /// ```c
 /// struct row *find_row(struct state *s)
@@ -160,7 +159,7 @@ fn another_program(a: &mut Assembler) {
 fn find_slot(a: &mut Assembler, slots: &Slots) {
     a.load(Size::Word, R6, R9, state::NUMBER);
     a.jump_if(If::Ge, R6, calls::LIMIT as i32, "by hash");
-    // Where this thread keeps the index of this call's row.
+    // Offset at which this thread keeps the index of this call's row.
     a.alu(Alu::Lsh, R6, 1).add(R6, R9);
     a.load(Size::Half, R1, R6, state::ROWS).jump_if(If::Eq, R1, 0, "first");
     a.store(Size::Word, R10, SCRATCH, R1);
@@ -177,7 +176,7 @@ fn find_slot(a: &mut Assembler, slots: &Slots) {
     a.label("by hash");
 }
 
-/// The second half of `find_row` above: R6 = the row, made if it is the first.
+/// The second half of `find_row` above: R6 = the row, created if it is the first.
 fn find_row(a: &mut Assembler, maps: &Maps) {
     a.call(Helper::GetCurrentPidTgid).store(Size::Word, R10, KEY, R0);
     a.load(Size::Word, R1, R9, state::NUMBER).store(Size::Word, R10, KEY + 4, R1);
@@ -193,8 +192,7 @@ fn find_row(a: &mut Assembler, maps: &Maps) {
     a.label("row").mov(R6, R0);
 }
 
-/// Number, total, shortest, longest. Only this thread writes to its rows, so
-/// nothing has to be atomic.
+/// Number, total, minimum, maximum. Only this thread writes to its rows, so no atomics are needed.
 ///
 /// ```c
 /// void count(struct row *row, u64 took)
@@ -222,7 +220,7 @@ fn count(a: &mut Assembler) {
     a.label("not the longest");
 }
 
-/// Sums of squares: fine for short calls, coarse for long ones.
+/// Sums of squares: in nanoseconds for short calls, in a coarser unit for long ones.
 ///
 /// ```c
 /// void moments(struct row *row, u64 took)
@@ -244,7 +242,7 @@ fn moments(a: &mut Assembler) {
     a.store(Size::Double, R6, row::LONG_SQUARES, R2);
 }
 
-/// One more in the bucket of R8's logarithm, which is found by halving.
+/// Increments the bucket of the logarithm of R8, which is found by binary search.
 ///
 /// ```c
 /// row->histogram[min(ilog2(took), BUCKETS - 1)]++;
@@ -262,7 +260,7 @@ fn histogram(a: &mut Assembler) {
     a.store(Size::Double, R3, row::HISTOGRAM, R1);
 }
 
-/// R7 = how many bytes the call moved; goes to `out` if it moves none.
+/// R7 = the number of bytes that the call moved; goes to `out` if it moves none.
 fn amount(a: &mut Assembler) {
     a.load(Size::Word, R1, R9, state::KIND);
     a.jump_if(If::Set, R1, kind::BYTES as i32, "amount");
@@ -271,8 +269,8 @@ fn amount(a: &mut Assembler) {
     a.jump("out");
 }
 
-/// Adds R7 bytes and a call to the socket, the way in R8. Other threads may do
-/// so too, so it is atomic.
+/// Adds R7 bytes and one call to the socket, under the way in R8. Other threads may do the same, so
+/// it is atomic.
 ///
 /// ```c
 /// void to_socket(struct state *s, u64 way, u64 bytes)
@@ -316,8 +314,8 @@ fn to_socket(a: &mut Assembler, maps: &Maps, tag: &str) {
     a.label(end);
 }
 
-/// A connection that the first call on a socket made has addresses only after it: TCP Fast
-/// Open. So they are read again where there was no peer.
+/// If the first call on a socket establishes its connection (TCP Fast Open), the addresses exist
+/// only after the call. So they are read again if there was no peer.
 ///
 /// ```c
 /// void read_late_addresses(struct state *s)
@@ -349,8 +347,8 @@ fn read_late_addresses(a: &mut Assembler, m: &SocketMembers, maps: &Maps) {
     read_addresses(a, m, (R6, 0), FILE, SCRATCH);
 }
 
-/// recvmmsg and sendmmsg: the kernel has written the length of each message
-/// into the program's vector. R7 is the number of messages, then of bytes.
+/// recvmmsg and sendmmsg: the kernel has written the length of each message into the program's
+/// vector. R7 is the number of messages, then of bytes.
 ///
 /// ```c
 /// u64 messages(struct state *s, u64 number)
@@ -379,13 +377,13 @@ fn messages(a: &mut Assembler) {
     a.jump_if(If::Ne, R0, 0, "messages end");
     a.load(Size::Word, R1, R10, SCRATCH).load(Size::Double, R2, R10, SUM).add(R2, R1);
     a.store(Size::Double, R10, SUM, R2).add(R8, 1);
-    // The bound is for the verifier, which wants to see the end of every loop.
+    // The bound is for the verifier, which requires every loop to be bounded.
     a.jump_if(If::Lt, R8, MESSAGES, "message");
     a.label("messages end").load(Size::Double, R7, R10, SUM).jump("amount");
 }
 
-/// TCP_ZEROCOPY_RECEIVE: the kernel has written how much it mapped, and, where
-/// the program's structure has room for it, how much it copied besides.
+/// TCP_ZEROCOPY_RECEIVE: the kernel has written how much it mapped and, if the program's structure
+/// has room for it, how much it copied in addition.
 ///
 /// ```c
 /// bool mapped(struct state *s, struct row *row, u64 *bytes)

@@ -1,5 +1,5 @@
-//! When a followed thread creates another, before that one runs for the
-//! first time (`kernel_clone`, kernel/fork.c): follows it too.
+//! When a followed thread creates another, before the new thread first runs (`kernel_clone`,
+//! kernel/fork.c): follows it, too.
 
 use super::super::layout::{lost, thread};
 use super::{Maps, Members, clear, count_lost, find_state, leave, update};
@@ -7,7 +7,7 @@ use Reg::*;
 use bytepath_sys::bpf::asm::{AsmError, Assembler, Helper, If, Insn, Reg, Size};
 use std::os::fd::AsFd;
 
-// Places on the stack.
+// Offsets on the stack.
 const CHILD: i16 = -8;
 const VALUE: i16 = -16 - thread::SIZE as i16;
 
@@ -38,7 +38,7 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
     a.mov(R6, R1);
     find_state(a, members, maps, None, "out");
     clear(a, (R10, VALUE), thread::SIZE);
-    // R7 = the new thread; its state is made with zeros.
+    // R7 = the new thread; its state is created with zeros.
     a.load(Size::Double, R7, R6, 8);
     a.map(R1, maps.state.as_fd()).mov(R2, R7).mov(R3, 0).mov(R4, 1);
     a.call(Helper::TaskStorageGet).jump_if(If::Eq, R0, 0, "full");

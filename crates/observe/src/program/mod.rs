@@ -1,18 +1,16 @@
-//! The programs that run in the kernel, one per file, and what they have
-//! in common: how a thread finds its state, how an argument of a system call is
-//! read, how memory of the kernel is read.
+//! The programs that run in the kernel, one per file, and what they share: finding the state of a
+//! thread, reading an argument of a system call, reading kernel memory.
 //!
-//! They are at typed tracepoints: the verifier knows the kernel's types, a thread's state
-//! hangs on the thread itself (task storage, about 10 ns), and the kernel's own BTF says
-//! where members are.
+//! They are attached to typed tracepoints: the verifier knows the kernel's types, a thread's state
+//! is stored with its task (task storage, about 10 ns), and the kernel's own BTF gives the offsets
+//! of members.
 //!
-//! Their cost is paid by everything that is observed, and calls of helpers
-//! are most of it: each is left by a return that processors with mitigations take
-//! slowly. Look-ups in arrays are a few instructions, and so are loads that the
-//! verifier can check; both are used where there is a choice.
+//! Everything observed pays their cost, most of which is calls of helpers: each ends in a return
+//! that is slow on processors with mitigations. Look-ups in arrays are a few instructions, and so
+//! are loads that the verifier can check; the programs prefer both.
 //!
-//! Above each program is the C that it stands for. The modules of the layout are its
-//! structures: `state` is `struct state`.
+//! Above each program is the equivalent C. The modules of the layout are its structures: `state` is
+//! `struct state`.
 
 pub(crate) mod copy;
 pub(crate) mod end;
@@ -33,15 +31,15 @@ pub(crate) struct Maps {
     pub state: Map,
     /// The table: [`row`](super::layout::row) by thread id and call number.
     pub rows: Map,
-    /// A row of zeros, to begin new ones with.
+    /// A row of zeros, from which new ones are initialized.
     pub zero: Map,
     /// Every thread that was followed: [`thread`](super::layout::thread) by id.
     pub threads: Map,
     /// [`socket`](super::layout::socket) by inode number.
     pub sockets: Map,
-    /// What is known of each call: [`kind`](super::layout::kind) by number.
+    /// Kind of each call: [`kind`](super::layout::kind) by number.
     pub kinds: Map,
-    /// What got [`lost`](super::layout::lost).
+    /// Counts of what was [`lost`](super::layout::lost).
     pub lost: Map,
     /// Bytes [copied](super::layout::copies).
     pub copies: Map,
@@ -49,17 +47,16 @@ pub(crate) struct Maps {
     pub slots: Slots,
 }
 
-/// The first rows and sockets are found by index, which a thread's state holds:
-/// an array is looked up by three instructions, a hash by several calls. Arrays
-/// are there as a whole from the start, so there is an end to them; what comes
-/// later is in the hashes.
+/// The first rows and sockets are found by an index in the thread's state: looking up an array
+/// takes three instructions, a hash several calls. Arrays are allocated in full from the start, so
+/// their size is limited; later rows and sockets are in the hashes.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// Rows, each with its key. The first belongs to no one.
+    /// Rows, each with its key. The first one is unused.
     pub rows: Map,
-    /// Bytes and calls of sockets. The first belongs to no one.
+    /// Bytes and calls of sockets. The first entry is unused.
     pub sockets: Map,
-    /// How many of each are [`used`](super::layout::used).
+    /// Number of each in use: [`used`](super::layout::used).
     pub used: Map,
 }
 
@@ -70,10 +67,10 @@ impl Slots {
     pub(crate) const SOCKETS: u32 = 16 << 10;
 }
 
-/// Where members of the kernel's structures are, bytes.
+/// Offsets of members of the kernel's structures, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Members {
-    /// `task_struct`: what programs have stored with it.
+    /// `task_struct`: the task storage of BPF programs.
     pub storage: i16,
     /// Id of the thread.
     pub pid: i16,
@@ -82,13 +79,14 @@ pub(crate) struct Members {
     pub utime: i16,
     pub stime: i16,
     pub run: i16,
-    /// Time it waited for a CPU; not there without `CONFIG_SCHED_INFO`.
+    /// Time it waited for a CPU; `None` without `CONFIG_SCHED_INFO`.
     pub wait: Option<i16>,
     pub nvcsw: i16,
     pub nivcsw: i16,
-    /// Where a bit of [`COMPAT_BIT`] tells calls of 32-bit code; `None` where there are none.
+    /// The member in which [`COMPAT_BIT`] marks calls of 32-bit code; `None` if there are no such
+    /// calls.
     pub compat: Option<i16>,
-    /// What leads from a descriptor to a socket.
+    /// The path from a descriptor to a socket.
     pub sockets: SocketMembers,
 }
 
@@ -111,23 +109,23 @@ pub(crate) struct SocketMembers {
     pub sk_local: i16,
     pub sk_remote_port: i16,
     pub sk_local_port: i16,
-    /// Not there in a kernel without IPv6.
+    /// `None` in a kernel without IPv6.
     pub sk_remote6: Option<i16>,
     pub sk_local6: Option<i16>,
-    /// `None` if loads of memory that has no type need a helper.
+    /// `None` if loads from untyped memory need a helper.
     pub cast: Option<Cast>,
 }
 
-/// How an address gets a type, after which the verifier lets a program load from
-/// it; a load from memory that is not there gives zero. Since Linux 6.2.
+/// Casts an address to a type, after which the verifier lets a program load from it; a load from
+/// unmapped memory gives zero. Since Linux 6.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cast {
-    /// Number of `bpf_rdonly_cast(address, type)`, which costs nothing: the verifier
-    /// makes a move of it.
+    /// BTF id of `bpf_rdonly_cast(address, type)`, which costs nothing: the verifier turns it into
+    /// a move.
     pub function: u32,
-    /// Number of `struct list_head`, which begins with a pointer.
+    /// BTF id of `struct list_head`, which begins with a pointer.
     pub pointer: u32,
-    /// Number of `struct file`.
+    /// BTF id of `struct file`.
     pub file: u32,
 }
 
@@ -142,7 +140,7 @@ impl Cast {
 }
 
 impl Members {
-    /// Looks everything up; the error names what this kernel does not have.
+    /// Looks up all offsets; the error names what this kernel lacks.
     pub(crate) fn of(btf: &Btf) -> Result<Members, String> {
         let at = |structure: &str, path: &str| {
             let offset = btf.offset(structure, path).and_then(|at| i16::try_from(at).ok());
@@ -193,8 +191,8 @@ fn socket_members(
 /// Whether the arguments of system calls can be read on this architecture.
 pub(crate) const ARGUMENTS: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
-/// Where argument `n` of a system call is in `struct pt_regs`
-/// (uapi/asm/ptrace.h of the architecture), bytes.
+/// Returns the offset in bytes of argument `n` of a system call in `struct pt_regs`
+/// (uapi/asm/ptrace.h of the architecture).
 fn argument_offset(n: usize) -> i16 {
     const X86_64: [i16; 6] = [112, 104, 96, 56, 72, 64];
     if cfg!(target_arch = "x86_64") { X86_64[n] } else { 8 * n as i16 }
@@ -211,8 +209,8 @@ const COMPAT_MEMBER: &str =
     if cfg!(target_arch = "x86_64") { "thread_info.status" } else { "thread_info.flags" };
 const COMPAT_BIT: i32 = if cfg!(target_arch = "x86_64") { 1 << 1 } else { 1 << 22 };
 
-/// `R0` = the state of this thread; goes to `out` if it is not followed.
-/// Changes R1 to R5. The stack has the task at `task`, if a place is given.
+/// `R0` = the state of this thread; goes to `out` if it is not followed. Changes R1 to R5. If
+/// `task` is given, the task is stored at that offset on the stack.
 ///
 /// ```c
 /// struct state *find_state(void)
@@ -242,8 +240,8 @@ fn lookup(asm: &mut Assembler, map: &Map, key: i16) {
     asm.map(R1, map.as_fd()).mov(R2, R10).add(R2, i32::from(key)).call(Helper::MapLookup);
 }
 
-/// `dst` = the next unused index of a kind; goes to `none` if all are in use.
-/// Changes R0 to R5 and the last 4 bytes of the stack.
+/// `dst` = the next free index of a kind; goes to `none` if all are in use. Changes R0 to R5 and
+/// the last 4 bytes of the stack.
 ///
 /// ```c
 /// u32 take_slot(u32 kind)
@@ -270,21 +268,22 @@ fn take_slot(asm: &mut Assembler, slots: &Slots, kind: i32, dst: Reg, none: &str
     asm.jump_if(If::Ge, R1, limit as i32, none).mov(dst, R1);
 }
 
-/// Sets `size` bytes, a multiple of 8, to zero from where a register points plus an offset.
+/// Zeroes `size` bytes, a multiple of 8, at `base + offset`.
 fn clear(asm: &mut Assembler, (base, offset): (Reg, i16), size: usize) {
     for at in (0..size as i16).step_by(8) {
         asm.store(Size::Double, base, offset + at, 0);
     }
 }
 
-/// Puts the value on the stack at an offset into a map, for the key on the stack at another.
-/// `R0` = 0 or an error.
+/// Stores the value at a stack offset into a map, under the key at another stack offset. `R0` = 0
+/// or an error.
 fn update(asm: &mut Assembler, map: &Map, key: i16, value: i16, flags: i32) {
     asm.map(R1, map.as_fd()).mov(R2, R10).add(R2, i32::from(key));
     asm.mov(R3, R10).add(R3, i32::from(value)).mov(R4, flags).call(Helper::MapUpdate);
 }
 
-/// Counts one that was lost. Changes R0 to R5 and the last 4 bytes of the stack.
+/// Increments a counter of [`lost`](super::layout::lost). Changes R0 to R5 and the last 4 bytes of
+/// the stack.
 ///
 /// ```c
 /// void count_lost(u32 which)
@@ -301,8 +300,8 @@ fn count_lost(asm: &mut Assembler, maps: &Maps, which: i32, out: &str) {
     asm.jump_if(If::Eq, R0, 0, out).mov(R1, 1).atomic_add(R0, 0, R1);
 }
 
-/// Reads `size` bytes of the kernel's memory at `base + offset` to the stack.
-/// Memory that is not there reads as zeros. Changes R0 to R5.
+/// Reads `size` bytes of kernel memory at `base + offset` to the stack. Unmapped memory reads as
+/// zeros. Changes R0 to R5.
 fn read_kernel(asm: &mut Assembler, to: i16, size: i32, base: Reg, offset: i16) {
     read_kernel_to(asm, (R10, to), size, (base, offset));
 }
@@ -313,8 +312,8 @@ fn read_kernel_to(asm: &mut Assembler, to: (Reg, i16), size: i32, from: (Reg, i1
     asm.mov(R1, to.0).add(R1, i32::from(to.1)).mov(R2, size).call(Helper::ProbeReadKernel);
 }
 
-/// Fills in a socket's family, protocol and addresses as they are now, at `to`, from its file at
-/// `FILE` on the stack. Changes R0 to R5 and R7.
+/// Fills in the current family, protocol and addresses of a socket at `to`, from its file at `FILE`
+/// on the stack. Changes R0 to R5 and R7.
 ///
 /// ```c
 /// void read_addresses(struct socket *to, struct file *file)
@@ -353,7 +352,7 @@ fn read_addresses(a: &mut Assembler, m: &SocketMembers, to: (Reg, i16), file: i1
     }
 }
 
-/// Ends a program. What a tracing program returns does not matter.
+/// Ends a program. The return value of a tracing program does not matter.
 fn leave(asm: &mut Assembler) {
     asm.label("out").mov(R0, 0).exit();
 }

@@ -1,5 +1,5 @@
-//! What there is of each kind of setting: how it is typed and printed, the equivalent command of
-//! the usual tools, and what is wrong with it. A new kind of setting is a variant of [`Setting`],
+//! The table of all kinds of settings: how each is typed and printed, the equivalent command of the
+//! usual tools, and which values are invalid. A new kind of setting is a variant of [`Setting`],
 //! its form and its arms here, and an entry in the crate that reads and changes settings.
 
 use super::parts::{Parts, on_or_off};
@@ -9,8 +9,8 @@ use crate::{Fault, joined, unit};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-/// Form and example of each kind that a person may type, in the order in which help texts show
-/// them. The first word of a form is the name of its kind.
+/// Form and example of each kind that a user may type, in the order of the help texts. The first
+/// word of a form is the name of its kind.
 pub const SETTING_FORMS: &[(&str, &str)] = &[
     ("sysctl NAME=VALUE", "a kernel parameter: sysctl net.core.rmem_max=67108864"),
     ("feature DEVICE NAME=on|off", "an offload feature: feature eth0 rx-gro=off"),
@@ -65,7 +65,7 @@ pub const SETTING_FORMS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Reads the words that follow the name of a kind.
+/// Parses the words that follow the name of a kind.
 pub(super) fn parse(kind: &str, words: &mut Words) -> Result<Setting, Fault> {
     Ok(match kind {
         "sysctl" => {
@@ -134,7 +134,7 @@ fn bytes(text: &str) -> Result<u32, Fault> {
     u32::try_from(bytes).map_err(|_| not_a_number(text))
 }
 
-/// The setting as it is typed.
+/// As the user types it.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -186,7 +186,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// The device of a setting, borrowed as the setting is.
+/// Borrows the device of a setting: `Some(device)`, or `None` for settings that have none.
 macro_rules! device_of {
     ($setting:expr) => {
         match $setting {
@@ -217,8 +217,8 @@ macro_rules! device_of {
 }
 
 impl Setting {
-    /// What a person would type to do it by hand. It is printed and never run. Where no tool
-    /// does it (flags of a tap device) the call is described after a `#`.
+    /// Returns the command that makes the setting by hand. It is printed and never run. If no tool
+    /// can make it (flags of a tap device), the call is described after a `#`.
     pub fn command(&self) -> String {
         match self {
             Setting::Sysctl { name, value } => format!("sysctl -w {name}='{value}'"),
@@ -252,7 +252,7 @@ impl Setting {
             }
             Setting::IdleStates { cpus, disable } => {
                 let option = match disable {
-                    // cpupower disables from its argument on, we above it.
+                    // cpupower disables states from its argument up, we disable those above it.
                     IdleChoice::SlowerThan(us) => format!("-D {}", us.saturating_add(1)),
                     IdleChoice::Named(name) => format!("-d STATE  # the one called {name}"),
                 };
@@ -280,7 +280,7 @@ impl Setting {
         }
     }
 
-    /// What it is about, without its value: `mtu eth0`.
+    /// Returns what is set, without the value: `mtu eth0`.
     pub fn subject(&self) -> String {
         match self {
             Setting::Sysctl { name, .. } => name.to_string(),
@@ -299,7 +299,7 @@ impl Setting {
         }
     }
 
-    /// What is wrong with it; `None` if nothing is. Names were checked before.
+    /// Returns what is wrong with the value, or `None`. Names were checked before.
     pub(super) fn flaw(&self) -> Option<String> {
         const LEAST_MTU: u32 = 1280;
         match self {
@@ -339,12 +339,14 @@ impl Setting {
         }
     }
 
-    /// The network device it is for; `None` for those of CPUs, memory and sysctls.
+    /// Returns the network device that the setting names; `None` if it names none, as with a
+    /// sysctl.
     pub fn device(&self) -> Option<&DeviceName> {
         device_of!(self)
     }
 
-    /// The same setting of the device under another name, a sysctl of the device's own included.
+    /// Returns the same setting for another device. In a sysctl that belongs to a device, the name
+    /// of the device is replaced.
     pub fn on_device(mut self, device: &DeviceName) -> Setting {
         if let Setting::Sysctl { name, .. } = &mut self {
             *name = name.on_device(device);
@@ -354,8 +356,8 @@ impl Setting {
         self
     }
 
-    /// Name and value of each part that is set, in the order in which they are written, if
-    /// it is a setting of several parts.
+    /// Returns name and value of each part that is set, in the order in which they are written.
+    /// Empty for settings without parts.
     pub fn parts(&self) -> Vec<(&'static str, String)> {
         match self {
             Setting::Rings { rings, .. } => rings.parts(),
@@ -368,14 +370,14 @@ impl Setting {
         }
     }
 
-    /// Those parts as words, each after a blank.
+    /// Formats those parts as words, each after a blank.
     fn pairs(&self, between: char) -> String {
         let parts = self.parts().into_iter();
         parts.map(|(name, text)| format!(" {name}{between}{text}")).collect()
     }
 }
 
-/// As it is typed.
+/// As the user types it.
 impl fmt::Display for NumaNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -400,7 +402,7 @@ fn set_spread(device: &DeviceName, queues: u32, start: u32) -> String {
 }
 
 impl FlowRule {
-    /// Whether it selects packets between these.
+    /// True if the rule matches packets from `from` to `to`.
     pub fn selects(&self, from: SocketAddr, to: SocketAddr) -> bool {
         let is = |wanted: Option<IpAddr>, is: SocketAddr| wanted.is_none_or(|ip| ip == is.ip());
         let port =
@@ -425,7 +427,7 @@ impl FlowRule {
         })
     }
 
-    /// What selects the flows: its name as typed, the option of ethtool(8), the value.
+    /// Returns the match fields of the rule: name as typed, option of ethtool(8), value.
     fn selectors(&self) -> Vec<(&'static str, &'static str, String)> {
         let all = [
             ("src", "src-ip", self.source.map(|ip| ip.to_string())),
@@ -453,11 +455,11 @@ impl FlowRule {
     }
 }
 
-/// As it is typed, each word after a blank.
+/// As the user types it, with a blank before each word.
 impl fmt::Display for FlowRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.selectors().iter().try_for_each(|(name, _, value)| write!(f, " {name}={value}"))?;
-        // An address shows its family.
+        // An address implies its family.
         let is_named = self.ipv6 && self.source.or(self.destination).is_none();
         write!(f, "{} queue={}", if is_named { " ipv6" } else { "" }, self.queue)
     }
@@ -488,8 +490,8 @@ fn set_dsa(part: &Word, attribute: &Word, value: &Word) -> String {
     format!("echo {part} > /sys/bus/dsa/drivers/{driver}/{file}")
 }
 
-/// What can be set of each kind of part of a DSA device. `state` is `enabled` while the part
-/// is bound to its driver; nothing else can be set meanwhile.
+/// Attributes that can be set for each kind of part of a DSA device. `state` is `enabled` while the
+/// part is bound to its driver; nothing else can be set meanwhile.
 const DSA_ATTRIBUTES: [(&str, &str); 3] = [
     ("dsa", "state"),
     ("engine", "group_id"),
@@ -500,7 +502,7 @@ const DSA_ATTRIBUTES: [(&str, &str); 3] = [
     ),
 ];
 
-/// What is wrong with a setting of DSA. No name leads out of its folders.
+/// Returns what is wrong with a setting of DSA. No accepted name leads out of its folder in sysfs.
 fn dsa_flaw(part: &str, attribute: &str, value: &str) -> Option<String> {
     let number = part.trim_start_matches(|c: char| c.is_ascii_lowercase());
     let kind = part.strip_suffix(number).unwrap_or_default();

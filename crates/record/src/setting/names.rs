@@ -1,6 +1,5 @@
-//! Names in settings. Each type can hold only what is safe to put into a path or
-//! a message to the kernel, no matter who wrote it: the same check applies to typed
-//! text, files and journals.
+//! Names in settings. Each type can only hold what is safe in a path or in a message to the kernel,
+//! whatever its origin: the same check applies to typed text, files and journals.
 
 use crate::{Fault, joined};
 use schemars::JsonSchema;
@@ -9,38 +8,38 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// Name of a network device: what `dev_valid_name` (net/core/dev.c) takes, but for
-/// `=`, which a setting as it is typed could not distinguish from `name=value`.
+/// Name of a network device: what `dev_valid_name` (net/core/dev.c) accepts, except `=`, which in a
+/// typed setting could not be distinguished from `name=value`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct DeviceName(String);
 
-/// Dotted name of a kernel parameter that may be set. A slash represents a dot
-/// inside a part, as sysctl(8) has it: `net.ipv4.conf.eth0/100.rp_filter`.
+/// Dotted name of a kernel parameter that may be set. A slash stands for a dot within a part, as in
+/// sysctl(8): `net.ipv4.conf.eth0/100.rp_filter`.
 ///
-/// May be set: everything below `net` but what changes other parameters or acts
-/// when it is written (forwarding, `flush`, what is below `conf.all` and
-/// `conf.default`), and those of [`SysctlName::OTHERS`].
+/// Allowed are all parameters below `net`, except those that change other parameters or act when
+/// they are written (forwarding, `flush`, those below `conf.all` and `conf.default`), and those of
+/// [`SysctlName::OTHERS`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct SysctlName(String);
 
-/// A name of the kernel's, of a feature, governor, qdisc or idle state: up to 63
-/// letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
+/// A name defined by the kernel, of a feature, governor, qdisc or idle state: up to 63 letters,
+/// digits, `-`, `_` and `.`, beginning with a letter or digit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct Word(String);
 
-/// A set of CPUs. Written as the kernel's lists: `0-3,8`; `none` is empty.
+/// A set of CPUs. Written in the kernel's list format: `0-3,8`; `none` is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct Cpus(BTreeSet<u32>);
 
-/// Most CPUs that a Linux kernel can be built for (CONFIG_NR_CPUS of x86).
+/// Largest number of CPUs that a Linux kernel can be built for (CONFIG_NR_CPUS of x86).
 const MOST_CPUS: u32 = 8192;
 
 impl DeviceName {
@@ -57,7 +56,7 @@ impl DeviceName {
 }
 
 impl SysctlName {
-    /// Those outside `net` that may be set.
+    /// Parameters outside `net` that may be set.
     pub const OTHERS: &[&str] = &[
         "kernel.nmi_watchdog",
         "kernel.numa_balancing",
@@ -105,17 +104,18 @@ impl SysctlName {
         Ok(SysctlName(name.to_owned()))
     }
 
-    /// Its parts, as folders and file below `/proc/sys`.
+    /// Returns its parts, as folders and file below `/proc/sys`.
     pub fn path(&self) -> impl Iterator<Item = String> {
         self.0.split('.').map(|part| part.replace('/', "."))
     }
 
-    /// True where it belongs to a network namespace.
+    /// True if it belongs to a network namespace.
     pub fn is_of_namespace(&self) -> bool {
         self.0.starts_with("net.")
     }
 
-    /// The network device whose own it is: of `net.ipv4.conf.eth0.rp_filter`, and below `neigh`.
+    /// Returns the network device it belongs to, as in `net.ipv4.conf.eth0.rp_filter` or below
+    /// `neigh`.
     pub fn device(&self) -> Option<DeviceName> {
         let parts: Vec<&str> = self.0.split('.').collect();
         let ["net", _, "conf" | "neigh", name, _] = parts[..] else { return None };
@@ -123,7 +123,7 @@ impl SysctlName {
         (!matches!(name.as_str(), "all" | "default")).then_some(name)
     }
 
-    /// The same of another device, if it is one of a device.
+    /// Replaces the device, if it belongs to one.
     pub(super) fn on_device(&self, device: &DeviceName) -> SysctlName {
         let mut parts: Vec<String> = self.0.split('.').map(str::to_owned).collect();
         if self.device().is_some() {
@@ -156,18 +156,18 @@ impl Cpus {
         }
     }
 
-    /// The numbers, ascending.
+    /// Returns the numbers, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()
     }
 
-    /// True without a CPU.
+    /// True if it contains no CPU.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As the masks of `/sys` and `/proc` are written: hexadecimal words of 32
-    /// CPUs, the highest first, with commas (lib/bitmap.c).
+    /// Formats the set like the masks of `/sys` and `/proc`: hexadecimal words of 32 CPUs, the
+    /// highest first, separated by commas (lib/bitmap.c).
     pub fn mask(&self) -> String {
         let words = self.0.last().map_or(1, |last| last / 32 + 1);
         let word = |at: u32| {
@@ -181,7 +181,7 @@ impl Cpus {
         text
     }
 
-    /// Reads such a mask; `None` if the text is not a mask.
+    /// Parses such a mask; `None` if the text is not a mask.
     pub fn from_mask(text: &str) -> Option<Self> {
         let mut cpus = BTreeSet::new();
         let words: Vec<&str> = text.trim().split(',').collect();
@@ -189,8 +189,8 @@ impl Cpus {
             return None;
         }
         for (at, word) in (0u32..).zip(words.iter().rev()) {
-            // A single word may be longer than 32 bits only if it is alone, and
-            // no kernel prints that.
+            // A word could be longer than 32 bits only if it were the only one, and no kernel
+            // prints that.
             let fits = (1..=8).contains(&word.len()) && word.chars().all(|c| c.is_ascii_hexdigit());
             let bits = u32::from_str_radix(word, 16).ok().filter(|_| fits)?;
             cpus.extend((0..32).filter(|bit| bits >> bit & 1 == 1).map(|bit| at * 32 + bit));
@@ -245,11 +245,11 @@ impl fmt::Display for Cpus {
     }
 }
 
-/// A name type is text on disk and text to people.
+/// Converts the name types from and to text.
 macro_rules! as_text {
     ($($name:ident),*) => {$(
         impl $name {
-            /// The name.
+            /// Returns the name.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -293,7 +293,7 @@ impl From<Cpus> for String {
     }
 }
 
-/// What is wrong with the value of a sysctl; `None` if nothing is.
+/// Returns what is wrong with the value of a sysctl, or `None`.
 pub(super) fn value_flaw(value: &str) -> Option<String> {
     let sound = |c: char| c.is_ascii_graphic() || matches!(c, ' ' | '\t');
     if value.trim().is_empty() {
@@ -307,7 +307,7 @@ fn wrong(message: String) -> Fault {
     Fault::usage(message)
 }
 
-/// A text from anywhere, fit for an error message.
+/// Shortens and escapes untrusted text for an error message.
 pub(super) fn tame(text: &str) -> String {
     text.chars().take(60).flat_map(char::escape_debug).collect()
 }

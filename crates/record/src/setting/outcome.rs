@@ -1,5 +1,5 @@
-//! What a setting was, what it became, and its final outcome: the rows
-//! of `hosts.json`, of the journal and of `bytepath restore`.
+//! The value of a setting before and after, and its final outcome: the rows of `hosts.json`, of the
+//! journal and of `bytepath restore`.
 
 use super::Setting;
 use crate::{Role, grouped, joined};
@@ -12,31 +12,31 @@ use std::collections::BTreeMap;
 pub struct WantedSetting {
     /// The setting.
     pub setting: Setting,
-    /// The profile that requests it, as typed; none if it is requested by itself.
+    /// The profile that requests it, as typed; `None` if it was requested directly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// True: where it cannot be made it is a row with its reason, and no error.
+    /// True if failing to make it is only reported in a row with its reason, and is not an error.
     #[serde(default)]
     pub optional: bool,
-    /// Why it is not even tried: because a profile's device was not named, for example.
+    /// Why it is not even tried, for example because no device was named for a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
-    /// The role on whose host it is made; none means every host.
+    /// The role on whose host it is made; `None` means every host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Role>,
 }
 
 impl From<Setting> for WantedSetting {
-    /// Requested explicitly: where it cannot be made, that is an error.
+    /// Requested explicitly: failing to make it is an error.
     fn from(setting: Setting) -> Self {
         WantedSetting { setting, profile: None, optional: false, obstacle: None, host: None }
     }
 }
 
-/// What a setting is or was, by name. Which names there are depends on the kind:
-/// `rx` and `tx` of rings, one name a CPU for governors. A name with a blank in it
-/// (`mtu br0`) is something else that the kernel may move along. Texts are as the kernel
-/// prints them, so that what is restored is what was there.
+/// The present or a former value of a setting, by name. The names depend on the kind: `rx` and `tx`
+/// for rings, one name per CPU for governors. A name that contains a blank (`mtu br0`) is another
+/// value that the kernel may change along with it. Texts are as the kernel prints them, so that
+/// exactly the former value can be restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct SettingValue(pub BTreeMap<String, String>);
@@ -46,14 +46,13 @@ pub struct SettingValue(pub BTreeMap<String, String>);
 pub struct SettingRecord {
     /// The setting.
     pub setting: Setting,
-    /// The profile that requested it, as typed; none if it was requested by itself.
+    /// The profile that requested it, as typed; `None` if it was requested directly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// What it was; empty where that could not be read.
+    /// The former value; empty if it could not be read.
     #[serde(default)]
     pub before: SettingValue,
-    /// What it was changed to; equal to `before` where nothing had to change.
-    /// Empty where it was not set.
+    /// The new value; equal to `before` if nothing had to change, empty if it was not set.
     #[serde(default)]
     pub after: SettingValue,
     /// Why it was not set; only an optional setting may have one.
@@ -65,7 +64,7 @@ pub struct SettingRecord {
 }
 
 impl From<&WantedSetting> for SettingRecord {
-    /// Nothing was read or set yet.
+    /// A record before anything was read or set.
     fn from(wanted: &WantedSetting) -> Self {
         SettingRecord {
             setting: wanted.setting.clone(),
@@ -78,19 +77,19 @@ impl From<&WantedSetting> for SettingRecord {
     }
 }
 
-/// The outcome of a setting when it was to be restored.
+/// The outcome of restoring a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Restoration {
-    /// It was restored to what it was.
+    /// It was restored to its former value.
     Restored,
-    /// It had that value already.
+    /// It already had its former value.
     AlreadyBack,
-    /// Someone else has changed it since; their value is kept.
+    /// Another program has changed it since; that value is kept.
     LeftAlone,
-    /// What it was set on no longer exists.
+    /// The device or file no longer exists.
     Gone,
-    /// It belongs to a network namespace that is not this one.
+    /// It belongs to another network namespace than this one.
     Elsewhere,
     /// The kernel refused.
     Failed,
@@ -101,13 +100,13 @@ pub enum Restoration {
 pub struct RestorationRow {
     /// The setting.
     pub setting: Setting,
-    /// What it was before.
+    /// Its former value.
     pub before: SettingValue,
-    /// What it had been set to.
+    /// The value that had been set.
     pub set: SettingValue,
     /// Its outcome.
     pub outcome: Restoration,
-    /// More of it, in words; may be empty.
+    /// Details in words; may be empty.
     pub note: String,
     /// The role on whose host it is; `None` if the hosts share a machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,7 +136,7 @@ fn of_host(host: Option<Role>, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Res
 }
 
 impl RestorationRow {
-    /// True where something is left to do.
+    /// True if something remains to be done.
     pub fn is_pending(&self) -> bool {
         matches!(self.outcome, Restoration::Elsewhere | Restoration::Failed)
     }
@@ -152,7 +151,7 @@ impl std::fmt::Display for RestorationRow {
         let what = match outcome {
             Restoration::Restored => format!("restored: {before} (was set to {set})"),
             Restoration::AlreadyBack => format!("already restored: {before}"),
-            // The note has everything.
+            // The note contains everything.
             Restoration::LeftAlone => String::new(),
             Restoration::Gone => "gone".into(),
             Restoration::Elsewhere => "still set".into(),
@@ -164,17 +163,17 @@ impl std::fmt::Display for RestorationRow {
 }
 
 impl SettingValue {
-    /// One name and its text.
+    /// A value with a single name.
     pub fn one(name: impl Into<String>, text: impl Into<String>) -> Self {
         SettingValue(BTreeMap::from([(name.into(), text.into())]))
     }
 
-    /// The text of a name.
+    /// Returns the text of a name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Those parts that differ from those of another value.
+    /// Returns the parts that differ from those of another value.
     fn parts_that(
         &self,
         other: &SettingValue,
@@ -184,20 +183,20 @@ impl SettingValue {
         SettingValue(parts.map(|(name, text)| (name.clone(), text.clone())).collect())
     }
 
-    /// Those parts of this and a later value that differ, and where of several
-    /// parts only one does, its name after a blank.
+    /// Returns the parts of this and a later value that differ, preceded by the name of the part
+    /// (after a blank) if only one of several differs.
     pub(super) fn compared_with(
         &self,
         later: &SettingValue,
     ) -> (String, SettingValue, SettingValue) {
-        // A part that was not there before is shown, one that is gone is not.
+        // Parts that are new are shown, parts that are gone are not.
         let before = self.parts_that(later, |there, text| there.is_some_and(|there| there != text));
         let after = later.parts_that(self, |there, text| there != Some(text));
         let part = match after.0.keys().next() {
             Some(name) if after.0.len() == 1 && self.is_ambiguous(name) => format!(" {name}"),
             _ => String::new(),
         };
-        // Where nothing differs, both are shown as they are.
+        // If nothing differs, both are shown as they are.
         if before.is_empty() {
             (part, self.itself(), later.itself())
         } else {
@@ -205,33 +204,34 @@ impl SettingValue {
         }
     }
 
-    /// Whether a part has to be named when it is shown alone.
+    /// True if a part has to be named when it is shown alone.
     pub fn is_ambiguous(&self, name: &str) -> bool {
         let asked = self.0.keys().filter(|name| !name.contains(' ')).count();
         asked > 1 || name.contains(' ')
     }
 
-    /// The parts that a setting is about, without what the kernel moves along.
+    /// Returns the parts of the setting proper, without those that the kernel changes along with
+    /// it.
     fn itself(&self) -> SettingValue {
         let parts = self.0.iter().filter(|(name, _)| !name.contains(' '));
         SettingValue(parts.map(|(name, text)| (name.clone(), text.clone())).collect())
     }
 
-    /// True where nothing is known.
+    /// True if nothing is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Characters of a text that are shown to people: a table by which flows are spread
-/// has hundreds of numbers.
+/// Largest number of characters of a text shown to users: the table by which flows are spread has
+/// hundreds of numbers.
 const LONGEST: usize = 72;
 
-/// For people: the text alone where there is one, else every name with its text;
-/// names with one text (such as CPUs) are put together.
+/// For users: a single text alone, otherwise every name with its text; names with equal texts (such
+/// as CPUs) are grouped.
 impl std::fmt::Display for SettingValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The options of a queueing discipline are in the kernel's own encoding.
+        // Options of a qdisc are in the kernel's binary encoding.
         let readable = |word: &&str| !word.starts_with("options=");
         let squeeze = |text: &str| {
             let words = joined(text.split_whitespace().filter(readable), " ");

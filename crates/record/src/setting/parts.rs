@@ -1,4 +1,4 @@
-//! Values of settings that have several parts, each of which may be left alone.
+//! Values of settings with several parts, each of which is optional.
 
 use super::Split;
 use super::words::Words;
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 pub(super) trait Parts: Sized {
     fn parse(words: &mut Words) -> Result<Self, Fault>;
 
-    /// Name and value of each part that is set, in the order in which they are written.
+    /// Returns name and value of each part that is set, in the order in which they are written.
     fn parts(&self) -> Vec<(&'static str, String)>;
 }
 
-/// Declares such values: of each part its type, and how it is typed, a name and the reader of
-/// its value. Parts that are `None` are left alone.
+/// Declares such values: for each part its type, its typed name, and the parser of its value. Parts
+/// that are `None` are not changed.
 macro_rules! parts {
     (@text flag $value:ident) => { on_or_off($value).to_owned() };
     (@text $read:ident $value:ident) => { $value.to_string() };
@@ -44,7 +44,7 @@ macro_rules! parts {
 }
 
 parts! {
-    /// What [`Setting::Rings`](super::Setting::Rings) sets; `None` leaves it alone.
+    /// The parts of [`Setting::Rings`](super::Setting::Rings); `None` leaves one unchanged.
     Rings {
         /// Descriptors of each receive ring.
         rx: u32 = ("rx", number),
@@ -52,13 +52,13 @@ parts! {
         tx: u32 = ("tx", number),
         /// Bytes of each receive buffer.
         rx_buf_len: u32 = ("rx-buf-len", size),
-        /// Whether headers go into buffers of their own.
+        /// Whether headers go into separate buffers.
         tcp_data_split: Split = ("tcp-data-split", split),
         /// Packets up to this many bytes are not split.
         hds_thresh: u32 = ("hds-thresh", size),
     }
 
-    /// What [`Setting::Channels`](super::Setting::Channels) sets; `None` leaves it alone.
+    /// The parts of [`Setting::Channels`](super::Setting::Channels); `None` leaves one unchanged.
     Channels {
         /// Queues that only receive.
         rx: u32 = ("rx", number),
@@ -68,7 +68,8 @@ parts! {
         combined: u32 = ("combined", number),
     }
 
-    /// What [`Setting::Coalescing`](super::Setting::Coalescing) sets; `None` leaves it alone.
+    /// The parts of [`Setting::Coalescing`](super::Setting::Coalescing); `None` leaves one
+    /// unchanged.
     Coalescing {
         /// Most microseconds between a received packet and its interrupt.
         rx_usecs: u32 = ("rx-usecs", number),
@@ -78,29 +79,31 @@ parts! {
         tx_usecs: u32 = ("tx-usecs", number),
         /// Most sent packets before an interrupt.
         tx_frames: u32 = ("tx-frames", number),
-        /// The driver follows the rate of received packets.
+        /// Whether the driver adapts to the rate of received packets.
         adaptive_rx: bool = ("adaptive-rx", flag),
-        /// The driver follows the rate of sent packets.
+        /// Whether the driver adapts to the rate of sent packets.
         adaptive_tx: bool = ("adaptive-tx", flag),
     }
 
-    /// What [`Setting::Napi`](super::Setting::Napi) sets of each instance; `None` leaves it alone.
+    /// The parts of [`Setting::Napi`](super::Setting::Napi), for each instance; `None` leaves one
+    /// unchanged.
     NapiTiming {
         /// Polls in a row that find nothing before interrupts are allowed again.
         defer_hard_irqs: u32 = ("defer-hard-irqs", number),
-        /// Nanoseconds until it polls although nothing interrupts, and GRO lets go of packets.
+        /// Nanoseconds until it polls without an interrupt, and GRO flushes its packets.
         gro_flush_timeout: u32 = ("gro-flush-timeout", number),
-        /// Nanoseconds for which a busy-polling program that finds something keeps interrupts off.
+        /// Nanoseconds for which a busy-polling program that finds packets keeps interrupts off.
         irq_suspend_timeout: u32 = ("irq-suspend-timeout", number),
         /// 0: it polls in softirqs, 1: in a kernel thread (Linux 6.17), 2: in one that busy polls.
         threaded: u32 = ("threaded", number),
     }
 
-    /// What [`Setting::PacketLimits`](super::Setting::PacketLimits) sets, in bytes; `None` leaves it alone.
+    /// The parts of [`Setting::PacketLimits`](super::Setting::PacketLimits), in bytes; `None`
+    /// leaves one unchanged.
     PacketLimits {
-        /// Sent, IPv6. Up to 65536 it sets the one of IPv4, too.
+        /// Sent, IPv6. Up to 65536 it also sets that of IPv4.
         gso: u32 = ("gso", size),
-        /// Received, IPv6. Up to 65536 it sets the one of IPv4, too.
+        /// Received, IPv6. Up to 65536 it also sets that of IPv4.
         gro: u32 = ("gro", size),
         /// Sent, IPv4.
         gso_ipv4: u32 = ("gso-ipv4", size),
@@ -108,14 +111,13 @@ parts! {
         gro_ipv4: u32 = ("gro-ipv4", size),
     }
 
-    /// What [`Setting::TapFlags`](super::Setting::TapFlags) sets; `None` leaves it alone.
+    /// The parts of [`Setting::TapFlags`](super::Setting::TapFlags); `None` leaves one unchanged.
     TapFlags {
-        /// Packets carry a `struct virtio_net_hdr` (IFF_VNET_HDR).
+        /// Whether packets carry a `struct virtio_net_hdr` (IFF_VNET_HDR).
         vnet_hdr: bool = ("vnet-hdr", flag),
-        /// The reader polls with NAPI (IFF_NAPI).
+        /// Whether the reader polls with NAPI (IFF_NAPI).
         napi: bool = ("napi", flag),
-        /// A full ring stops the queue instead of dropping (IFF_BACKPRESSURE,
-        /// Linux 7.3).
+        /// Whether a full ring stops the queue instead of dropping (IFF_BACKPRESSURE, Linux 7.3).
         backpressure: bool = ("backpressure", flag),
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::FaultKind;
 
-/// One of each kind: as typed, and as a command of the usual tools.
+/// One of each kind: as typed, and the equivalent command.
 const EXAMPLES: &[(&str, &str)] = &[
     (
         "sysctl net.ipv4.tcp_rmem=4096 131072 67108864",
@@ -82,7 +82,7 @@ fn each_kind_is_typed_printed_and_stored_without_loss() {
     }
 }
 
-/// One of each kind: as typed, and as studies and journals have it.
+/// One of each kind: as typed, and as stored in studies and journals.
 const STORED: &[(&str, &str)] = &[
     ("sysctl vm.swappiness=1", r#"{"kind":"sysctl","name":"vm.swappiness","value":"1"}"#),
     (
@@ -186,7 +186,7 @@ fn names_that_lead_elsewhere_are_refused() {
         assert_eq!(fault.kind, FaultKind::Usage, "{line}");
         assert!(fault.remedy.is_some(), "{line}: {fault}");
     }
-    // The same by way of a journal or a file.
+    // The same names, read from a journal or a file.
     for json in [
         r#"{"kind":"mtu","device":"../x","bytes":1500}"#,
         r#"{"kind":"mtu","device":"eth0=","bytes":1500}"#,

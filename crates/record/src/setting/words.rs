@@ -1,4 +1,4 @@
-//! Settings as users write them, one line each: their parser.
+//! Parser for settings as users write them, one line each.
 
 use super::kinds::{SETTING_FORMS, parse};
 use super::names::tame;
@@ -29,7 +29,7 @@ impl FromStr for Setting {
     }
 }
 
-/// The words after the name of a kind: plain ones (last first) and pairs NAME=VALUE.
+/// The words after the name of a kind: plain ones (in reverse order) and pairs NAME=VALUE.
 pub(super) struct Words<'t> {
     text: &'t str,
     plain: Vec<&'t str>,
@@ -45,7 +45,7 @@ impl<'t> Words<'t> {
         Words { text, plain, pairs }
     }
 
-    /// All of them as they are written.
+    /// Takes all of them, as written.
     pub(super) fn rest(&mut self) -> &'t str {
         self.plain.clear();
         self.pairs.clear();
@@ -79,12 +79,12 @@ impl<'t> Words<'t> {
         }
     }
 
-    /// Whether the next plain word is this one, which is taken then.
+    /// Takes the next plain word if it is this one, and returns whether it was.
     pub(super) fn take_plain(&mut self, word: &str) -> bool {
         self.plain.pop_if(|next| *next == word).is_some()
     }
 
-    /// The last pair; `what` is the error if there is none.
+    /// Takes the last pair; `what` is the error message if there is none.
     pub(super) fn last_pair(&mut self, what: &str) -> Result<(&'t str, &'t str), Fault> {
         self.pairs.pop().ok_or_else(|| wrong(what))
     }
@@ -106,7 +106,7 @@ impl<'t> Words<'t> {
         self.value(name, number)
     }
 
-    /// A NUMA node by its number, else by a device that is on it.
+    /// Parses a NUMA node: a number, or a device that is on it.
     pub(super) fn node(&mut self) -> Result<Option<NumaNode>, Fault> {
         self.value("node", |text| match text.parse() {
             Ok(node) => Ok(NumaNode::Number(node)),
@@ -158,7 +158,7 @@ impl<'t> Words<'t> {
         self.number(name)?.map(fits).transpose()
     }
 
-    /// Everything must have been understood.
+    /// Errors if a word was not used.
     fn done(self) -> Result<(), Fault> {
         let Some(word) = self.plain.first().or(self.pairs.first().map(|(name, _)| name)) else {
             return Ok(());
