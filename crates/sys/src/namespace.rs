@@ -30,9 +30,9 @@ pub enum Enter {
     /// A new network and a new mount namespace; without privileges also a new user namespace, in
     /// which the caller is root.
     New,
-    /// Like `New`, but owned by the user namespace of this process, a child of ours that was spawned
-    /// with [`Enter::New`]: creating a veth pair across two network namespaces requires privilege
-    /// over both.
+    /// Like `New`, but owned by the user namespace of this process, a child of ours that was
+    /// spawned with [`Enter::New`]: creating a veth pair across two network namespaces requires
+    /// privilege over both.
     Beside(u32),
 }
 

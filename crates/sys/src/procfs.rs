@@ -263,7 +263,7 @@ pub struct Switches {
 /// Parses the last two lines of `/proc/PID/task/TID/status` (fs/proc/array.c).
 pub fn parse_status_switches(text: &str) -> Result<Switches, Malformed> {
     let value = |key: &str| {
-        // From the end: the name in the first line could be anything.
+        // From the end: the name in the first line may contain anything.
         text.lines().rev().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
     };
     match (value("voluntary_ctxt_switches:"), value("nonvoluntary_ctxt_switches:")) {
