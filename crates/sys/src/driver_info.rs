@@ -19,7 +19,7 @@ const TEXT: usize = 32;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverInfo {
     pub driver: Option<String>,
-    /// Its version; drivers of the kernel's tree give the kernel's.
+    /// Its version; drivers in the kernel tree report the kernel's.
     pub version: Option<String>,
     /// Version of the NIC's firmware.
     pub firmware: Option<String>,

@@ -11,15 +11,15 @@ use std::net::IpAddr;
 /// A rule: TCP flows with these addresses and ports go to one queue. `None` matches anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// True: IPv6.
+    /// True for IPv6, false for IPv4.
     pub ipv6: bool,
-    /// Address that packets come from.
+    /// Source address of the packets.
     pub source: Option<IpAddr>,
-    /// Address that they go to.
+    /// Destination address of the packets.
     pub destination: Option<IpAddr>,
-    /// Port that they come from.
+    /// Source port of the packets.
     pub source_port: Option<u16>,
-    /// Port that they go to.
+    /// Destination port of the packets.
     pub destination_port: Option<u16>,
     pub queue: u64,
 }
