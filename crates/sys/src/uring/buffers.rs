@@ -105,7 +105,7 @@ impl Buffers {
         let at = usize::from(self.next) * self.shape.buffer_size as usize + self.offset as usize;
         self.left -= len;
         self.offset += len;
-        // An incremental buffer is used up when the kernel says so in the flags; any other buffer,
+        // An incremental buffer is used up once the kernel flags it so; any other buffer,
         // and all but the last of a bundle, after one filling.
         let full = self.offset == self.shape.buffer_size;
         let kept = self.shape.incremental && self.left == 0 && cqueue::buffer_more(self.flags);
