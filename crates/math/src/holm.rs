@@ -14,7 +14,7 @@ use serde::Serialize;
 /// Result of the rule for one p-value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Adjusted {
-    /// The p-value by itself.
+    /// The unadjusted p-value.
     pub p: f64,
     /// The smallest error rate of the whole family at which this claim is still made. The claim
     /// holds if this is at most one minus the confidence.

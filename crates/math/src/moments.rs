@@ -39,7 +39,7 @@ impl Moments {
         Some(StandardError { size, freedom: self.count - 1.0 })
     }
 
-    /// The same sample with zeros added until it has `count` values.
+    /// Returns this sample with zeros added until it has `count` values.
     pub fn among(self, count: usize) -> Moments {
         let count = self.count.max(count as f64);
         if count == 0.0 {

@@ -24,7 +24,7 @@ impl Random {
         ((u128::from(self.bits()) * bound as u128) >> 64) as usize
     }
 
-    /// Puts a list into random order (Fisher and Yates).
+    /// Shuffles a list (Fisher and Yates).
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for i in (1..list.len()).rev() {
             list.swap(i, self.below(i + 1));

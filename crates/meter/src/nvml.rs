@@ -28,7 +28,7 @@ pub(crate) static METER: Meter = Meter {
     ..Meter::BASE
 };
 
-/// Loads the library and finds a GPU.
+/// Name of the attempt, which loads the library and finds a GPU.
 const ATTEMPT: &str = "nvml.gpu";
 const REMEDY: &str = "install NVIDIA's driver on a machine with a GPU, or leave out the meter nvml";
 

@@ -30,9 +30,9 @@ use std::time::Instant;
 /// Metric of the time between the two readings.
 const WALL: &str = "threads.wall";
 
-/// CPU time, waiting time and context switches of every thread of the engine, of threads that
-/// help it, of io_uring's and vhost's workers that are there at the end of the window, and of the
-/// NAPI threads of the link's device where this PID namespace shows them.
+/// CPU time, waiting time and context switches of the engine's threads, of threads that help it, of
+/// io_uring and vhost workers that exist at the end of the window, and of the NAPI threads of the
+/// link's devices if this PID namespace shows them.
 pub(crate) static METER: Meter = Meter {
     name: "threads",
     summary: "run time, wait and switches of engine, helper, io_uring, vhost and NAPI threads (schedstat)",
@@ -72,7 +72,7 @@ struct Window {
     tasks: PathBuf,
     own: Vec<u32>,
     threads: Vec<Thread>,
-    /// Those that run the peer, if that is a guest of this host, each with its group.
+    /// Threads that run the peer, if that is a guest of this host, each with its group.
     guest: Vec<(&'static str, Thread)>,
     missed: Vec<(String, Fault)>,
 }
@@ -231,7 +231,7 @@ mod tests {
     use bytepath_sys::Roots;
     use std::fs;
 
-    /// A process with threads of a guest, and kernel threads: made up.
+    /// A made-up process with threads of a guest, and kernel threads.
     const THREADS: [(&str, &str); 6] = [
         ("77/task/77", "qemu-system-x86"),
         ("77/task/78", "CPU 0/KVM"),

@@ -11,7 +11,7 @@ const ORIGIN_ZEROCOPY: u8 = 5;
 /// `SO_EE_CODE_ZEROCOPY_COPIED`, the same file.
 const CODE_COPIED: u8 = 1;
 
-/// The kernel has released the memory of some sends.
+/// A range of sends whose memory the kernel has released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// Number of the first send; on each socket, sends with `MSG_ZEROCOPY` that took bytes are

@@ -316,7 +316,7 @@ impl AsFd for Folder {
 const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
-/// Where the resolution of a path begins.
+/// Opens the folder where the resolution of a path begins.
 fn start(path: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, if path.is_absolute() { "/" } else { "." }, PLACE, Mode::empty())?)
 }

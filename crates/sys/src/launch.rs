@@ -139,7 +139,7 @@ impl Drop for PausedProgram {
 }
 
 impl Launched {
-    /// Waits for its end.
+    /// Waits until the program has ended.
     pub fn wait(self) -> io::Result<ExitStatus> {
         // SAFETY: all zeros are a valid rusage.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -280,7 +280,7 @@ impl Policy {
     }
 }
 
-/// A file that lives in memory only (memfd_create(2)), as a source of sendfile(2).
+/// A file that exists only in memory (memfd_create(2)), as a source for sendfile(2).
 #[derive(Debug)]
 pub struct MemoryFile(File);
 

@@ -139,9 +139,9 @@ fn inside_new(step: Step, work: Work) -> Result<(), Refused> {
     if status.success() { Ok(()) } else { Err(fail(io::Error::other(status.to_string()))) }
 }
 
-/// Everything the child needs, made before the fork: between fork and exec
-/// only system calls are allowed, because another thread of the parent may
-/// have held the allocator's lock at that moment.
+/// Everything the child needs, prepared before the fork: between fork and exec only system calls
+/// are allowed, because another thread of the parent may have held the allocator's lock at that
+/// moment.
 struct Plan {
     way: Way,
     parent: Pid,

@@ -138,7 +138,7 @@ pub struct CpuTicks {
     pub iowait: u64,
     pub irq: u64,
     pub softirq: u64,
-    /// Taken away by the hypervisor.
+    /// Stolen by the hypervisor.
     pub steal: u64,
 }
 
@@ -195,7 +195,7 @@ pub struct SchedStat {
     pub run: u64,
     /// Time it was runnable and waited for a CPU, in ns.
     pub wait: u64,
-    /// Times it was given a CPU.
+    /// Times it was scheduled on a CPU.
     pub slices: u64,
 }
 
@@ -360,7 +360,7 @@ pub struct LinkCounts {
     /// Packets as counted by the driver: before GRO; a packet that the device itself segments (TSO)
     /// may count as one.
     pub packets: u64,
-    /// Bad packets.
+    /// Packets with errors.
     pub errors: u64,
     /// Packets dropped by the device or driver (on receive, including missed ones).
     pub dropped: u64,

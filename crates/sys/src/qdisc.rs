@@ -37,7 +37,7 @@ const TCA_STATS_QUEUE: u16 = 3;
 /// Bytes of `struct tcmsg`: family and padding, device, handle, parent, info.
 const HEADER: usize = 20;
 
-/// What netem does to packets (net/sched/sch_netem.c).
+/// Parameters of the qdisc netem (net/sched/sch_netem.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Netem {
     /// Delay of a packet in ns.

@@ -105,7 +105,7 @@ pub fn flags(queue: &OwnedFd) -> io::Result<u32> {
     Ok(u32::from(unsafe { request.ifr_ifru.ifru_flags } as u16))
 }
 
-/// A tap device to be made.
+/// Parameters of a tap device to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tap {
     name: [libc::c_char; libc::IFNAMSIZ],

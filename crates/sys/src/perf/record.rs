@@ -3,8 +3,7 @@
 //! [`Sampler`](super::Sampler) requests: `IP | TID | TIME | CPU | PERIOD | CALLCHAIN` with
 //! `sample_id_all`.
 //!
-//! Pure: any bytes give records or an error, never a panic, and nothing is
-//! allocated.
+//! Pure: any bytes lead to records or an error, never a panic, and nothing is allocated.
 
 use perf_event_open_sys::bindings as b;
 

@@ -77,7 +77,7 @@ impl Control {
         self.events.iter().try_for_each(|event| switch(event, false))
     }
 
-    /// Ends a [`Sampler::wait`].
+    /// Wakes a [`Sampler::wait`].
     pub fn wake(&self) -> io::Result<()> {
         rustix::io::write(&*self.wake, &1u64.to_ne_bytes())?;
         Ok(())
@@ -120,7 +120,7 @@ impl Sampler {
         for cpu in request.cpus.iter().copied() {
             let open = |lost| open(request, pages * rustix::param::page_size() / 4, cpu, lost);
             let event = match open(counts_lost) {
-                // A kernel before 6.0 does not know the read format.
+                // Kernels before 6.0 do not know this read format.
                 Err(e) if counts_lost && e.raw_os_error() == Some(libc::EINVAL) => {
                     counts_lost = false;
                     open(false)

@@ -354,7 +354,7 @@ mod tests {
         RingMode::Polled { cpu: None },
     ];
 
-    /// Every mode with every use of these buffers.
+    /// Returns each use of these buffers with each mode.
     fn variants(shape: RecvShape) -> impl Iterator<Item = (RecvShape, RingMode)> {
         let uses = [(false, false), (true, false), (false, true), (true, true)];
         let shapes = uses.map(|(bundle, incremental)| RecvShape { bundle, incremental, ..shape });

@@ -11,8 +11,8 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// The kernel continues a short send by itself until all bytes are queued,
-/// so that a chain of sends keeps its order.
+/// Makes the kernel continue a short send until all bytes are queued, so that a chain of sends
+/// keeps its order.
 const WHOLE: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 
 /// `IORING_SEND_ZC_REPORT_USAGE` (Linux 6.2): the notification reports whether the kernel copied

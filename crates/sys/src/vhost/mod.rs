@@ -224,7 +224,7 @@ impl Receiver {
     /// Passes memory, ring and events to vhost.
     fn show(&self, entries: u16) -> io::Result<()> {
         let (start, len) = self.ring.extent();
-        // The guest addresses are those of this process.
+        // Guest addresses are those of this process.
         let mut table =
             MemoryTable { regions: 1, pad: 0, guest: start, len, user: start, flags: 0 };
         // SAFETY: vhost reads a table of one region.

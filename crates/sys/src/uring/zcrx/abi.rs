@@ -3,7 +3,6 @@
 //!
 //! The structures are defined here because the kernel writes into all of them, and later kernels
 //! gave meaning to reserved fields. Fields that an older kernel does not know must be zero.
-//! not know has to be zero.
 
 /// `IORING_REGISTER_ZCRX_IFQ` (Linux 6.15).
 pub(super) const REGISTER_IFQ: libc::c_long = 32;

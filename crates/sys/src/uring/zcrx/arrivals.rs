@@ -22,7 +22,7 @@ pub struct RawCompletion {
     pub off: u64,
 }
 
-/// What one completion means.
+/// A decoded completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
     /// The next bytes of the stream are in the area.
