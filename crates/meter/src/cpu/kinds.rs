@@ -101,7 +101,7 @@ impl Kinds {
         self.user + self.system + self.softirq + self.irq + self.iowait + self.idle + self.steal
     }
 
-    /// The rest of the wall time.
+    /// Returns the wall time minus idle, iowait and steal.
     fn busy(&self, wall: f64) -> f64 {
         (wall - self.idle - self.iowait - self.steal).max(0.0)
     }
