@@ -19,7 +19,7 @@ pub struct Meter {
     /// Whether it runs in separate trials only, because it costs the stream
     /// more than other meters do.
     pub apart: bool,
-    /// Whether its trials fail on a host where it does not work. Other meters are left out there.
+    /// Whether its trials fail on a host where it does not work. Otherwise they go on without it.
     pub needed: bool,
     /// Tries on a host whether it works there, if facts alone do not show that.
     pub attempt: fn(&Roots) -> Option<Attempt>,
