@@ -1,33 +1,33 @@
-//! Intervals that hold however often, and whenever, one looks at them.
+//! Intervals that hold however often, and whenever, one looks at the data.
 //!
-//! Values come one by one, and after each the mean is tested. With Student's t at 95 % every
-//! look is another chance to be wrong. A *confidence sequence* covers the true mean after
-//! all of them at once: with probability 0.95 none of its intervals, from the second value
-//! to the last, misses it. So one may stop as soon as the answer pleases.
+//! Values arrive one by one, and the mean is tested after each. With Student's t at 95 %, every
+//! look is another chance to be wrong. A *confidence sequence* covers the true mean at all looks
+//! together: with probability 0.95, none of its intervals, from the second value to the last,
+//! misses it. So one may stop as soon as the answer pleases.
 //!
-//! The one here is for normal values of unknown spread. The likelihood ratio of "the mean
-//! lies z standard deviations from m, z being normal with variance 1 / g" against "the mean
-//! is m", with the spread integrated out by Jeffreys' prior 1 / s on both sides, depends on the data
-//! by t alone:
+//! This one is for normal values of unknown spread. The likelihood ratio of "the mean lies z
+//! standard deviations from m, z being normal with variance 1 / g" against "the mean is m", with
+//! the spread integrated out by Jeffreys' prior 1 / s on both sides, depends on the data only
+//! through t:
 //!
 //! > E(t, n) = sqrt(g / (n + g)) ((1 + t^2 / (n - 1)) / (1 + g / (n + g) t^2 / (n - 1)))^(n / 2)
 //!
-//! (Gonen et al. 2005, "The Bayesian two-sample t test"). If the mean is m, the sequence
-//! E(t2, 2), E(t3, 3), ... is a martingale that begins at 1 (Lai 1976, "On confidence
-//! sequences"; Perez-Ortiz et al. 2024, "E-statistics, group invariance and
-//! anytime-valid testing"), so by Ville's inequality it ever reaches 1 / alpha with a probability of at most
-//! alpha. The interval holds every m for which it has not.
+//! (Gonen et al. 2005, "The Bayesian two-sample t test"). If the mean is m, the sequence E(t2, 2),
+//! E(t3, 3), ... is a martingale that begins at 1 (Lai 1976, "On confidence sequences"; Perez-Ortiz
+//! et al. 2024, "E-statistics, group invariance and anytime-valid testing"), so by Ville's
+//! inequality the probability that it ever reaches 1 / alpha is at most alpha. The interval
+//! contains every m for which it has not.
 
 use crate::StandardError;
 
-/// One over the variance of the true mean, in squared standard deviations of one value, that the
-/// sequence is narrowest for. Any is valid: less decides large differences a value earlier, more
-/// decides small ones earlier.
+/// The g above: one over the variance of the true mean, in squared standard deviations of one
+/// value, for which the sequence is narrowest. Any is valid: a smaller one decides large
+/// differences a value earlier, a larger one decides small differences earlier.
 const PRECISION: f64 = 0.1;
 
 impl StandardError {
-    /// Half the width of the confidence sequence for a mean of values; `None` outside 0 to 1, and
-    /// as long as there are too few values for any bound.
+    /// Half the width of the confidence sequence for a mean of values; `None` if `confidence` is
+    /// not between 0 and 1, or there are too few values for any bound.
     pub fn anytime_half_width(&self, confidence: f64) -> Option<f64> {
         let alpha = 1.0 - confidence;
         if !(alpha > 0.0 && alpha < 1.0 && self.freedom >= 1.0) {
@@ -35,14 +35,14 @@ impl StandardError {
         }
         let n = self.freedom + 1.0;
         let share = PRECISION / (n + PRECISION);
-        // The t at which E is 1 / alpha.
+        // The t for which E is 1 / alpha.
         let root = (-(2.0 * alpha.ln() + share.ln()) / n).exp();
         let t = (root - 1.0) * self.freedom / (1.0 - share * root);
         (share * root < 1.0).then(|| t.sqrt() * self.size)
     }
 
-    /// The error at which the confidence sequence ends just `distance` from the mean: a
-    /// p-value that is valid whenever one looks.
+    /// The error rate at which the confidence sequence extends exactly `distance` from the mean: a
+    /// p-value that is valid at every look.
     pub fn anytime_p(&self, distance: f64) -> f64 {
         if distance.is_nan() || self.freedom < 1.0 || distance == 0.0 {
             return 1.0;
@@ -50,7 +50,7 @@ impl StandardError {
         let n = self.freedom + 1.0;
         let share = PRECISION / (n + PRECISION);
         let squared = (distance / self.size).powi(2) / self.freedom;
-        // Its limit where the values agree to the last bit.
+        // The limit if all values are identical.
         let ratio = match squared.is_finite() {
             true => (1.0 + squared) / (1.0 + share * squared),
             false => share.recip(),
@@ -94,8 +94,8 @@ mod tests {
         assert!(same.anytime_p(0.1) < 1e-6 && same.anytime_p(f64::NAN) == 1.0);
     }
 
-    /// Simulated: whoever looks after each of 200 values and stops at the first interval
-    /// without the truth is wrong no more often than declared; with Student's t, far more often.
+    /// Simulation: looking after each of 200 values and stopping at the first interval that
+    /// excludes the truth is wrong no more often than declared; with Student's t, far more often.
     #[test]
     fn looking_after_each_value_keeps_the_error() {
         let mut random = Random::new(11);

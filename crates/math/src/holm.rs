@@ -1,30 +1,31 @@
 //! Holm's step-down rule: many comparisons, one error rate.
 //!
-//! Ten independent comparisons at 95 % each give at least one false claim in 40 studies of
-//! 100 where nothing differs (1 - 0.95^10; fewer where they share a baseline). Holm (1979,
-//! "A simple sequentially rejective multiple test procedure") sorts the m p-values and asks the smallest to be
-//! within alpha / m, the next within alpha / (m - 1), and so on; the first that
-//! is not ends it. The probability of one false claim or more among all m is
-//! then at most alpha, however the comparisons depend on each other (they do:
-//! they share the baseline). No claim is lost that Bonferroni would allow.
+//! Ten independent comparisons at 95 % each lead to at least one false claim in 40 of 100 studies
+//! in which nothing differs (1 - 0.95^10; in fewer if they share a baseline). Holm (1979, "A simple
+//! sequentially rejective multiple test procedure") sorts the m p-values and requires the smallest
+//! to be within alpha / m, the next within alpha / (m - 1), and so on, up to the first that is not.
+//! The probability of any false claim among all m is then at most alpha, however the comparisons
+//! depend on each other (they do: they share the baseline). Every claim that Bonferroni's rule
+//! allows is kept.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What the rule makes of one p-value.
+/// Result of the rule for one p-value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Adjusted {
-    /// The p-value by itself.
+    /// The unadjusted p-value.
     pub p: f64,
-    /// The smallest error rate of the whole family at which this one is still
-    /// claimed. The claim holds where it is at most one minus the confidence.
+    /// The smallest error rate of the whole family at which this claim is still made. The claim
+    /// holds if this is at most one minus the confidence.
     pub adjusted: f64,
-    /// One minus the error that the rule leaves to this one: an interval of this
-    /// confidence shows by itself whether the claim holds.
+    /// One minus the error rate that the rule leaves for this comparison: an interval of this
+    /// confidence alone shows whether the claim holds.
     pub confidence: f64,
 }
 
-/// Adjusts all p-values of a family for a common `confidence`, in their order.
+/// Adjusts all p-values of a family for a common `confidence`; the results are in the order of
+/// `ps`.
 pub fn holm(ps: &[f64], confidence: f64) -> Vec<Adjusted> {
     let (alpha, family) = (1.0 - confidence, ps.len());
     let mut order: Vec<usize> = (0..family).collect();
@@ -42,7 +43,7 @@ pub fn holm(ps: &[f64], confidence: f64) -> Vec<Adjusted> {
         .map(|(p, adjusted)| Adjusted { p: *p, adjusted, confidence })
         .collect();
     for (rank, at) in order.into_iter().enumerate() {
-        // Those that are not claimed share what is left at the first of them.
+        // Comparisons that are not claimed share the error rate left for the first of them.
         let sharing = family - rank.min(claimed);
         all[at].confidence = 1.0 - alpha / sharing as f64;
     }
@@ -55,8 +56,8 @@ mod tests {
 
     #[test]
     fn by_hand() {
-        // Sorted: 0.005 x 4 = 0.02, 0.011 x 3 = 0.033, 0.02 x 2 = 0.04, 0.04 x 1
-        // = 0.04, all within 0.05. Bonferroni would claim the first two only.
+        // Sorted: 0.005 x 4 = 0.02, 0.011 x 3 = 0.033, 0.02 x 2 = 0.04, 0.04 x 1 = 0.04, all within
+        // 0.05. Bonferroni's rule would claim only the first two.
         let all = holm(&[0.02, 0.005, 0.04, 0.011], 0.95);
         let adjusted: Vec<f64> = all.iter().map(|a| a.adjusted).collect();
         for (a, expected) in adjusted.iter().zip([0.04, 0.02, 0.04, 0.033]) {

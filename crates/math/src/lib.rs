@@ -1,9 +1,8 @@
-//! The arithmetic that statistics and profiles share: mean and spread of a sample
-//! ([`Moments`]), the standard error of a difference of means ([`welch`]), quantiles and
-//! tails of Student's t ([`two_sided`], [`tails`]), intervals that hold whenever one
-//! looks ([`StandardError::anytime_half_width`]), one error rate for many comparisons
-//! ([`holm`]), and random numbers that never change
-//! ([`Random`]). It does not know what the numbers mean.
+//! The arithmetic shared by statistics and profiles: mean and spread of a sample ([`Moments`]), the
+//! standard error of a difference of means ([`welch`]), quantiles and tails of Student's t
+//! ([`two_sided`], [`tails`]), intervals that hold at every look
+//! ([`StandardError::anytime_half_width`]), one error rate for many comparisons ([`holm`]), and
+//! random numbers that never change ([`Random`]). It does not know what the numbers mean.
 //!
 //! ```
 //! use bytepath_math::{Moments, welch};

@@ -22,13 +22,13 @@ impl Moments {
         self.sum
     }
 
-    /// The arithmetic mean; 0 of no values.
+    /// The arithmetic mean; 0 if there are no values.
     pub fn mean(&self) -> f64 {
         if self.count == 0.0 { 0.0 } else { self.sum / self.count }
     }
 
-    /// The sample standard deviation, by n - 1; `None` below two values, because one value
-    /// says nothing of its spread.
+    /// The sample standard deviation, with divisor n - 1; `None` below two values, because one
+    /// value carries no information about its spread.
     pub fn stddev(&self) -> Option<f64> {
         (self.count >= 2.0).then(|| (self.squares.max(0.0) / (self.count - 1.0)).sqrt())
     }
@@ -39,7 +39,7 @@ impl Moments {
         Some(StandardError { size, freedom: self.count - 1.0 })
     }
 
-    /// The same sample with zeros added until it has `count` values.
+    /// Returns this sample with zeros added until it has `count` values.
     pub fn among(self, count: usize) -> Moments {
         let count = self.count.max(count as f64);
         if count == 0.0 {

@@ -1,6 +1,6 @@
-/// Random numbers that are the same on every machine and in every version, so that a report
-/// of an old study never changes: the generator SplitMix64 (Steele, Lea, Flood 2014). Small,
-/// and good enough to draw permutations with; not for secrets.
+/// Random numbers that are the same on every machine and in every version, so that the report of an
+/// old study never changes: the generator SplitMix64 (Steele, Lea, Flood 2014). Small, and good
+/// enough to draw permutations; not for secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -18,20 +18,20 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A whole number below `bound`, which is above zero.
+    /// A whole number below `bound`, which must be above zero.
     pub fn below(&mut self, bound: usize) -> usize {
         // The bias of the multiplication is below 2^-40 for any list in memory.
         ((u128::from(self.bits()) * bound as u128) >> 64) as usize
     }
 
-    /// Puts a list into random order (Fisher and Yates).
+    /// Shuffles a list (Fisher and Yates).
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for i in (1..list.len()).rev() {
             list.swap(i, self.below(i + 1));
         }
     }
 
-    /// Uniform from 0 to 1.
+    /// Uniform between 0 and 1.
     pub fn uniform(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / 2f64.powi(53)
     }

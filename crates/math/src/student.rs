@@ -1,8 +1,8 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// The value that a t variable with `freedom` degrees of freedom stays below in
-/// size with probability `confidence`. `None` for less than one degree or a
-/// confidence outside 0 to 1.
+/// The bound that the magnitude of a t variable with `freedom` degrees of freedom stays below with
+/// probability `confidence`. `None` for less than one degree of freedom or a confidence that is not
+/// between 0 and 1.
 pub fn two_sided(confidence: f64, freedom: f64) -> Option<f64> {
     if !(confidence > 0.0 && confidence < 1.0) {
         return None;
@@ -12,9 +12,8 @@ pub fn two_sided(confidence: f64, freedom: f64) -> Option<f64> {
     quantile.is_finite().then_some(quantile)
 }
 
-/// The probability that a t variable with `freedom` degrees of freedom is at
-/// least `statistic` away from zero. 1 where that is not a number, so that nothing
-/// follows from it.
+/// The probability that a t variable with `freedom` degrees of freedom is at least `statistic` away
+/// from zero. 1 if `statistic` is not a number, so that no claim follows from it.
 pub fn tails(statistic: f64, freedom: f64) -> f64 {
     match StudentsT::new(0.0, 1.0, freedom) {
         Ok(t) if !statistic.is_nan() => (2.0 * t.sf(statistic.abs())).clamp(0.0, 1.0),

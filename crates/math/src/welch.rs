@@ -3,31 +3,31 @@ use crate::{tails, two_sided};
 /// How far a mean, or a difference of means, may be off.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StandardError {
-    /// Its size, in the unit of the values.
+    /// Its size in the unit of the values.
     pub size: f64,
-    /// Degrees of freedom that it was estimated with.
+    /// Degrees of freedom of the estimate.
     pub freedom: f64,
 }
 
 impl StandardError {
-    /// Half the width of the t interval at this confidence; none outside 0 to 1.
+    /// Half the width of the t interval at this confidence; `None` if that is not between 0 and 1.
     pub fn half_width(&self, confidence: f64) -> Option<f64> {
         let half = two_sided(confidence, self.freedom)? * self.size;
         half.is_finite().then_some(half)
     }
 
-    /// The probability of a mean at least this far from the truth, by Student's t.
+    /// The probability of a mean at least `distance` from the truth, by Student's t.
     pub fn p(&self, distance: f64) -> f64 {
         match self.size {
-            // Values that agree to the last bit: any distance is certain.
+            // All values are identical: any distance is certain.
             0.0 => f64::from(u8::from(distance == 0.0)),
             size => tails(distance / size, self.freedom),
         }
     }
 }
 
-/// The standard error of a sum or difference of independent means, each with a variance of
-/// its own (B. L. Welch, Biometrika 34, 1947; degrees of freedom by Satterthwaite).
+/// The standard error of a sum or difference of independent means with different variances (B. L.
+/// Welch, Biometrika 34, 1947; degrees of freedom by Satterthwaite).
 pub fn welch(errors: &[StandardError]) -> StandardError {
     let variances = || errors.iter().map(|e| (e.size * e.size, e.freedom));
     let all: f64 = variances().map(|(variance, _)| variance).sum();
@@ -35,10 +35,10 @@ pub fn welch(errors: &[StandardError]) -> StandardError {
     let freedom = match parts > 0.0 {
         true => {
             let least = errors.iter().map(|e| e.freedom).fold(f64::INFINITY, f64::min);
-            // Rounding must not carry it below what the formula allows.
+            // Rounding must not carry it below the minimum of the formula.
             (all * all / parts).max(least)
         }
-        // Values that agree to the last bit.
+        // All values are identical.
         false => errors.iter().map(|e| e.freedom).sum(),
     };
     StandardError { size: all.sqrt(), freedom }

@@ -1,5 +1,5 @@
-//! Programs in the kernel, for meters and for `observe`: the kernel's types, loading and
-//! attaching, the error if it is refused, and the parts of programs.
+//! BPF programs for meters and for `observe`: the kernel's types, loading and attaching, errors for
+//! refused ones, and building blocks of programs.
 
 use Reg::*;
 use bytepath_record::{Facts, Fault, FaultKind, Support};
@@ -10,13 +10,13 @@ use bytepath_sys::btf::{Btf, Kind};
 use std::io;
 use std::os::fd::AsFd;
 
-/// The kernel's own description of its types.
+/// Reads the kernel's description of its types.
 pub fn types(roots: &Roots) -> Result<Btf, Fault> {
     Btf::kernel(&roots.sys)
         .map_err(|e| too_old(format!("the kernel does not describe its types (BTF): {e}")))
 }
 
-/// A program for a typed tracepoint, by the tracepoint's name.
+/// Loads a program for a typed tracepoint, given the tracepoint's name.
 pub fn load_typed(
     btf: &Btf,
     name: &str,
@@ -28,10 +28,10 @@ pub fn load_typed(
     load(Hook::TypedTracepoint(id), name, insns)
 }
 
-/// A program by the name of its typed tracepoint.
+/// A program with the name of its typed tracepoint.
 pub(crate) type Named<T> = (&'static str, T);
 
-/// Programs for typed tracepoints.
+/// Loads programs for typed tracepoints.
 pub(crate) fn load_all(
     btf: &Btf,
     programs: impl IntoIterator<Item = Named<Result<Vec<Insn>, AsmError>>>,
@@ -40,12 +40,12 @@ pub(crate) fn load_all(
     programs.into_iter().map(load).collect()
 }
 
-/// Has programs run until the links are dropped.
+/// Attaches programs; they run until the links are dropped.
 pub(crate) fn attach_all(programs: &[Named<Program>]) -> Result<Vec<Link>, Fault> {
     programs.iter().map(|(name, program)| attach(program, name)).collect()
 }
 
-/// A map, or why this user gets none.
+/// Makes a map, or returns why this user cannot.
 pub(crate) fn map(
     kind: MapKind,
     name: &str,
@@ -57,18 +57,18 @@ pub(crate) fn map(
     map.map_err(|e| with_remedy(Fault::system("cannot create BPF maps", &e)))
 }
 
-/// Where a member of `task_struct` is, bytes.
+/// Returns the offset of a member of `task_struct`, in bytes.
 pub(crate) fn task_member(btf: &Btf, path: &str) -> Result<i16, Fault> {
     let offset = btf.offset("task_struct", path).and_then(|at| i16::try_from(at).ok());
     offset.ok_or_else(|| too_old(format!("this kernel has no task_struct.{path}")))
 }
 
-/// Whether there is a typed tracepoint of this name.
+/// Whether there is a typed tracepoint with this name.
 pub fn has_typed(btf: &Btf, name: &str) -> bool {
     btf.id(Kind::Typedef, &format!("btf_trace_{name}")).is_some()
 }
 
-/// A program by the name of what it is for.
+/// Loads a program; `name` is what it attaches to.
 pub fn load(hook: Hook, name: &str, insns: Result<Vec<Insn>, AsmError>) -> Result<Program, Fault> {
     let insns = insns.map_err(|e| Fault::failed(format!("the BPF program for {name}: {e}")))?;
     Program::load(hook, name, &insns).map_err(|refused| load_fault(name, &refused))
@@ -78,12 +78,12 @@ pub fn attach(program: &Program, name: &str) -> Result<Link, Fault> {
     program.attach().map_err(|e| attach_fault(name, &e))
 }
 
-/// The fault of a program that could not be attached.
+/// Makes the fault for a program that could not be attached.
 pub fn attach_fault(name: &str, error: &io::Error) -> Fault {
     with_remedy(Fault::system(format!("cannot attach a BPF program to {name}"), error))
 }
 
-/// EPERM is about who asks; everything else about the program.
+/// EPERM concerns the user; every other error the program.
 fn load_fault(name: &str, refused: &Refused) -> Fault {
     let message = format!("the kernel refuses the BPF program for {name}: {refused}");
     match refused.error.raw_os_error() {
@@ -92,7 +92,7 @@ fn load_fault(name: &str, refused: &Refused) -> Fault {
     }
 }
 
-/// Adds what gives the right to load programs, where it is missing.
+/// Adds how to get permission to load programs, if that is missing.
 pub fn with_remedy(fault: Fault) -> Fault {
     match fault.kind {
         FaultKind::Permission => fault.remedy("run it as root, or with CAP_BPF and CAP_PERFMON"),
@@ -100,14 +100,14 @@ pub fn with_remedy(fault: Fault) -> Fault {
     }
 }
 
-/// What counting needs and this kernel does not have.
+/// Makes the fault for something that counting needs and this kernel lacks.
 pub fn too_old(message: String) -> Fault {
     Fault::unsupported(message).remedy("boot Linux 5.12 or later with CONFIG_DEBUG_INFO_BTF")
 }
 
-/// Attaching rewrites kernel code that other CPUs are running. QEMU 7.2's emulation of
-/// several of them does not stand that: guests of Linux 7.3 panicked ("Fatal exception in
-/// interrupt") or hung, some of ten.
+/// Refuses emulated processors: attaching rewrites kernel code that other CPUs are running. QEMU
+/// 7.2 does not emulate that reliably with several CPUs: some of ten guests with Linux 7.3 panicked
+/// ("Fatal exception in interrupt") or hung.
 pub fn refuse_emulated(roots: &Roots) -> Result<(), Fault> {
     if !is_emulated(roots) {
         return Ok(());
@@ -116,23 +116,23 @@ pub fn refuse_emulated(roots: &Roots) -> Result<(), Fault> {
     Err(Fault::unsupported(text))
 }
 
-/// Whether the processor is one that QEMU emulates.
+/// Whether the processor is emulated by QEMU.
 pub fn is_emulated(roots: &Roots) -> bool {
     let cpuinfo = std::fs::read_to_string(roots.proc.join("cpuinfo")).unwrap_or_default();
     cpuinfo.contains(EMULATED)
 }
 
-/// Part of the name of a processor that QEMU emulates.
+/// Part of the name of a processor emulated by QEMU.
 const EMULATED: &str = "QEMU TCG";
 
-/// Whether programs at tracepoints could be loaded on a host, which came with this Linux.
+/// Whether programs at tracepoints could be loaded on a host; they exist since the kernel `since`.
 pub(crate) fn supported(facts: &Facts, attempt: &str, since: &str) -> Support {
     if facts.cpu_model.contains(EMULATED) {
         let remedy =
             "let the guest use the processor (KVM: accel=kvm), or measure on the machine itself";
         return facts.require(attempt, remedy);
     }
-    // A guest's agent has all privileges.
+    // The agent in a guest has all privileges.
     let has = |name: &str| facts.privileges.capabilities.iter().any(|one| one == name);
     let privileges = match facts.privileges.may_monitor() && (has("BPF") || has("SYS_ADMIN")) {
         true => "",
@@ -142,25 +142,25 @@ pub(crate) fn supported(facts: &Facts, attempt: &str, since: &str) -> Support {
     facts.require(attempt, &remedy)
 }
 
-/// `R0` = the value in a map for the key at this place of the program's stack, or null.
-/// Changes R1 to R5.
+/// `R0` = the value in a map for the key at offset `key` of the program's stack, or null. Changes
+/// R1 to R5.
 pub fn lookup(a: &mut Assembler, map: &Map, key: i16) {
     a.map(R1, map.as_fd()).mov(R2, R10).add(R2, i32::from(key)).call(Helper::MapLookup);
 }
 
-/// Enters the value at one place of the stack for the key at another; `R0` is 0 if there was
-/// room. Changes R1 to R5.
+/// Stores the value at one offset of the stack for the key at another; `R0` is 0 if there was room.
+/// Changes R1 to R5.
 pub fn update(a: &mut Assembler, map: &Map, key: i16, value: i16, mode: Update) {
     a.map(R1, map.as_fd()).mov(R2, R10).add(R2, i32::from(key));
     a.mov(R3, R10).add(R3, i32::from(value)).mov(R4, mode as i32).call(Helper::MapUpdate);
 }
 
-/// Takes the entry for the key on the stack out of a map. Changes R0 to R5.
+/// Removes the entry for the key on the stack from a map. Changes R0 to R5.
 pub fn delete(a: &mut Assembler, map: &Map, key: i16) {
     a.map(R1, map.as_fd()).mov(R2, R10).add(R2, i32::from(key)).call(Helper::MapDelete);
 }
 
-/// Goes to a label if the first bytes of a name, in `R2`, are these. Changes R3 and R4.
+/// Jumps to a label if the name in `R2` begins with these bytes. Changes R3 and R4.
 pub fn named(a: &mut Assembler, start: &[u8], label: &str) {
     let bytes = |of: &dyn Fn(usize) -> u8| u64::from_ne_bytes(std::array::from_fn(of));
     let mask = bytes(&|i| if i < start.len() { 0xff } else { 0 });
@@ -168,8 +168,8 @@ pub fn named(a: &mut Assembler, start: &[u8], label: &str) {
     a.wide(R4, bytes(&|i| start.get(i).copied().unwrap_or(0))).jump_if(If::Eq, R3, R4, label);
 }
 
-/// A program of these instructions, which ends at the label `out`. What a tracing program returns
-/// does not matter.
+/// Builds a program from these instructions, with an exit at the label `out`. The return value of a
+/// tracing program does not matter.
 pub(crate) fn program(write: impl FnOnce(&mut Assembler)) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Assembler::new();
     write(&mut asm);
@@ -177,7 +177,7 @@ pub(crate) fn program(write: impl FnOnce(&mut Assembler)) -> Result<Vec<Insn>, A
     asm.finish()
 }
 
-/// All entries of a map, which is empty then.
+/// Removes all entries from a map and returns them.
 pub fn take(map: &Map) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let entries = map.entries()?;
     for (key, _) in &entries {
@@ -189,7 +189,7 @@ pub fn take(map: &Map) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Ok(entries)
 }
 
-/// A number of this many bytes, at most 8, in the order of the machine; 0 if some are missing.
+/// Reads a number of this many bytes, at most 8, in native byte order; 0 if some are missing.
 pub fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
     let mut wide = [0; 8];
     let start = if cfg!(target_endian = "big") { 8 - size } else { 0 };

@@ -1,11 +1,11 @@
-//! All meters, and the choice of them.
+//! All meters, and how they are chosen.
 
 use super::*;
 use bytepath_record::Role;
 use bytepath_record::wire::MeterRequest;
 use serde_json::Value;
 
-/// Every meter, in the order in which tables show them.
+/// Every meter, in the order of tables.
 pub static CATALOG: &[&Meter] = &[
     &throughput::METER,
     &cpu::METER,
@@ -49,12 +49,12 @@ pub static SIZES: Meter = Meter {
     ..Meter::BASE
 };
 
-/// The meters of a study that names none.
+/// The meters of a study that names no meters.
 pub fn regular() -> impl Iterator<Item = &'static Meter> {
     CATALOG.iter().copied().filter(|meter| meter.usual)
 }
 
-/// The meters that a study may name. Profiles are requested by an option of their own.
+/// The meters that a study may name. Profiles are requested by a separate option.
 pub fn selectable() -> impl Iterator<Item = &'static Meter> {
     CATALOG.iter().copied().filter(|meter| meter.name != PROFILE_NAME)
 }
@@ -65,11 +65,11 @@ pub struct Chosen {
     pub meter: &'static Meter,
     /// See [`Context::options`].
     pub options: Value,
-    /// The only end that has it; `None` if its reach decides.
+    /// The only role that has it; `None` if its reach decides.
     pub role: Option<Role>,
 }
 
-/// The requested meters of a catalogue, in the catalogue's order.
+/// Returns the requested meters of a catalogue, in the catalogue's order.
 pub fn chosen(catalog: &[&'static Meter], requests: &[MeterRequest]) -> Vec<Chosen> {
     let choose = |meter: &&'static Meter| {
         let request = requests.iter().find(|request| request.name == meter.name)?;

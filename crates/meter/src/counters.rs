@@ -1,10 +1,10 @@
-//! What `perf stat` counts, of each group of threads that works for a role: perf_event_open(2) on
-//! each thread, opened while the stream starts and enabled at the edge of the window, so that
-//! only one ioctl per event falls into it.
+//! Hardware and software events as in `perf stat`, for each group of threads that works for a role:
+//! perf_event_open(2) on each thread, opened while the stream starts and enabled at the edge of the
+//! window, so that it contains only one ioctl per event.
 //!
-//! What the machine cannot count is left out: no reading is a zero that was not counted. Where
-//! hardware events take turns, each is scaled by the time that it was enabled over the time that
-//! it was counted, as `perf stat` does, and a reading has the part of the time.
+//! Events that the machine cannot count are left out, so that a zero was always counted. If
+//! hardware events take turns, each count is scaled by the time enabled over the time counted, as
+//! in `perf stat`, and a reading contains the fraction of time counted.
 
 use super::workers::{self, Worker};
 use super::{Context, Meter, Output, Reach, Running, at_stop};
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Instant;
 
-/// Not in every study: each switch of a thread has to switch its counters, too.
+/// Not in every study: each context switch has to switch the thread's counters, too.
 pub(crate) static METER: Meter = Meter {
     name: "counters",
     summary: "task-clock, switches, faults, cycles, ... of groups of threads, as perf stat; on request",
@@ -28,7 +28,7 @@ pub(crate) static METER: Meter = Meter {
         let counters = Counters::open(context)?;
         Ok(Some(Box::new(|| counters.start())))
     },
-    // Of a window after the first.
+    // For windows after the first.
     start: |context| Counters::open(context)?.start(),
     ..Meter::BASE
 };
@@ -56,13 +56,13 @@ fn event(name: &str, roots: &Roots) -> Option<Event> {
     Event::parse(name, &roots.sys).ok()
 }
 
-/// Counts of a thread, in the order of [`EVENTS`]; `None` if one cannot be counted.
+/// Counts of a thread, in the order of [`EVENTS`]; `None` for an event that cannot be counted.
 type Tallies = [Option<Tally>; EVENTS.len()];
 
-/// Whose threads, and what those of their kind are called.
+/// A role, and the name of a kind of its threads.
 type Group = (Role, &'static str);
 
-/// Threads with their counters, which do not count yet.
+/// Threads with their counters, which are not enabled yet.
 struct Counters {
     role: Role,
     threads: Vec<(Group, Worker, [Option<ThreadCount>; EVENTS.len()])>,
@@ -130,14 +130,14 @@ impl Counters {
         let mut output = Output { warnings: self.missed, ..Output::default() };
         let of_wall = |scope| Reading::sum("counters.wall", Unit::Seconds, wall, scope);
         output.readings.push(of_wall(Scope::Role(self.role)));
-        // Threads of one group need not follow each other.
+        // Threads of one group need not be adjacent.
         let groups: BTreeSet<Group> = threads.iter().map(|(group, ..)| *group).collect();
         for (role, group) in groups {
             let members = threads.iter().filter(|(of, ..)| *of == (role, group));
             let tallies: Vec<&Tallies> = members.map(|(.., tallies)| tallies).collect();
             let scope = Scope::Threads(role, group.to_owned());
             output.readings.extend(readings(&tallies, &scope));
-            // The agent in a guest has a clock of its own.
+            // The agent in a guest has its own clock.
             output.readings.extend((role != self.role).then(|| of_wall(scope)));
         }
         Ok(output)
@@ -156,14 +156,14 @@ fn refused(name: &str, worker: &Worker, error: &io::Error, code: Option<i32>) ->
     }
 }
 
-/// The counters of a group of threads.
+/// Returns the readings of a group of threads.
 fn readings(threads: &[&Tallies], scope: &Scope) -> Vec<Reading> {
     let number = threads.len() as f64;
     let mut all = vec![Reading::mean("counters.threads", Unit::Count, number, scope.clone())];
     for (at, name) in EVENTS.iter().enumerate() {
         let tallies: Option<Vec<Tally>> = threads.iter().map(|tallies| tallies[at]).collect();
         let scaled = |tally: &Tally| match (tally.enabled, tally.running) {
-            // It never had its turn: how much there was is not known.
+            // The event never had its turn: the count is unknown.
             (1.., 0) => None,
             // The thread never ran.
             (0, _) => Some(0.0),

@@ -1,15 +1,15 @@
-//! Where idle CPUs have been: residency of idle states, by two sources that do not
-//! measure the same and are distinguished by name.
+//! Residency of CPUs in idle states, from two sources that measure different things and have
+//! different names.
 //!
-//! `cstate.C6` is what the *kernel requested*: cpuidle's own counters, as a part of the
-//! window. The hardware may have stayed shallower than requested, because the
-//! other thread of the core was busy or the firmware thought so. A phase that still goes
-//! on is not in the counters, so at the edges of a window a long sleep is missing, or
-//! one that began before it is counted; shares of a CPU that sleeps long may pass one.
+//! `cstate.C6` is what the *kernel requested*: cpuidle's own counters, as a fraction of the window.
+//! The hardware may have stayed shallower than requested, because the other thread of the core was
+//! busy or the firmware decided so. A phase still in progress is not in the counters, so at the
+//! edges of a window a long sleep is missing, or one that began earlier is counted; the fractions
+//! of a CPU with long sleeps may exceed one.
 //!
-//! `cstate.hw.core-c6` is what the *hardware did*: residency registers, by perf's PMUs
-//! `cstate_core` and `cstate_pkg` (arch/x86/events/intel/cstate.c), as a part of the
-//! time-stamp counter's course. Virtual machines and AMD's processors have none.
+//! `cstate.hw.core-c6` is what the *hardware did*: residency registers, through perf's PMUs
+//! `cstate_core` and `cstate_pkg` (arch/x86/events/intel/cstate.c), as a fraction of the time-stamp
+//! counter's progress. Virtual machines and AMD processors have none.
 
 use super::shared_source::SharedSource;
 use super::{Context, Meter, Output, at_stop};
@@ -46,7 +46,7 @@ fn probe(facts: &Facts) -> Support {
     )
 }
 
-/// To find and open them takes milliseconds on a large machine.
+/// Finds and opens them once: it takes milliseconds on a large machine.
 fn sources(context: &Context) -> Arc<Sources> {
     static SOURCES: SharedSource<Arc<Sources>> = SharedSource::new();
     SOURCES.get(&context.roots.sys, |sys| Arc::new(Sources::open(sys)))
@@ -59,7 +59,7 @@ struct Sources {
     residency: Vec<(String, Count)>,
     /// The time-stamp counter, on the CPUs of the residency counters.
     clock: Vec<Count>,
-    /// Why the hardware reports no residency although it has the unit.
+    /// Why the hardware reports no residency although it has the PMU.
     refused: Option<String>,
 }
 
@@ -115,7 +115,7 @@ impl Snapshot {
         }
     }
 
-    /// What was counted since.
+    /// Returns the differences since the snapshot.
     fn readings(&self, sources: &Sources) -> Result<Output, Fault> {
         let wall = self.at.elapsed().as_secs_f64();
         let mut output = Output::default();
@@ -170,14 +170,14 @@ fn enter(output: &mut Output, state: &State, counts: Counts, wall: f64) {
     for (what, count) in
         [("rejected", counts.rejected), ("above", counts.above), ("below", counts.below)]
     {
-        // Most are zero on most machines, and there may be thousands of them.
+        // Most of them are zero on most machines, and there may be thousands.
         if count > 0 {
             output.add(&format!("{name}.{what}"), Unit::Count, count as f64, &scope);
         }
     }
 }
 
-/// Name of a state's reading: "haltpoll idle" is "cstate.haltpoll-idle".
+/// Returns the name of a state's reading: "haltpoll idle" is "cstate.haltpoll-idle".
 fn metric(state: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     format!("cstate.{}", state.chars().map(plain).collect::<String>())

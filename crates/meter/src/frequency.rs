@@ -1,12 +1,12 @@
-//! How fast each CPU's clock ran: by the hardware's own counters where perf's PMU
-//! `msr` has them, and by what cpufreq reports.
+//! Clock frequency of each CPU: by hardware counters if perf's PMU `msr` has them, and as reported
+//! by cpufreq.
 //!
-//! `frequency.busy` is the mean clock over the time in which the CPU did not sleep:
-//! APERF over MPERF, times the rate of the time-stamp counter (the hardware counts both
-//! in C0 alone; Intel SDM 14.2, AMD APM 17.3). `frequency.shown` is the mean of cpufreq's
-//! `scaling_cur_freq` at both edges of the window: on x86 with counters that is the mean of
-//! the last tick or so, elsewhere what was requested. Times that a CPU was throttled are
-//! counted by the meter `steady`, because they invalidate a trial.
+//! `frequency.busy` is the mean clock over the time in which the CPU did not sleep: APERF over
+//! MPERF, times the rate of the time-stamp counter (the hardware counts both only in C0; Intel SDM
+//! 14.2, AMD APM 17.3). `frequency.shown` is the mean of cpufreq's `scaling_cur_freq` at both edges
+//! of the window: on x86 with counters that is the mean of about the last tick, elsewhere the
+//! requested frequency. Throttling of a CPU is counted by the meter `steady`, because it
+//! invalidates a trial.
 
 use super::shared_source::SharedSource;
 use super::{Context, Meter, Output, at_stop};
@@ -44,7 +44,7 @@ fn probe(facts: &Facts) -> Support {
     )
 }
 
-/// They stay open.
+/// Opens the sources once; they stay open.
 fn sources(context: &Context) -> Arc<Sources> {
     static SOURCES: SharedSource<Arc<Sources>> = SharedSource::new();
     SOURCES.get(&context.roots.sys, |sys| Arc::new(Sources::open(sys)))
@@ -69,7 +69,7 @@ impl Sources {
             let path = folder.join(format!("cpu{cpu}/cpufreq/scaling_cur_freq"));
             sources.shown.extend(Number::open(path).ok().map(|number| (cpu, number)));
             let open = |event: Option<&Offered>| event?.open(cpu, sys).ok();
-            // perf may not be for this user; what cpufreq shows is left then.
+            // perf may not be allowed for this user; then only cpufreq's figure remains.
             if let [Some(tsc), Some(aperf), Some(mperf)] = events.map(open) {
                 sources.counted.push([tsc, aperf, mperf]);
             }
@@ -120,7 +120,7 @@ fn readings(sources: &Sources, start: &Snapshot, end: &Snapshot) -> Output {
     output
 }
 
-/// Mean clock while awake; `None` if the CPU slept all the time.
+/// Returns the mean clock while awake in Hz; `None` if the CPU slept all the time.
 fn busy(before: [u64; 3], after: [u64; 3], seconds: f64) -> Option<f64> {
     let gained = |index: usize| after[index].saturating_sub(before[index]) as f64;
     let [tsc, aperf, mperf] = std::array::from_fn(gained);

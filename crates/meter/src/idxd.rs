@@ -1,7 +1,7 @@
-//! What the engines of a DSA moved, by the device's own counters, which perf has as a unit of each
-//! device (drivers/dma/idxd/perfmon.c): events 1 and 2 of category 1, as published work counts them, each
-//! count 32 bytes. The counts of a copy engine in this process are `copy.*`; these are the
-//! hardware's, of all programs.
+//! Bytes moved by the engines of a DSA, from the device's own counters, which perf offers as one
+//! PMU per device (drivers/dma/idxd/perfmon.c): events 1 and 2 of category 1, as published work
+//! uses them, each count 32 bytes. The counts of a copy engine in this process are `copy.*`; these
+//! are the hardware's, for all programs.
 
 use super::{Context, Meter, Output, Prepared, Running, at_stop};
 use bytepath_record::{Facts, Fault, Scope, Support, Unit};
@@ -23,11 +23,11 @@ pub(crate) static METER: Meter = Meter {
     ..Meter::BASE
 };
 
-/// The events of each unit, by the ends of their metrics.
+/// The events of each PMU, with the suffixes of their metrics.
 const EVENTS: [(&str, &str); 2] =
     [("event-1", "event=0x1,event_category=0x1"), ("event-2", "event=0x2,event_category=0x1")];
 
-/// Bytes of a count.
+/// Bytes per count.
 const BYTES: f64 = 32.0;
 
 fn probe(facts: &Facts) -> Support {
@@ -46,7 +46,7 @@ fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {
     Ok(Some(Box::new(move || begin(counters))))
 }
 
-/// A counter and the metric of what it counts.
+/// A counter and its metric.
 type Counter = (String, Count);
 
 fn open(sys: &Path) -> Result<Vec<Counter>, Fault> {

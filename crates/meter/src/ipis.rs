@@ -1,7 +1,7 @@
 //! Interrupts that CPUs sent to each other, by the CPU that received them (`/proc/interrupts`).
 //!
-//! The kernel prints all interrupts for every CPU, so the cost of reading grows
-//! with both: the reading `cost.ipis` is that cost. It is taken outside of the window.
+//! The kernel prints all interrupts for every CPU, so the cost of reading grows with both: the
+//! reading `cost.ipis` is that cost. It is incurred outside the window.
 
 use super::{Context, Meter, Output, ProcFile, Running, at_stop};
 use bytepath_record::{Fault, Scope, Unit};

@@ -1,17 +1,18 @@
-//! What is measured while bytes flow.
+//! Measurements while bytes flow.
 //!
 //! A meter is one file and one line in [`CATALOG`]: a static [`Meter`] with a name, a reach and
 //! functions. It does not move bytes, and it computes no statistics.
 //!
 //! Meters run in the agent, around the measured window: `prepare` loads what takes long before the
 //! bytes flow, `start` reads the first counters, and [`Running::stop`] returns an [`Output`]:
-//! readings, series, run times of threads, warnings; `finish` gives what is of all windows together.
-//! The agent sends it to the controller. Where a host lacks what a meter reads, its output is empty;
-//! `bytepath meters` and the doctor explain that, by `attempt` on the host and `probe` from its facts.
+//! readings, series, run times of threads, warnings; `finish` returns results for all windows
+//! together. The agent sends it to the controller. If a host lacks what a meter reads, its output
+//! is empty; `bytepath meters` and the doctor explain that, by `attempt` on the host and `probe`
+//! from its facts.
 //!
-//! Files that are not meters: [`bpf`] (loading programs into the kernel), `tallies` (counting
-//! there by function), `workers` (which threads work for a role), `proc_file` and
-//! `shared_source` (what meters read), `role_traffic` (what `memory-roles` keeps of a session).
+//! Files that are not meters: [`bpf`] (loading programs into the kernel), `tallies` (counting there
+//! by function), `workers` (which threads work for a role), `proc_file` and `shared_source`
+//! (sources that meters read), `role_traffic` (state of `memory-roles` for a session).
 
 #![forbid(unsafe_code)]
 

@@ -4,9 +4,9 @@ use super::{Context, Meter, Output, ProcFile, Reach, Running, at_stop};
 use bytepath_record::{Fault, RX_PACKETS, Role, Scope, Unit};
 use bytepath_sys::procfs::{self, LinkCounts};
 
-/// Bytes, packets, errors and drops of each of the link's devices. `rx_dropped` holds
-/// what the stack above the driver dropped and what the device missed too
-/// (`dev_seq_printf_stats`, net/core/net-procfs.c).
+/// Bytes, packets, errors and drops of each of the link's devices. `rx_dropped` includes packets
+/// dropped by the stack above the driver and packets missed by the device (`dev_seq_printf_stats`,
+/// net/core/net-procfs.c).
 pub(crate) static METER: Meter = Meter {
     name: "link",
     summary: "bytes, packets, errors and drops of the network device (/proc/self/net/dev)",
@@ -16,7 +16,7 @@ pub(crate) static METER: Meter = Meter {
 };
 
 fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
-    // A trial over an existing network has no device of its own to count.
+    // A trial over an existing network has no device whose counters are its own.
     if context.devices.is_empty() {
         return (Meter::BASE.start)(context);
     }
@@ -35,7 +35,7 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     })
 }
 
-/// Metric and unit of each counter, and whether to warn of it.
+/// Metric and unit of each counter, and whether an increase is worth a warning.
 const COUNTERS: [(&str, Unit, bool); 8] = [
     ("link.rx_bytes", Unit::Bytes, false),
     (RX_PACKETS, Unit::Count, false),
@@ -47,7 +47,7 @@ const COUNTERS: [(&str, Unit, bool); 8] = [
     ("link.tx_dropped", Unit::Count, true),
 ];
 
-/// Of each device, in the order of [`COUNTERS`].
+/// Reads the counters of each device, in the order of [`COUNTERS`].
 fn read(file: &mut ProcFile, devices: &[String]) -> Result<Vec<Vec<u64>>, Fault> {
     let all = |counts: LinkCounts| [counts.bytes, counts.packets, counts.errors, counts.dropped];
     let counts = file.read(|text| {

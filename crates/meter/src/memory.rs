@@ -1,7 +1,7 @@
 //! Traffic between processor and memory, by the processor's own counters: the memory controllers
-//! (`uncore_imc_N`, Documentation/admin-guide/perf/ and arch/x86/events/intel/uncore_snbep.c), and what
-//! each last-level cache takes from memory (memory bandwidth monitoring,
-//! Documentation/filesystems/resctrl.rst). Both count what all of the machine moves.
+//! (`uncore_imc_N`, Documentation/admin-guide/perf/ and arch/x86/events/intel/uncore_snbep.c), and
+//! what each last-level cache transfers from memory (memory bandwidth monitoring,
+//! Documentation/filesystems/resctrl.rst). Both count the traffic of the whole machine.
 
 use super::{Context, Meter, Output, Prepared, Running, at_stop, attempted};
 use bytepath_record::{Facts, Fault, Scope, Unit, joined};
@@ -39,8 +39,8 @@ const ATTEMPT: &str = "memory.counters";
 const REMEDY: &str = "outside a virtual machine: modprobe intel_uncore; mount -t resctrl resctrl \
                       /sys/fs/resctrl, on a processor with cqm_mbm_total in /proc/cpuinfo; as root";
 
-/// Units of memory controllers and their events for reads and writes. The first kind that offers
-/// them counts; a server has the other one as well, and counts the same twice.
+/// PMUs of memory controllers and their events for reads and writes. The first kind that offers
+/// them is used; a server also has the other one, which would count the same traffic twice.
 const CONTROLLERS: [(&str, [&str; 2]); 2] = [
     ("uncore_imc_", ["cas_count_read", "cas_count_write"]),
     ("uncore_imc_free_running_", ["data_read", "data_write"]),
@@ -49,20 +49,20 @@ const CONTROLLERS: [(&str, [&str; 2]); 2] = [
 /// The metrics of these events.
 const CONTROLLER_METRICS: [&str; 2] = ["memory.controller.read", "memory.controller.written"];
 
-/// The files of a last-level cache's monitoring, and their metrics.
+/// The monitoring files of a last-level cache, and their metrics.
 const MONITORED: [(&str, &str); 2] =
     [("mbm_total_bytes", "memory.monitored.total"), ("mbm_local_bytes", "memory.monitored.local")];
 
 /// A counter of bytes.
 struct Counter {
     metric: &'static str,
-    /// For faults.
+    /// Name for error messages.
     name: String,
     source: Source,
 }
 
 enum Source {
-    /// A count, and the bytes that one is.
+    /// A count, and the number of bytes per count.
     Perf(Count, f64),
     File(Number),
 }
@@ -76,7 +76,7 @@ impl Counter {
         bytes.map_err(|e| Fault::system(format_args!("memory: {}", self.name), &e))
     }
 
-    /// Bytes since it was read as `before`.
+    /// Returns the bytes since the reading `before`.
     fn since(&self, before: f64) -> Result<f64, Fault> {
         let now = self.read()?;
         if now < before {
@@ -101,7 +101,7 @@ fn open(sys: &Path) -> Result<Vec<Counter>, Fault> {
     Ok(all)
 }
 
-/// Counters of the memory controllers of the first kind that there is.
+/// Returns the counters of the memory controllers of the first kind present.
 fn controllers(sys: &Path) -> Result<Vec<Counter>, Fault> {
     for (kind, events) in CONTROLLERS {
         let offered = pmu::units(sys, kind).into_iter().flat_map(|unit| pmu::offered(sys, &unit));
@@ -142,8 +142,8 @@ fn controller(
     Ok(Counter { metric, name, source: Source::Perf(count, event.scale * f64::from(1 << 20)) })
 }
 
-/// What last-level caches are monitored for. A file that shows no number ("Unavailable", "Error") is
-/// one of a cache that is not.
+/// Returns the counters that last-level caches are monitored with. A file without a number
+/// ("Unavailable", "Error") belongs to a cache that is not monitored.
 fn monitored(sys: &Path) -> Vec<Counter> {
     let folder = sys.join("fs/resctrl/mon_data");
     let caches = attribute::names(&folder).into_iter().filter(|name| name.starts_with("mon_L3_"));

@@ -1,13 +1,15 @@
-//! Traffic between processor and memory by role: each agent makes a monitoring group of resctrl for its
-//! threads before bytes flow, reads it at the edges of the windows, and removes it when its session ends
-//! (Documentation/filesystems/resctrl.rst). So nobody's window has a group come or go: what the groups of a
-//! control group counted is part of the control group's own count only as long as they exist.
+//! Traffic between processor and memory by role: each agent makes a monitoring group of resctrl for
+//! its threads before bytes flow, reads it at the edges of the windows, and removes it when its
+//! session ends (Documentation/filesystems/resctrl.rst). So no group appears or disappears during a
+//! window: the counts of a control group's monitoring groups are included in its own count only as
+//! long as they exist.
 //!
-//! Kernel threads that poll a NIC for several cells of a block are in the group of the cell whose turn it is:
-//! each session takes them over as its windows begin.
+//! Kernel threads that poll a NIC for several cells of a block belong to the group of the cell
+//! being run: each session takes them over when its windows begin.
 //!
-//! It is what its threads' last-level cache takes from memory and writes to it, softirqs that run on top of
-//! them included. What a device moves by itself is of no thread.
+//! The figure is the traffic between memory and the last-level cache of the role's threads,
+//! including softirqs that run on top of them. Memory accesses by devices themselves belong to no
+//! thread.
 
 use super::role_traffic::{Counter, Traffic, cache_name};
 use super::workers::{self, Worker};
@@ -38,11 +40,12 @@ const ATTEMPT: &str = "memory-roles.resctrl";
 const REMEDY: &str = "outside a virtual machine, as root: mount -t resctrl resctrl /sys/fs/resctrl, on a processor with \
      cqm_mbm_total in /proc/cpuinfo, with a monitoring id free for each role";
 
-/// The files of a group that count, and their metrics.
+/// The counter files of a group, and their metrics.
 const COUNTED: [(&str, &str); 2] =
     [("mbm_total_bytes", "memory.role.total"), ("mbm_local_bytes", "memory.role.local")];
 
-/// How many monitoring ids are free, or why threads cannot be monitored here. Makes no group.
+/// Returns how many monitoring ids are free, or why threads cannot be monitored here. Makes no
+/// group.
 fn able(sys: &Path) -> Result<String, Fault> {
     let mount = sys.join(resctrl::MOUNT);
     let [all, taken] = resctrl::ids(&mount).map_err(|e| match e.kind() {
@@ -95,7 +98,7 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     })
 }
 
-/// Sums over all windows; a warning in place of them if a part is missing.
+/// Returns the sums over all windows; a warning instead if a part is missing.
 fn finish(context: &Context) -> Output {
     let mut output = Output::default();
     let mut warn = |text: String| output.warnings.push(format!("memory-roles: {text}"));
@@ -127,13 +130,13 @@ fn of_session(context: &Context) -> MutexGuard<'_, Option<Result<Traffic, String
     context.memory_traffic.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a group of the role's threads: of all, or none.
+/// Makes a group of all of the role's threads, or fails.
 fn monitored(context: &Context, mount: &Path) -> Result<Traffic, String> {
     let group = MonitoringGroup::make(mount, &group_name(context.role))
         .map_err(|e| refusal(mount, &Fault::system("cannot make a monitoring group", &e)))?;
     let mut workers = workers::of_role(context);
     claim(&group, &workers, context.role, mount)?;
-    // The others are of this process.
+    // The other threads belong to this process.
     workers.retain(|worker| worker.dir.parent() == Some(&context.roots.proc));
     let own = own_caches(context);
     let counter = |(file, metric): (&str, &'static str)| {
@@ -147,7 +150,7 @@ fn monitored(context: &Context, mount: &Path) -> Result<Traffic, String> {
     Ok(Traffic { group, shared: workers, files, lack: None })
 }
 
-/// Adds threads to a session's group, those too that are in the group of another session of the role.
+/// Adds threads to a session's group, including those in a group of another session of the role.
 fn claim(
     group: &MonitoringGroup,
     workers: &[Worker],
@@ -173,7 +176,8 @@ fn claim(
     Ok(())
 }
 
-/// The last-level caches of the CPUs that the role's threads are pinned to; `None` if one may run anywhere.
+/// Returns the last-level caches of the CPUs that the role's threads are pinned to; `None` if a
+/// thread may run anywhere.
 fn own_caches(context: &Context) -> Option<Vec<String>> {
     let cache = |cpu: u32| {
         let file = format!("devices/system/cpu/cpu{cpu}/cache/index3/id");
@@ -183,12 +187,12 @@ fn own_caches(context: &Context) -> Option<Vec<String>> {
     context.threads.iter().map(|thread| cache(thread.cpu?)).collect()
 }
 
-/// The groups of processes that were killed; their folders.
+/// Returns the folders of groups left behind by processes that were killed.
 pub fn left(sys: &Path) -> Vec<PathBuf> {
     of_roles(sys, resctrl::left)
 }
 
-/// Removes them; their folders.
+/// Removes groups left behind; returns their folders.
 pub fn remove_left(sys: &Path) -> Vec<PathBuf> {
     of_roles(sys, resctrl::remove_left)
 }
@@ -198,12 +202,12 @@ fn of_roles(sys: &Path, of_name: fn(&Path, &str) -> Vec<PathBuf>) -> Vec<PathBuf
     Role::ALL.into_iter().flat_map(of).collect()
 }
 
-/// How the groups of a role are called, before their number.
+/// Returns the name of a role's groups, without their number.
 fn group_name(role: Role) -> String {
     format!("bytepath-{role}")
 }
 
-/// What the kernel refused, and why, if it gave a reason.
+/// Describes what the kernel refused, with its reason if it gave one.
 fn refusal(mount: &Path, fault: &Fault) -> String {
     let reason = resctrl::last_refusal(mount).map_or(String::new(), |text| format!(" ({text})"));
     format!("{}{reason}", fault.message)

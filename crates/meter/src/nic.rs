@@ -1,5 +1,5 @@
-//! What the link's device counts beyond bytes and packets: its driver's own counters,
-//! those of its queues, its page pools and its qdisc.
+//! Counters of the link's devices beyond bytes and packets: a driver's own counters, and those of
+//! queues, page pools and the qdisc.
 
 use super::{Context, Meter, Output, Reach, Running, at_stop};
 use bytepath_record::{Fault, Scope, Unit, listed};
@@ -9,7 +9,7 @@ use bytepath_sys::qdisc::{Qdisc, ROOT};
 use std::collections::BTreeMap;
 
 /// Counters of each of the link's devices in the agent's own network namespace. A driver's own
-/// counters have the driver's names; those that stood still are left out, because a NIC has
+/// counters keep the driver's names; those that did not change are left out, because a NIC has
 /// thousands.
 pub(crate) static METER: Meter = Meter {
     name: "nic",
@@ -19,7 +19,7 @@ pub(crate) static METER: Meter = Meter {
     ..Meter::BASE
 };
 
-/// Readings of one kind that a window keeps at most.
+/// Most readings of one kind to keep per window.
 const MOST: usize = 400;
 
 fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
@@ -29,9 +29,9 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     for device in &context.devices {
         let link = netlink.link(device);
         let link = link.map_err(|e| Fault::system(format_args!("nic: {device}"), &e))?;
-        // The meter `link` reports a device that is missing.
+        // The meter `link` reports a missing device.
         let Some(link) = link else { continue };
-        // Drivers without counters of their own return an error.
+        // Drivers without their own counters return an error.
         let mut driver = DriverStats::open(device).ok();
         let before = Counts::read(&mut netlink, link.index, driver.as_mut());
         begun.push((device.clone(), link.index, driver, before));
@@ -53,7 +53,7 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     })
 }
 
-/// Everything at one moment. What the kernel or the driver does not report is empty.
+/// All counters at one moment. Whatever the kernel or the driver does not report is empty.
 #[derive(Default)]
 struct Counts {
     driver: Vec<u64>,
@@ -93,7 +93,8 @@ impl Sum {
             return;
         }
         let moved = names.iter().zip(before.iter().zip(after));
-        // What went down is not a counter, or the device was reset, which the meter `link` reports.
+        // A value that went down is not a counter, or the device was reset, which the meter `link`
+        // reports.
         let moved = moved.filter_map(|(name, (before, after))| {
             after.checked_sub(*before).filter(|gained| *gained > 0).map(|gained| (name, gained))
         });
@@ -130,9 +131,10 @@ impl Sum {
         }
     }
 
-    /// All pools of the device together, and those of each receive queue apart: the one with
-    /// memory of a provider, the accompanying one for headers, and ordinary ones. A pool that was
-    /// made in the window counts from zero; one that was destroyed cannot be read any more.
+    /// Adds the counters of all pools of the device together, and separately those of each receive
+    /// queue's pools: the one with memory of a provider, the accompanying one for headers, and
+    /// ordinary ones. A pool made during the window counts from zero; one that was destroyed can no
+    /// longer be read.
     fn pools(&mut self, before: &[PoolStats], after: &[PoolStats], device: &str) {
         let mut sums: Vec<(&'static str, u64)> = Vec::new();
         let mut apart: BTreeMap<(PoolUser, &str, &str), u64> = BTreeMap::new();
@@ -163,7 +165,7 @@ impl Sum {
         self.output.warnings.extend(exhausted(&sums, device));
     }
 
-    /// The root qdisc, which has the sum of those below it (`mq_dump`,
+    /// Adds the counters of the root qdisc, which include those of its children (`mq_dump`,
     /// net/sched/sch_mq.c).
     fn qdisc(&mut self, before: &[Qdisc], after: &[Qdisc], device: &str) {
         let root = |all: &[Qdisc]| all.iter().find(|qdisc| qdisc.parent == ROOT).cloned();
@@ -176,7 +178,7 @@ impl Sum {
             let value = match *name {
                 "qlen" | "backlog" => *count,
                 "bytes" => count.saturating_sub(was),
-                // The others are of 32 bits and wrap.
+                // The others are 32-bit counters and wrap.
                 _ => (*count as u32).wrapping_sub(was as u32).into(),
             };
             let unit = if matches!(*name, "bytes" | "backlog") { Unit::Bytes } else { Unit::Count };
@@ -187,7 +189,7 @@ impl Sum {
             }
             if *name == "drops" && value > 0 {
                 let kind = &after.kind;
-                // Others drop by rules of their own.
+                // Other qdiscs drop by their own rules.
                 let full = if kind.starts_with("pfifo") {
                     ", it was full (its limit, or txqueuelen)"
                 } else {
@@ -201,8 +203,8 @@ impl Sum {
     }
 }
 
-/// What a pool's buffers contain: a queue whose payload goes into memory of a provider has another
-/// pool for headers, which the kernel has to be able to read.
+/// What a pool's buffers contain: a queue whose payload goes to memory of a provider has another
+/// pool for headers, which the kernel must be able to read.
 fn kind_of(pool: &PoolStats, all: &[PoolStats]) -> &'static str {
     match pool.provided {
         true => "provider",
@@ -211,7 +213,7 @@ fn kind_of(pool: &PoolStats, all: &[PoolStats]) -> &'static str {
     }
 }
 
-/// What each counter gained.
+/// Returns the increase of each counter.
 fn gained<'a>(
     before: &'a [Counted],
     after: &'a [Counted],
@@ -219,17 +221,17 @@ fn gained<'a>(
     after.iter().map(|(name, count)| (*name, count.saturating_sub(count_of(before, name))))
 }
 
-/// The counter of this name; 0 if there is none.
+/// Returns the counter with this name, or 0 if there is none.
 fn count_of(counts: &[Counted], name: &str) -> u64 {
     counts.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
 }
 
-/// Part of the pages that may come from the allocator before a pool is called exhausted.
+/// Fraction of the pages that may come from the allocator before a pool counts as exhausted.
 const SLOW: f64 = 0.01;
 
-/// A pool that returns what it takes hardly ever asks the page allocator. One that
-/// does is too small for what the application holds on to, or its pages are never given
-/// back: a copying path then pays for allocation, and one whose memory is given to it
+/// Warns of exhausted pools. A pool that gets back the pages it gave out rarely needs the page
+/// allocator. If it does, it is too small for what the application holds on to, or its pages are
+/// never returned: a copying path then pays for allocation, and one that provides the memory itself
 /// (zcrx, devmem) copies or drops.
 fn exhausted(sums: &[(&'static str, u64)], device: &str) -> Vec<String> {
     let count = |name: &str| count_of(sums, name);
@@ -253,7 +255,7 @@ fn exhausted(sums: &[(&'static str, u64)], device: &str) -> Vec<String> {
     warnings
 }
 
-/// Parts of names of counters of lost or broken packets.
+/// Parts of the names of counters of lost or broken packets.
 const TROUBLE: &[&str] = &[
     "drop",
     "discard",
@@ -273,7 +275,7 @@ fn is_trouble(name: &str) -> bool {
     TROUBLE.iter().any(|word| name.contains(word))
 }
 
-/// A driver may call its counters anything: "[3]: tx_bytes", "rx_queue_0_xdp drops".
+/// Makes a name safe: drivers may use any, such as "[3]: tx_bytes", "rx_queue_0_xdp drops".
 fn plain(name: &str) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     name.chars().take(40).map(allowed).collect()

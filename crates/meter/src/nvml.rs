@@ -1,9 +1,9 @@
-//! What GPUs do while bytes flow, by NVIDIA's management library: power, PCIe, how busy they are,
-//! and their clocks.
+//! Activity of GPUs while bytes flow, from NVIDIA's management library: power, PCIe, utilisation,
+//! and clocks.
 //!
-//! A snapshot takes about 40 ms, because PCIe is watched for 20 ms in each direction. So a
-//! separate thread takes them, and sleeps in between; readings are their means, and the energy is
-//! the GPU's own counter if it has one.
+//! A snapshot takes about 40 ms, because PCIe is sampled for 20 ms in each direction. So a separate
+//! thread takes them, and sleeps in between; readings are their means, and the energy is the GPU's
+//! own counter if it has one.
 
 use super::{Meter, Output, Running, TICK, at_stop};
 use bytepath_record::{Attempt, Fault, Outcome, Scope, Unit, joined};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Not in every study: few machines have a GPU, and its driver takes time to wake.
+/// Not in every study: few machines have a GPU, and its driver takes time to wake up.
 pub(crate) static METER: Meter = Meter {
     name: "nvml",
     summary: "NVIDIA GPUs: power, energy, PCIe throughput, utilisation, clocks (NVML)",
@@ -28,7 +28,7 @@ pub(crate) static METER: Meter = Meter {
     ..Meter::BASE
 };
 
-/// Loads the library and finds a GPU.
+/// Name of the attempt, which loads the library and finds a GPU.
 const ATTEMPT: &str = "nvml.gpu";
 const REMEDY: &str = "install NVIDIA's driver on a machine with a GPU, or leave out the meter nvml";
 
@@ -77,7 +77,7 @@ fn start(nvml: Arc<nvml::Nvml>) -> Result<Box<dyn Running>, Fault> {
     })
 }
 
-/// The readings of a GPU over a window of this many seconds.
+/// Adds the readings of a GPU over a window of this many seconds.
 fn enter(
     output: &mut Output,
     gpu: usize,

@@ -4,8 +4,7 @@ use bytepath_record::Fault;
 use bytepath_sys::procfs::{Malformed, Source};
 use std::path::PathBuf;
 
-/// A file of `/proc` that is read at both edges of the window and whose
-/// failures carry its name.
+/// A file of `/proc` that is read at both edges of the window and whose errors contain its name.
 pub(crate) struct ProcFile {
     source: Source,
     path: PathBuf,
@@ -17,7 +16,7 @@ impl ProcFile {
         Ok(ProcFile { source, path })
     }
 
-    /// Reads the file and takes from it what is needed.
+    /// Reads the file and parses it with `take`.
     pub(crate) fn read<T>(
         &mut self,
         take: impl FnOnce(&str) -> Result<T, Malformed>,

@@ -1,10 +1,9 @@
-//! What was on the CPUs: samples with call chains, by perf_event_open(2). Only
-//! in trials of their own, because sampling costs throughput.
+//! Profiles of the CPUs: samples with call chains, by perf_event_open(2). Only in separate trials,
+//! because sampling costs throughput.
 //!
-//! Opening and mapping happen when the stream starts, so that only an
-//! ioctl falls into the window. A thread of its own moves what the kernel writes
-//! out of the rings into memory that was taken before; addresses are named after
-//! the window, and elsewhere.
+//! Opening and mapping happen when the stream starts, so that the window contains only an ioctl. A
+//! separate thread moves what the kernel writes out of the rings into memory allocated before;
+//! addresses are symbolised after the window, and elsewhere.
 
 use super::{Capture, Context, Meter, Output, Prepared, Running, at_stop};
 use bytepath_record::{Facts, Fault, FaultKind, SAMPLING_OPTIONS, SamplePrice, Sampling, Support};
@@ -35,21 +34,21 @@ pub(crate) static METER: Meter = Meter {
 
 pub const NAME: &str = "profile";
 
-/// Bytes of records that one window may take, all CPUs together, and the part of what memory limits
-/// leave: what is observed shares the limit, and naming takes more. What comes beyond is counted as
-/// lost.
+/// Most bytes of records for one window, over all CPUs, and the fraction of the memory limits'
+/// remainder that they may take: the observed program shares the limit, and symbolising takes more.
+/// Records beyond that are counted as lost.
 const MOST_BYTES: u64 = 1 << 30;
 const SHARE: u64 = 32;
 
-/// Bytes of `/proc/PID/maps` of all processes. One alone may have some hundred MiB of it:
+/// Most bytes of `/proc/PID/maps` over all processes. A single one may have some hundred MiB:
 /// vm.max_map_count lines, each with a path.
 const MOST_MAPS: u64 = 64 << 20;
 
-/// Seconds of samples that there is room for from the start, in the kernel's
-/// usual depth of a call chain.
+/// Seconds of samples that memory is allocated for from the start, with call chains of the kernel's
+/// default depth.
 const ROOM: f64 = 5.0;
 
-/// How often the rings are looked at when nothing fills them.
+/// How often the rings are read if they do not fill up.
 const IDLE: Duration = Duration::from_millis(200);
 
 fn probe(facts: &Facts) -> Support {
@@ -92,7 +91,7 @@ fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {
     Ok(Some(Box::new(|| window.start())))
 }
 
-/// Seconds that each CPU has been idle since it started.
+/// Returns the seconds that each CPU has been idle since it started.
 fn idle(proc: &Path) -> BTreeMap<u32, f64> {
     let text = fs::read_to_string(proc.join("stat")).unwrap_or_default();
     let seconds = |ticks: u64| ticks as f64 / procfs::user_hz();
@@ -100,11 +99,11 @@ fn idle(proc: &Path) -> BTreeMap<u32, f64> {
     cpus.into_iter().map(|cpu| (cpu.cpu, seconds(cpu.idle + cpu.iowait))).collect()
 }
 
-/// How long samples are taken in turn with none where nobody waits for their price.
+/// Length of each turn with or without sampling, if nobody waits for the cost.
 pub const TURN: Duration = Duration::from_millis(50);
 
-/// Measures what one sample of an event costs here; without a name, of hardware cycles, or
-/// of the CPU clock if there are none. Takes eight turns of this length for each.
+/// Measures the cost of one sample of an event here; without a name, of hardware cycles, or of the
+/// CPU clock if there are none. Takes eight turns of length `turn` for each.
 pub fn price(
     event: Option<&str>,
     cpu: u32,
@@ -116,7 +115,7 @@ pub fn price(
         None => Event::cycles(),
     };
     let mut cost = perf::sample_cost(&sampled, cpu, turn);
-    // Virtual machines often have no counters at all, or some that never count.
+    // Virtual machines often have no counters, or counters that never count.
     let never_counts = match &cost {
         Ok(cost) => cost.is_none(),
         Err(refused) => refused.step == Step::Open && !is_permission(refused),
@@ -185,7 +184,7 @@ fn permission_remedy(paranoid: Option<i32>) -> String {
     )
 }
 
-/// Every thread that `/proc` shows: process, thread, name.
+/// Returns every thread in `/proc`: process id, thread id, name.
 fn threads(proc: &Path) -> Vec<(u32, u32, String)> {
     let mut all = Vec::new();
     for pid in procfs::numbered(proc).unwrap_or_default() {
@@ -198,13 +197,13 @@ fn threads(proc: &Path) -> Vec<(u32, u32, String)> {
     all
 }
 
-/// Sampling of one window, and where its results go.
+/// Sampling during one window.
 struct Window {
     roots: Roots,
     sampling: Sampling,
     unit: Unit,
     threads: Vec<(u32, u32, String)>,
-    /// Seconds that each CPU had been idle when it began.
+    /// Seconds that each CPU had been idle when the window began.
     idle: BTreeMap<u32, f64>,
     drainer: Drainer,
 }
@@ -241,7 +240,7 @@ impl Window {
             maps: BTreeMap::new(),
         };
         capture.read_processes(&self.roots);
-        // The kernel's own count includes losses after which no record found room.
+        // The kernel's own count includes losses after which no record fitted in the ring.
         let counted: Option<u64> = drained.tallies.iter().map(|tally| tally.lost).sum();
         capture.lost = capture.lost.max(counted.unwrap_or_default()) + capture.dropped;
         Ok(Output { capture: Some(Box::new(capture)), ..Output::default() })
@@ -258,7 +257,7 @@ impl Capture {
             match record {
                 Ok(Record::Sample(sample)) => {
                     let task = sample.task;
-                    // Kernel threads have no maps, and reading none is quick.
+                    // Kernel threads have no maps; finding that out is quick.
                     pids.insert(task.pid);
                     if !known.contains(&task.tid) {
                         nameless.insert((task.pid, task.tid));
@@ -283,14 +282,14 @@ impl Capture {
     }
 }
 
-/// The thread that empties the rings, and the switch of the events that fill them.
+/// The thread that empties the rings, and the control of the events that fill them.
 struct Drainer {
     control: Control,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Drained, Fault>>>,
 }
 
-/// The thread's result.
+/// The result of the thread.
 struct Drained {
     store: Store,
     tallies: Vec<Tally>,
@@ -309,7 +308,7 @@ impl Drainer {
 
     fn end(&self) {
         self.ended.store(true, Ordering::Release);
-        // If this fails, the thread looks by itself before long.
+        // If this fails, the thread checks by itself before long.
         let _ = self.control.wake();
     }
 }
@@ -326,7 +325,7 @@ impl Drop for Drainer {
 /// Moves records out of the rings until `ended` is set.
 fn drain(mut sampler: Sampler, mut store: Store, ended: &AtomicBool) -> Result<Drained, Fault> {
     loop {
-        // Looked at before the last turn: the event is off by then.
+        // Read before the last turn: the event is already disabled then.
         let last = ended.load(Ordering::Acquire);
         sampler
             .drain(|ring, first, second| store.keep(ring, first, second))
@@ -340,12 +339,12 @@ fn drain(mut sampler: Sampler, mut store: Store, ended: &AtomicBool) -> Result<D
     Ok(Drained { store, tallies })
 }
 
-/// Records of each ring, in memory that was taken before the window.
+/// Records of each ring, in memory allocated before the window.
 struct Store {
     rings: Vec<Vec<u8>>,
-    /// Bytes that may be kept, all rings together.
+    /// Most bytes to keep, over all rings.
     most: usize,
-    /// Samples that found no room.
+    /// Samples that did not fit.
     dropped: u64,
 }
 
@@ -354,8 +353,8 @@ impl Store {
         let kept: usize = self.rings.iter().map(Vec::len).sum();
         let Some(bytes) = self.rings.get_mut(ring) else { return };
         let old = bytes.len();
-        // Within the capacity this allocates nothing; a window that lasts longer
-        // than there is room for costs a move.
+        // Within the capacity this allocates nothing; a window longer than that costs a
+        // reallocation.
         bytes.extend_from_slice(first);
         bytes.extend_from_slice(second);
         if kept + first.len() + second.len() > self.most {

@@ -1,4 +1,4 @@
-//! What the monitoring group of a session counts, window by window.
+//! Traffic counted by the monitoring group of a session, window by window.
 
 use super::workers::Worker;
 use bytepath_sys::resctrl::{self, MonitoringGroup};
@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 /// The traffic of a session's threads, or why it is not counted; `None` if there is no session.
 pub type SessionTraffic = Arc<Mutex<Option<Result<Traffic, String>>>>;
 
-/// The monitoring group of a session, and what it has counted in the windows so far.
+/// The monitoring group of a session, and its counts over the windows so far.
 #[derive(Debug)]
 pub struct Traffic {
     pub(super) group: MonitoringGroup,
-    /// Kernel threads among those of the role, which other sessions may share.
+    /// Kernel threads of the role, which other sessions may share.
     pub(super) shared: Vec<Worker>,
     pub(super) files: Vec<Counter>,
-    /// What could not be read in some window; there is no sum then.
+    /// What could not be read in some window; then there is no sum.
     pub(super) lack: Option<String>,
 }
 
@@ -24,14 +24,15 @@ pub struct Traffic {
 pub(super) struct Counter {
     pub(super) metric: &'static str,
     pub(super) path: PathBuf,
-    /// Whether no thread of the role runs at this cache: it may not know the group.
+    /// Whether no thread of the role runs at this cache: the cache may then have no data for the
+    /// group.
     pub(super) is_idle: bool,
-    /// Bytes of the windows so far.
+    /// Bytes over the windows so far.
     pub(super) moved: u64,
 }
 
 impl Traffic {
-    /// Adds a window, of which this was read at its edges.
+    /// Adds a window, given the readings at its edges.
     pub(super) fn add(&mut self, before: Vec<Result<u64, String>>, now: Vec<Result<u64, String>>) {
         for (file, (before, now)) in self.files.iter_mut().zip(before.into_iter().zip(now)) {
             match before.and_then(|before| file.since(before, now?)) {
@@ -41,7 +42,8 @@ impl Traffic {
         }
     }
 
-    /// Which thread another group took over in a window that ends now, if one did.
+    /// Describes a thread that another group took over in the window that is ending, if there is
+    /// one.
     pub(super) fn strayed(&self) -> Option<String> {
         self.shared.iter().find_map(|worker| {
             let now = resctrl::group_of(&worker.dir).filter(|now| *now != self.group.name())?;
@@ -51,7 +53,7 @@ impl Traffic {
 }
 
 impl Counter {
-    /// Bytes so far. A cache that no thread of the role was at shows none.
+    /// Reads the bytes so far. A cache at which no thread of the role ran may have no number.
     pub(super) fn read(&self) -> Result<u64, String> {
         match resctrl::bytes(&self.path) {
             Err(shown) if self.is_idle && shown == "'Unavailable'" => Ok(0),
@@ -66,7 +68,7 @@ impl Counter {
     }
 }
 
-/// The name of the cache that a file of monitoring is of.
+/// Returns the name of the cache that a monitoring file belongs to.
 pub(super) fn cache_name(file: &Path) -> String {
     file.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! What a meter keeps open from trial to trial, found once in a tree of files.
+//! Sources that a meter keeps open from trial to trial, found once per tree of files.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ impl<T: Clone> SharedSource<T> {
         SharedSource(Mutex::new(None))
     }
 
-    /// The source below this root, from `open` unless it is open already.
+    /// Returns the source below this root, from `open` unless it is already open.
     pub(super) fn get(&self, root: &Path, open: impl FnOnce(&Path) -> T) -> T {
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*current {

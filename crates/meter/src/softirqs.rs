@@ -1,15 +1,15 @@
-//! Where the kernel's receive work actually ran: how often each CPU ran the network
-//! softirqs (`/proc/softirqs`), and on which CPU the threads that poll for the link's
-//! device ran (`/proc/PID/stat`).
+//! Where the kernel's receive work actually ran: how often each CPU ran the network softirqs
+//! (`/proc/softirqs`), and on which CPU the threads that poll for the link's device ran
+//! (`/proc/PID/stat`).
 //!
-//! A polling thread raises no softirq (`napi_threaded_poll`, net/core/dev.c), so that
-//! the counts alone would show next to nothing on a link with such a thread; and
-//! softirqs raised on behalf of the sender (acknowledgements that it gets) are counted
-//! like any other. The time of softirqs is the meter `cpu`'s.
+//! A polling thread raises no softirq (`napi_threaded_poll`, net/core/dev.c), so the counts alone
+//! would show next to nothing on a link with such a thread; and softirqs raised on behalf of the
+//! sender (by acknowledgements that it receives) are counted like any others. The time of softirqs
+//! is measured by the meter `cpu`.
 //!
-//! A thread's run time is given to the CPU that it is seen on at the end of each
-//! tick (100 ms). Of a pinned thread that is exact; a migrating one is attributed
-//! to a CPU for what it ran on another in between.
+//! A thread's run time is attributed to the CPU that it is on at the end of each tick (100 ms). For
+//! a pinned thread that is exact; for a migrating one it includes what the thread ran on other CPUs
+//! in between.
 
 use super::workers::polling_threads;
 use super::{Context, Meter, Output, ProcFile, Running};
@@ -57,7 +57,7 @@ impl Running for Window {
             // 32-bit counters wrap.
             let rx = after.net_rx.wrapping_sub(before.net_rx);
             let tx = after.net_tx.wrapping_sub(before.net_tx);
-            // A machine may have hundreds of CPUs that could be plugged in.
+            // A machine may have hundreds of possible CPUs that are not plugged in.
             if rx > 0 || tx > 0 || (after.net_rx, after.net_tx) != (0, 0) {
                 output.add("softirqs.net_rx", Unit::Count, f64::from(rx), &scope);
                 output.add("softirqs.net_tx", Unit::Count, f64::from(tx), &scope);
@@ -78,9 +78,9 @@ impl Running for Window {
 struct PollingThread {
     stat: ProcFile,
     schedstat: ProcFile,
-    /// Its run time when it was last attributed, nanoseconds.
+    /// Its run time when it was last attributed, in ns.
     last: u64,
-    /// Its run time since the start by CPU, nanoseconds.
+    /// Its run time by CPU since the start, in ns.
     ran: BTreeMap<u32, u64>,
 }
 
@@ -92,8 +92,8 @@ impl PollingThread {
         Ok(PollingThread { stat, schedstat, last, ran: BTreeMap::new() })
     }
 
-    /// Attributes its run time since the last call to the CPU that it is on now. A thread that
-    /// has ended, because its device was removed, has no further readings.
+    /// Attributes its run time since the last call to the CPU that it is on now. A thread that has
+    /// ended, because its device was removed, has no further readings.
     fn attribute(&mut self) {
         let cpu = self.stat.read(|text| procfs::parse_task_stat(text).map(|stat| stat.cpu));
         let run = self.schedstat.read(procfs::parse_schedstat).map(|stat| stat.run);

@@ -5,9 +5,8 @@ use bytepath_record::{Fault, Scope, Unit};
 use bytepath_sys::procfs::{self, SoftnetRow};
 use std::path::Path;
 
-/// Packets processed, dropped and handed over, and softirqs cut short, by CPU.
-/// The counters are those of the machine's CPUs, all network namespaces
-/// together, although the file is below `/proc/net`.
+/// Packets processed, dropped and handed over, and softirqs cut short, by CPU. The counters are
+/// those of the machine's CPUs over all network namespaces, although the file is below `/proc/net`.
 pub(crate) static METER: Meter = Meter {
     name: "softnet",
     summary: "packets each CPU processed, dropped and took over by RPS (/proc/net/softnet_stat)",
@@ -28,7 +27,7 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
 fn readings(rows: Vec<(u32, SoftnetRow, SoftnetRow)>) -> Output {
     let mut output = Output::default();
     for (cpu, before, after) in rows {
-        // 32-bit counters wrap; at 10 million packets a second, after 7 minutes.
+        // 32-bit counters wrap; at 10 million packets per second, after 7 minutes.
         let gained = |of: fn(&SoftnetRow) -> u32| of(&after).wrapping_sub(of(&before));
         let dropped = gained(|row| row.dropped);
         for (metric, count) in [
@@ -49,8 +48,8 @@ fn readings(rows: Vec<(u32, SoftnetRow, SoftnetRow)>) -> Output {
     output
 }
 
-/// Rows of the same CPU at both ends. A kernel before 5.10 does not name the
-/// CPU: its rows are those of the CPUs online, which `/proc/stat` names.
+/// Pairs the rows of the same CPU at both edges. A kernel before 5.10 does not report the CPU: its
+/// rows are those of the online CPUs, which `/proc/stat` lists.
 fn pair(
     start: &[SoftnetRow],
     stop: &[SoftnetRow],

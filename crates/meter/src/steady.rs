@@ -1,6 +1,6 @@
-//! What must not change while bytes flow: the clock that everything is
-//! timed by, the speed of the CPUs, which of them the threads may use, the settings of the link.
-//! A change invalidates the trial (`stats::judge_events`).
+//! What must not change while bytes flow: the clock used for all times, the speed of the CPUs, the
+//! CPUs that threads may use, the settings of the link. A change invalidates the trial
+//! (`stats::judge_events`).
 
 use super::context::Snapshot;
 use super::{Context, Meter, Output, Reach, Running, ThreadTag, at_stop};
@@ -13,12 +13,11 @@ use bytepath_sys::{Roots, attribute};
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
-/// Throttling by heat (`thermal_throttle/*_throttle_count`, arch/x86/kernel/cpu/mce/therm_throt.c),
-/// that by the quota of
-/// a control group, the clock source, and the settings of the link's device. The end of a window is
-/// compared with the end of the one before, so that a change between two windows
-/// of a stream is seen too, and reported once. Threads that are pinned and may run on another CPU are
-/// reported for each window.
+/// Reports changes of thermal throttling (`thermal_throttle/*_throttle_count`,
+/// arch/x86/kernel/cpu/mce/therm_throt.c), throttling by the quota of a control group, the clock
+/// source, and the settings of the link's devices. The end of a window is compared with the end of
+/// the previous one, so that a change between two windows of a stream is noticed too, and reported
+/// once. Pinned threads that may run on another CPU are reported for each window.
 pub(crate) static METER: Meter = Meter {
     name: "steady",
     summary: "throttled CPUs, used-up CPU quotas, moved threads, a changed clock or link: invalidate a trial",
@@ -31,7 +30,8 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     let context = context.clone();
     let mut last = context.last_look.lock().unwrap_or_else(PoisonError::into_inner);
     last.get_or_insert_with(|| Snapshot {
-        // Found once: a window of a slice is short, and its end has a file a group to read.
+        // Found once: a window of a slice is short, and at its end one file per group has to be
+        // read.
         quota: match sees_machine(&context) {
             true => cgroup::throttling(&context.roots, "self"),
             false => Throttling::new(),
@@ -94,7 +94,7 @@ impl Snapshot {
     }
 }
 
-/// Where a pinned thread may run if not only there, in words; `None` if it has ended.
+/// Describes where a pinned thread may run, if not only on its CPU; `None` if it has ended.
 fn moved(thread: &ThreadTag) -> Option<String> {
     let pinned = thread.cpu?;
     let cpus = allowed_to(thread.tid).ok().filter(|cpus| cpus[..] != [pinned])?;
@@ -102,7 +102,7 @@ fn moved(thread: &ThreadTag) -> Option<String> {
     Some(format!("steady: {} was pinned to CPU {pinned} and may run on {is}", thread.name))
 }
 
-/// Of roles that share clock and CPUs, only the receiver reads them.
+/// If roles share clock and CPUs, only the receiver reads them.
 fn sees_machine(context: &Context) -> bool {
     context.role == Role::Receiver || context.alone
 }
@@ -111,7 +111,8 @@ fn clock_source(roots: &Roots) -> Option<String> {
     attribute::text(&roots.sys.join("devices/system/clocksource/clocksource0/current_clocksource"))
 }
 
-/// The sums of core and package counts. Many CPUs, above all virtual ones, have none.
+/// Returns the sums of core and package counts by CPU. Many CPUs, above all virtual ones, have
+/// none.
 fn throttled(roots: &Roots) -> Vec<(u32, u64)> {
     let folder = roots.sys.join("devices/system/cpu");
     let of_cpu = |cpu: u32| {
@@ -125,7 +126,7 @@ fn throttled(roots: &Roots) -> Vec<(u32, u64)> {
     cpus.into_iter().filter_map(of_cpu).collect()
 }
 
-/// Settings of a device of this namespace; `None` if they cannot be read.
+/// Returns the settings of a device of this namespace; `None` if they cannot be read.
 fn link_settings(device: &str) -> Option<Vec<(&'static str, String)>> {
     let mut netlink = Netlink::new();
     let link = netlink.link(device).ok()??;
@@ -137,12 +138,13 @@ fn link_settings(device: &str) -> Option<Vec<(&'static str, String)>> {
         ("index", index.to_string()),
         ("up", up.to_string()),
         ("carrier", operational.to_string()),
-        // A carrier that went and came back in between shows in nothing else.
+        // A carrier loss that has already ended shows only here.
         ("count of carrier changes", carrier_changes.to_string()),
         ("mtu", mtu.to_string()),
         ("queues", format!("{tx_queues} and {rx_queues}")),
         ("channels", channels(&mut netlink, index)),
-        // A driver that rebuilds its queues makes new ones, even if all settings are as before.
+        // A driver that rebuilds its queues makes new NAPI instances, even if all settings stay the
+        // same.
         ("NAPI instances", instances(&mut netlink, index)),
         ("qdisc", qdisc),
         ("packet limits", format!("{limits:?}")),
@@ -150,7 +152,7 @@ fn link_settings(device: &str) -> Option<Vec<(&'static str, String)>> {
     ])
 }
 
-/// Queues in use, of those that the device was made with; empty if the driver does not report them.
+/// Describes the queues in use; empty if the driver does not report them.
 fn channels(netlink: &mut Netlink, index: u32) -> String {
     let Ok(Channels { rx, tx, combined, .. }) = netlink.channels(index) else {
         return String::new();
@@ -160,7 +162,7 @@ fn channels(netlink: &mut Netlink, index: u32) -> String {
     joined(counts, " ")
 }
 
-/// Their ids, and which have threads; "none" also where the kernel does not report them (before
+/// Lists their ids, and which have threads; "none" also if the kernel does not report them (before
 /// Linux 6.8).
 fn instances(netlink: &mut Netlink, index: u32) -> String {
     let mut all = netlink.napis(index).unwrap_or_default();
@@ -170,7 +172,7 @@ fn instances(netlink: &mut Netlink, index: u32) -> String {
     if ids.is_empty() { "none".into() } else { ids }
 }
 
-/// What differs, in words. A device that was removed has no settings.
+/// Describes the differences. A device that was removed has no settings.
 fn changes(before: &[(&str, String)], now: &[(&str, String)]) -> Vec<String> {
     if !before.is_empty() && now.is_empty() {
         return vec!["the device is gone".into()];

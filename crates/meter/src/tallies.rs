@@ -1,6 +1,6 @@
-//! What happened in the kernel, added up there by the function that did it: shared by
-//! `locks` and `handoffs`. Their programs add to one map; it is read, named and emptied
-//! when the window has ended and nothing is attached any more.
+//! Events in the kernel, added up there by the function that caused them: shared by `locks` and
+//! `handoffs`. Their programs add to one map, which is read, symbolised and emptied after the
+//! window has ended and the programs are detached.
 
 use super::Output;
 use super::bpf::{self, Named, map};
@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
-/// Programs that were loaded and are attached to nothing, and what they add up.
+/// Programs that are loaded but not attached, and what they have added up.
 #[derive(Debug)]
 pub(crate) struct Tallies {
     /// The maps of the programs.
@@ -31,21 +31,20 @@ pub(crate) struct Tallies {
 /// One kind of event of one function, added up over a window.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tally {
-    /// What it is, in the meter's own numbers.
+    /// Its kind, a number defined by the meter.
     pub what: u32,
-    /// The function that did it; empty if it was not asked.
+    /// The function that caused it; empty if its call stack was not taken.
     pub function: String,
-    /// The address that it was done to, or 0.
+    /// The address that it concerned, or 0.
     pub place: u64,
-    /// What the events add up to.
+    /// The sum of the events' values.
     pub sum: u64,
-    /// How many there were.
+    /// The number of events.
     pub count: u64,
 }
 
 impl Tallies {
-    /// Makes the maps, and loads what `write` makes of them: programs by their typed
-    /// tracepoints.
+    /// Loads `programs` for the tracepoints that are given with them.
     pub(crate) fn load(
         btf: &Btf,
         names: Names,
@@ -55,13 +54,13 @@ impl Tallies {
         Ok(Tallies { maps, names, programs: bpf::load_all(btf, programs)? })
     }
 
-    /// Counts until the links are dropped.
+    /// Attaches the programs; they count until the links are dropped.
     pub(crate) fn attach(&self) -> Result<Vec<Link>, Fault> {
         bpf::attach_all(&self.programs)
     }
 
-    /// Adds how many events found no room since the last time, and warns of it and of functions
-    /// without names. `what` is what they are called.
+    /// Adds the number of events for which there was no room since the last call, and warns of it
+    /// and of missing function names. `what` is the noun for the events.
     pub(crate) fn enter_lost(
         &self,
         output: &mut Output,
@@ -76,8 +75,8 @@ impl Tallies {
         Ok(())
     }
 
-    /// Takes what was counted since the last call, by function: the first of a call stack that
-    /// belongs to none of these subsystems.
+    /// Takes what was counted since the last call, by function: the first one in a call stack that
+    /// belongs to none of the subsystems `below`.
     pub(crate) fn take(&self, below: &[Subsystem], more: Vec<Entry>) -> Result<Vec<Tally>, Fault> {
         let mut entries = self.maps.take_entries().map_err(unreadable)?;
         entries.extend(more);
@@ -92,18 +91,18 @@ impl Tallies {
     }
 }
 
-/// Of this many frequent events one is asked for its function; a power of two. To follow a call
-/// stack takes 5 to 20 us on a virtual machine, longer than most waits for a lock.
+/// One in this many frequent events is unwound to find its function; a power of two. Unwinding a
+/// call stack takes 5 to 20 us on a virtual machine, longer than most waits for a lock.
 pub(crate) const ASKED: u64 = 16;
 
-/// Name of a function whose call stack found no room.
+/// Name of a function for whose call stack there was no room.
 const UNKNOWN: &str = "[unknown]";
 
 fn unreadable(error: io::Error) -> Fault {
     Fault::system("cannot read what BPF programs counted", &error)
 }
 
-/// Adds up what several call stacks of one function have counted.
+/// Adds up the counts of a function's different call stacks.
 fn merge_by_function(entries: Vec<Entry>, function: impl Fn(&Entry) -> String) -> Vec<Tally> {
     let mut sums: BTreeMap<(u32, String, u64), (u64, u64)> = BTreeMap::new();
     for entry in entries {
@@ -122,7 +121,7 @@ pub(crate) struct Maps {
     /// [`Entry`] by its first three members.
     entries: Map,
     stacks: Map,
-    /// Events that found no room, in the only entry.
+    /// Number of events for which there was no room, in the only entry.
     lost: Map,
 }
 
@@ -131,7 +130,7 @@ pub(crate) struct Maps {
 pub(crate) struct Entry {
     /// See [`Tally`].
     pub what: u32,
-    /// Number of a call stack.
+    /// Id of a call stack.
     pub stack: i32,
     /// See [`Tally`].
     pub place: u64,
@@ -141,16 +140,16 @@ pub(crate) struct Entry {
     pub count: u64,
 }
 
-/// Where the members of an entry's key are, bytes.
+/// Offsets of the members of an entry's key, in bytes.
 pub(crate) mod key {
     /// See [`super::Tally`]; 32 bits.
     pub(crate) const WHAT: i16 = 0;
-    /// Number of a call stack, below zero if there is none; 32 bits.
+    /// Id of a call stack, negative if there is none; 32 bits.
     pub(crate) const STACK: i16 = 4;
     /// See [`super::Tally`]; 64 bits.
     pub(crate) const PLACE: i16 = 8;
-    /// In place of a call stack: the place is a return address in the function. No error of
-    /// the kernel's has this number, or the next, where a stack is taken.
+    /// In place of a call stack: the place is a return address in the function. The kernel returns
+    /// neither this number nor the next as an error of taking a stack.
     pub(crate) const CALL_SITE: i32 = -1;
     /// In place of a call stack: it was not taken.
     pub(crate) const NOT_TAKEN: i32 = -2;
@@ -159,7 +158,7 @@ pub(crate) mod key {
 }
 
 impl Entry {
-    /// A part that is missing counts as zero.
+    /// Decodes an entry; missing bytes count as zeros.
     pub(crate) fn decode(key: &[u8], value: &[u8]) -> Entry {
         Entry {
             what: bpf::number(key, key::WHAT as usize, 4) as u32,
@@ -172,12 +171,12 @@ impl Entry {
 }
 
 impl Maps {
-    /// Entries that there is room for: functions times kinds of events.
+    /// Most entries: functions times kinds of events.
     const ENTRIES: u32 = 4096;
-    /// Call stacks that there is room for. Two whose hashes meet have one place, so there
-    /// are more places than stacks.
+    /// Number of slots for call stacks. Stacks with the same hash share a slot, so there are more
+    /// slots than stacks.
     const STACKS: u32 = 8192;
-    /// Frames of a call stack, of which some are those of the tracepoint itself.
+    /// Frames of a call stack, including some of the tracepoint itself.
     const FRAMES: usize = 12;
 
     pub(crate) fn new() -> Result<Maps, Fault> {
@@ -188,20 +187,21 @@ impl Maps {
         })
     }
 
-    /// `R0` = the number of the call stack here, below zero if it found no room. `context`
-    /// holds what the program was called with. Changes R1 to R5.
+    /// `R0` = the id of the current call stack, negative if there was no room for it. `context`
+    /// contains the program's context. Changes R1 to R5.
     ///
     /// ```c
     /// bpf_get_stackid(context, &stacks, BPF_F_FAST_STACK_CMP)
     /// ```
     pub(crate) fn stack(&self, a: &mut Assembler, context: Reg) {
-        /// Stacks are the same if their hashes are (uapi/linux/bpf.h).
+        /// Stacks count as equal if their hashes are (uapi/linux/bpf.h).
         const BPF_F_FAST_STACK_CMP: i32 = 1 << 9;
         a.mov(R1, context).map(R2, self.stacks.as_fd()).mov(R3, BPF_F_FAST_STACK_CMP);
         a.call(Helper::GetStackId);
     }
 
-    /// The same for one event in [`ASKED`], by chance; for the others [`key::NOT_TAKEN`].
+    /// Like [`Self::stack`], for one event in [`ASKED`] at random; [`key::NOT_TAKEN`] for the
+    /// others.
     ///
     /// ```c
     /// bpf_get_prandom_u32() & (ASKED - 1) ? NOT_TAKEN : stack(context)
@@ -248,8 +248,8 @@ impl Maps {
         a.label(done);
     }
 
-    /// Counts an event that found no room, or goes to `out`. Changes R0 to R5 and 4 bytes at
-    /// `scratch`.
+    /// Counts an event for which there was no room; jumps to `out` if that fails. Changes R0 to R5
+    /// and 4 bytes at `scratch`.
     ///
     /// ```c
     /// void count_lost(void)
@@ -267,7 +267,7 @@ impl Maps {
         a.jump_if(If::Eq, R0, 0, out).mov(R1, 1).atomic_add(R0, 0, R1);
     }
 
-    /// Events that found no room since the last time.
+    /// Returns the number of events for which there was no room since the last call.
     pub(crate) fn take_lost(&self) -> Result<u64, Fault> {
         let only = 0u32.to_ne_bytes();
         let lost = self.lost.lookup(&only).map_err(unreadable)?;
@@ -280,7 +280,7 @@ impl Maps {
         Ok(entries.iter().map(|(key, value)| Entry::decode(key, value)).collect())
     }
 
-    /// Return addresses by the number of a stack, the innermost first.
+    /// Takes the call stacks: return addresses by the id of the stack, innermost first.
     fn take_stacks(&self) -> io::Result<BTreeMap<i32, Vec<u64>>> {
         let decode = |(key, value): (Vec<u8>, Vec<u8>)| {
             let frames = value.chunks_exact(8).map(|frame| bpf::number(frame, 0, 8));
@@ -304,18 +304,18 @@ impl Names {
         Ok(Names { symbols: KernelSymbols::parse(String::from_utf8_lossy(&text).into_owned()) })
     }
 
-    /// None of them, for an attempt, which names nothing: only that they can be read.
+    /// Checks that the names can be read, and returns none of them: enough for an attempt.
     pub(crate) fn readable(roots: &Roots) -> Result<Names, Fault> {
         let path = roots.proc.join("kallsyms");
         File::open(&path).map_err(|e| Fault::system(path.display(), &e))?;
         Ok(Names { symbols: KernelSymbols::default() })
     }
 
-    /// The innermost function of a stack that belongs to none of these subsystems, nor to
-    /// the tracepoint; the outermost one where all do.
+    /// Returns the innermost function of a stack that belongs neither to one of the subsystems
+    /// `below` nor to the tracepoint; the outermost one if all do.
     fn caller(&self, stack: &[u64], below: &[Subsystem]) -> String {
         let mut frames = stack.iter().map(|address| self.symbols.frame(address.saturating_sub(1)));
-        // Programs are loaded after the names were read, so theirs are addresses.
+        // Programs are loaded after the names were read, so their frames are bare addresses.
         let passed = |frame: &Frame| match Rules::built_in().class(frame) {
             Some(Class::Is(Subsystem::Tracing) | Class::Caller) => true,
             Some(Class::Is(subsystem)) => below.contains(&subsystem),
@@ -326,7 +326,7 @@ impl Names {
     }
 }
 
-/// Where members of `task_struct` are by which a task is classified, bytes.
+/// Offsets of the members of `task_struct` that tell whose task it is, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task {
     flags: i16,
@@ -334,14 +334,14 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Where members of `task_struct` are; the error names what this kernel does not have.
+    /// Looks up the offsets; the error names what this kernel lacks.
     pub(crate) fn of(btf: &Btf) -> Result<Task, Fault> {
         let at = |path: &str| bpf::task_member(btf, path);
         Ok(Task { flags: at("flags")?, comm: at("comm")? })
     }
 
-    /// Goes to `own` if the task in a register is a flow's thread, one of io_uring's, or
-    /// the kernel's own. Changes R2 to R4.
+    /// Jumps to `own` if the task in a register is a flow's thread, one of io_uring's, or the
+    /// kernel's own. Changes R2 to R4.
     ///
     /// ```c
     /// task->flags & (PF_KTHREAD | PF_IO_WORKER)
@@ -359,11 +359,11 @@ impl Task {
     }
 }
 
-/// Whose thread a task is, by its name: indexed by the result of [`Task::whose`].
+/// The owner of a thread, by its name: indexed by the result of [`Task::whose`].
 pub(crate) const WHOSE: [&str; 5] = ["other", "sender", "receiver", "vhost", "pktgen"];
 
 impl Task {
-    /// `to` = the number in [`WHOSE`] of the task in a register, by the start of `task->comm`.
+    /// `to` = the index in [`WHOSE`] of the task in a register, by the start of `task->comm`.
     /// Changes R2 to R4; `tag` makes its labels unique.
     pub(crate) fn whose(self, a: &mut Assembler, task: Reg, to: Reg, tag: &str) {
         const STARTS: [&[u8]; 4] = [b"sender/", b"receiver", b"vhost-", b"kpktgend"];
@@ -380,11 +380,11 @@ impl Task {
     }
 }
 
-/// Functions that one window names for each kind of event. The rest is added up.
+/// Most functions to name per window for each kind of event. The others are added up.
 const NAMED: usize = 20;
 
-/// The rows that are named, the largest first, and the sum of the others. Those that were not
-/// asked for their function are left out.
+/// Returns the rows to name, the largest first, and the sum of the others. Rows without a function
+/// are left out.
 pub(crate) fn ranked(mut rows: Vec<Tally>) -> Vec<Tally> {
     rows.retain(|row| !row.function.is_empty());
     rows.sort_by(|a, b| (b.sum, b.count, &a.function).cmp(&(a.sum, a.count, &b.function)));
@@ -398,7 +398,7 @@ pub(crate) fn ranked(mut rows: Vec<Tally>) -> Vec<Tally> {
     rows
 }
 
-/// Name of all functions that are not named.
+/// Name for the sum of all functions that are not named.
 const OTHERS: &str = "[others]";
 
 #[cfg(test)]
@@ -430,7 +430,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
         assert_eq!(names.caller(&stack, &[Subsystem::Locks]), "pipe_write");
         assert_eq!(names.caller(&stack[..4], &[Subsystem::Locks]), "__mutex_lock", "nothing else");
         assert_eq!(names.caller(&stack, &[]), "__mutex_lock");
-        // A return address may be the first of the next function.
+        // A return address may be the first address of the next function.
         assert_eq!(names.caller(&[at(0x200)], &[]), "tcp_sendmsg_locked");
         assert_eq!(names.caller(&[], &[]), UNKNOWN);
         assert_eq!(names.symbols.object(0xffff_ffff_8200_0000), Some("net_lock"));

@@ -6,14 +6,13 @@ use bytepath_sys::tcp::{self, TcpInfo};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Flows of which each has readings of its own. Of more than these an end has the sums, the means
-/// of levels, and the least round-trip time: hundreds of connections would take a megabyte a trial.
+/// Most flows with individual readings. With more, a role has the sums, the means of levels, and
+/// the smallest round-trip time: hundreds of connections would take a megabyte per trial.
 const MOST_FLOWS: usize = 64;
 
-/// Retransmissions, windows, round-trip times and limits of every flow.
-/// Counters and times are those of the window; levels (`cwnd`, `snd_mss`,
-/// `rcv_mss`, `rtt`, `min_rtt`, `delivery_rate`) are as found at its end.
-/// What limits a sender shows in `tcp.rwnd_limited` (the receiver is slow) and
+/// Retransmissions, windows, round-trip times and limits of every flow. Counters and times cover
+/// the window; levels (`cwnd`, `snd_mss`, `rcv_mss`, `rtt`, `min_rtt`, `delivery_rate`) are those
+/// at its end. What limits a sender shows in `tcp.rwnd_limited` (the receiver is slow) and
 /// `tcp.sndbuf_limited` (the send buffer is small), both within `tcp.busy`.
 pub(crate) static METER: Meter = Meter {
     name: "tcp-info",
@@ -39,7 +38,7 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     })
 }
 
-/// One reading of each metric.
+/// Combines the readings of all flows into one per metric.
 fn together(readings: Vec<Reading>, scope: &Scope) -> Vec<Reading> {
     let of_end = |one| Reading { scope: scope.clone(), ..one };
     Reading::combined(readings.into_iter().map(of_end))

@@ -1,17 +1,16 @@
-//! What TCP did that no single connection shows: the counters of the agent's own network
-//! namespace, `/proc/self/net/netstat` and `/proc/self/net/snmp`
-//! (Documentation/networking/snmp_counter.rst).
+//! TCP events that no single connection shows: the counters of the agent's own network namespace,
+//! `/proc/self/net/netstat` and `/proc/self/net/snmp` (Documentation/networking/snmp_counter.rst).
 //!
-//! The kernel has no counter for copies made in place of zero-copy sends: they are
-//! in the ledger, by the completions.
+//! The kernel has no counter for copies made in place of zero-copy sends: they are in the ledger,
+//! from the completions.
 
 use super::{Context, Meter, Output, ProcFile, Reach, Running, at_stop};
 use bytepath_record::{Fault, Scope, Unit};
 use bytepath_sys::netstat;
 use std::path::Path;
 
-/// Retransmissions by kind, packets that were pruned, collapsed or dropped in a socket's
-/// queues, windows that closed, memory that ran short.
+/// Retransmissions by kind, packets that were pruned, collapsed or dropped in a socket's queues,
+/// windows that closed, memory shortages.
 pub(crate) static METER: Meter = Meter {
     name: "tcp-stack",
     summary: "retransmits by kind, pruned, collapsed and dropped packets, closed windows (netstat)",
@@ -41,16 +40,16 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     })
 }
 
-/// With no warning, and with one that names no remedy.
+/// No warning, and a warning without a remedy.
 const QUIET: Option<&str> = None;
 const WARN: Option<&str> = Some("");
 
-/// Of a queue of connections that wait to be accepted (Documentation/networking/snmp_counter.rst).
+/// Warning for an accept queue that overflowed (Documentation/networking/snmp_counter.rst).
 const ACCEPT_QUEUE: Option<&str> =
     Some("the accept queue was full: raise net.core.somaxconn, or accept faster");
 const SYN_QUEUE: Option<&str> = Some("raise net.ipv4.tcp_max_syn_backlog and net.core.somaxconn");
 
-/// Protocol, counter, whether to warn of it, and what helps.
+/// Protocol, counter, and, if an increase is worth a warning, the remedy.
 const COUNTERS: &[(&str, &str, Option<&str>)] = &[
     ("Tcp", "ActiveOpens", QUIET),
     ("Tcp", "PassiveOpens", QUIET),
@@ -103,15 +102,15 @@ const COUNTERS: &[(&str, &str, Option<&str>)] = &[
     ("TcpExt", "BusyPollRxPackets", QUIET),
 ];
 
-/// The counters of a namespace since they were opened. They stay those of the namespace after
-/// the process has ended from whose folder they were opened.
+/// The counters of a namespace since they were opened. They remain those of that namespace after
+/// the process from whose folder they were opened has ended.
 pub struct Stack {
     files: [ProcFile; 2],
     start: Counts,
 }
 
 impl Stack {
-    /// From a folder like `/proc/self/net`.
+    /// Opens the counters in a folder like `/proc/self/net`.
     pub fn open(folder: &Path) -> Result<Stack, Fault> {
         let open = |name| ProcFile::open(folder.join(name));
         let mut files = [open("snmp")?, open("netstat")?];
@@ -119,25 +118,25 @@ impl Stack {
         Ok(Stack { files, start })
     }
 
-    /// What was counted since: name, count, and, if it is worth a warning, what helps. Counters that
-    /// this kernel does not have are left out.
+    /// Returns the increases since: name, count, and the remedy if it is worth a warning. Counters
+    /// that this kernel does not have are left out.
     pub fn gained(&mut self) -> Result<Vec<Gained>, Fault> {
         let stop = read(&mut self.files)?;
         let counters = COUNTERS.iter().zip(self.start.iter().zip(stop));
         Ok(counters
             .filter_map(|((_, name, warning), (before, after))| {
                 let (before, after) = before.zip(after)?;
-                // Unsigned longs: they wrap where those have 32 bits.
+                // Unsigned longs: they wrap on machines where those have 32 bits.
                 Some((*name, after.saturating_sub(before).max(0).unsigned_abs(), *warning))
             })
             .collect())
     }
 }
 
-/// A counter, what it has gained, and what helps if that is worth a warning.
+/// A counter, its increase, and the remedy if that is worth a warning.
 type Gained = (&'static str, u64, Option<&'static str>);
 
-/// In the order of [`COUNTERS`]; `None` if this kernel does not have the counter.
+/// Counts in the order of [`COUNTERS`]; `None` if this kernel does not have the counter.
 type Counts = Vec<Option<i64>>;
 
 fn read(files: &mut [ProcFile; 2]) -> Result<Counts, Fault> {

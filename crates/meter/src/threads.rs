@@ -1,24 +1,23 @@
 //! Run time of the engine's threads and of the helpers and kernel threads that work for
 //! them: `/proc/self/task/TID/{schedstat,stat,status}`.
 //!
-//! Run time is counted by the scheduler from clock to clock; what `stat` calls
-//! user and system time is the run time, divided in the proportion of the
-//! sampled ticks (`cputime_adjust`, kernel/sched/cputime.c). So the two agree on
-//! most kernels by construction, except for ticks of 10 ms; where they do not, one
-//! of them is accounted for in another way and the report says so. Interrupts
-//! and softirqs that ran on top of a thread are in its times, unless the kernel
+//! Run time is counted by the scheduler from clock to clock; the user and system times in `stat`
+//! are the run time, divided in the proportion of the sampled ticks (`cputime_adjust`,
+//! kernel/sched/cputime.c). So the two agree on most kernels by construction, except for ticks of
+//! 10 ms; if they do not, one of them is accounted for in another way and the report says so.
+//! Interrupts and softirqs that ran on top of a thread are included in its times, unless the kernel
 //! has `CONFIG_IRQ_TIME_ACCOUNTING`.
 //!
-//! The times cover what is between the two looks, which is longer than the window by
-//! what it takes to start the other meters; so its length is a reading, and shares of a
-//! CPU are shares of that.
+//! The times cover the interval between the two readings, which is longer than the window by the
+//! time it takes to start the other meters; so its length is a reading, and fractions of a CPU are
+//! fractions of that.
 //!
-//! Of a guest that plays the peer, the time is read that it takes of this host: `guest.run`,
-//! `guest.user` and `guest.system` of its qemu's virtual CPUs (`vCPU`), of vhost's workers (`vhost`) and
-//! of the other threads of its qemu (`qemu`). They are in no time of this role.
+//! If the peer is a guest, the CPU time that it takes from this host is read as well: `guest.run`,
+//! `guest.user` and `guest.system` of its qemu's virtual CPUs (`vCPU`), of vhost's workers
+//! (`vhost`) and of the other threads of its qemu (`qemu`). No time of this role includes them.
 //!
-//! A thread that is running is charged at each tick, so an edge of the window
-//! is sharp to one tick (1 to 10 ms).
+//! A running thread is charged at each tick, so the edges of the window are accurate to one tick (1
+//! to 10 ms).
 
 use super::workers::{self, Worker};
 use super::{Context, Meter, Output, ProcFile, Reach, Running};
@@ -28,12 +27,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Metric of the time between the two looks.
+/// Metric of the time between the two readings.
 const WALL: &str = "threads.wall";
 
-/// CPU time, waiting time and context switches of every thread of the engine, of threads that
-/// help it, of io_uring's and vhost's workers that are there at the end of the window, and of the
-/// NAPI threads of the link's device where this PID namespace shows them.
+/// CPU time, waiting time and context switches of the engine's threads, of threads that help it, of
+/// io_uring and vhost workers that exist at the end of the window, and of the NAPI threads of the
+/// link's devices if this PID namespace shows them.
 pub(crate) static METER: Meter = Meter {
     name: "threads",
     summary: "run time, wait and switches of engine, helper, io_uring, vhost and NAPI threads (schedstat)",
@@ -68,12 +67,12 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
 
 struct Window {
     role: Role,
-    /// Before the first thread was read.
+    /// Time before the first thread was read.
     begin: Instant,
     tasks: PathBuf,
     own: Vec<u32>,
     threads: Vec<Thread>,
-    /// Those that run the peer, if that is a guest of this host, each with its group.
+    /// Threads that run the peer, if that is a guest of this host, each with its group.
     guest: Vec<(&'static str, Thread)>,
     missed: Vec<(String, Fault)>,
 }
@@ -84,7 +83,7 @@ impl Running for Window {
         let wall = self.begin.elapsed().as_secs_f64();
         output.readings.push(Reading::sum(WALL, Unit::Seconds, wall, Scope::Role(self.role)));
         let mut without_schedstat = false;
-        // The threads first: to look for workers takes longer.
+        // The threads first: finding workers takes longer.
         for thread in &mut self.threads {
             match thread.read() {
                 Ok(now) => {
@@ -101,8 +100,8 @@ impl Running for Window {
         let known: Vec<u32> =
             self.own.iter().copied().chain(self.threads.iter().map(|t| t.tid)).collect();
         for Worker { dir, tid, name } in workers::of_process(&self.tasks, &known) {
-            // Born within the window, so all it has ever done is of the window.
-            // It may end at any moment, which is normal.
+            // It started within the window, so all its time belongs to the window. It may end at
+            // any moment, which is normal.
             if let Ok(mut thread) = Thread::open(&dir, tid, name) {
                 let now = std::mem::take(&mut thread.start);
                 let (time, by_ticks) = thread.time(&now);
@@ -124,7 +123,8 @@ impl Running for Window {
     }
 }
 
-/// What each group of the threads that run a guest took. Helpers of qemu that have ended are missing.
+/// Returns the times of each group of the threads that run a guest, without qemu's helpers that
+/// have ended.
 fn times_of_guest(threads: Vec<(&'static str, Thread)>, guest: Role) -> Vec<Reading> {
     let mut groups: BTreeMap<&str, [f64; 3]> = BTreeMap::new();
     for (group, mut thread) in threads {
@@ -142,7 +142,7 @@ fn times_of_guest(threads: Vec<(&'static str, Thread)>, guest: Role) -> Vec<Read
     groups.into_iter().flat_map(readings).collect()
 }
 
-/// A thread with its files open: they cannot come to mean a later thread of the same id.
+/// A thread with its files open, so that they cannot refer to a later thread with the same id.
 struct Thread {
     tid: u32,
     name: String,
@@ -152,7 +152,7 @@ struct Thread {
     start: Counts,
 }
 
-/// What a thread had done up to a moment.
+/// A thread's counts at one moment.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     sched: SchedStat,
@@ -186,7 +186,7 @@ impl Thread {
         Ok(Counts { sched, user, system, switches })
     }
 
-    /// Its time in the window, and whether its run time is that of the ticks.
+    /// Returns its time in the window, and whether its run time comes from ticks.
     fn time(&self, now: &Counts) -> (ThreadTime, bool) {
         let hz = procfs::user_hz();
         let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / hz;
@@ -194,8 +194,8 @@ impl Thread {
         let before = &self.start;
         let user = seconds(before.user, now.user);
         let system = seconds(before.system, now.system);
-        // Three zeros: the file is there, the statistics are not. A thread that
-        // has not run yet has three zeros too, and no ticks.
+        // Three zeros: the file exists, but without statistics. A thread that has not run yet has
+        // three zeros too, but no ticks.
         let empty = now.sched == SchedStat::default() && (now.user > 0 || now.system > 0);
         let by_ticks = empty || self.schedstat.is_none();
         let run = if by_ticks { user + system } else { nanos(before.sched.run, now.sched.run) };
@@ -213,7 +213,7 @@ impl Thread {
     }
 }
 
-/// A warning if scheduler and ticks disagree by more than rounding can.
+/// Returns a warning if scheduler and ticks disagree by more than rounding explains.
 fn doubt(ThreadTime { name, run, user, system, .. }: &ThreadTime) -> Option<String> {
     let ticks = user + system;
     let off = (ticks - run).abs();
@@ -231,7 +231,7 @@ mod tests {
     use bytepath_sys::Roots;
     use std::fs;
 
-    /// A process with threads of a guest, and kernel threads: made up.
+    /// A made-up process with threads of a guest, and kernel threads.
     const THREADS: [(&str, &str); 6] = [
         ("77/task/77", "qemu-system-x86"),
         ("77/task/78", "CPU 0/KVM"),

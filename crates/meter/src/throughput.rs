@@ -1,12 +1,12 @@
-//! Work over time, by flow, by the engine's own count: bytes, or exchanges.
+//! Work over time by flow, by the engine's own count: bytes, or exchanges.
 
 use super::{Context, Meter, Output, Reach, Running};
 use bytepath_record::{Fault, MOST_VALUES, Role, Scope, Series, Unit};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Throughput of every flow: over the window, and in steps of a tenth of a
-/// second, in which a ramp or a stall shows; longer ones where many flows make many values.
+/// Throughput of every flow: over the window, and in steps of a tenth of a second, which show a
+/// ramp or a stall; in longer steps if many flows make many values.
 pub(crate) static METER: Meter = Meter {
     name: "throughput",
     summary: "bytes or exchanges per second of every flow, and over time in steps of 0.1 s",
@@ -15,10 +15,10 @@ pub(crate) static METER: Meter = Meter {
     ..Meter::BASE
 };
 
-/// Length of a step, seconds.
+/// Length of a step in seconds.
 const STEP: f64 = 0.1;
 
-/// Samples there is room for from the start: ten minutes and the two edges.
+/// Number of samples allocated from the start: ten minutes and the two edges.
 const ROOM: usize = 6002;
 
 fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
@@ -41,9 +41,9 @@ struct Window {
     unit: Unit,
     moved: Arc<dyn Fn(u32) -> u64 + Send + Sync>,
     begin: Instant,
-    /// When the samples were taken, seconds after `begin`.
+    /// Times of the samples, in seconds after `begin`.
     times: Vec<f64>,
-    /// By flow: work done at each of these times.
+    /// By flow: the work done at each of these times.
     counts: Vec<Vec<u64>>,
 }
 
@@ -75,17 +75,17 @@ impl Running for Window {
     }
 }
 
-/// Work per second from the first sample to the last; zero for no time.
+/// Returns the work per second from the first sample to the last; zero if no time passed.
 fn mean_rate(times: &[f64], counts: &[u64]) -> f64 {
     let (Some(t0), Some(t1)) = (times.first(), times.last()) else { return 0.0 };
     let (Some(c0), Some(c1)) = (counts.first(), counts.last()) else { return 0.0 };
     if t1 > t0 { c1.saturating_sub(*c0) as f64 / (t1 - t0) } else { 0.0 }
 }
 
-/// Rates over equal steps from the first sample on. Between two samples the
-/// count is taken to grow evenly, so a late tick smears what it missed and
-/// never makes a peak. The end of the window falls within a step: the step is
-/// kept, with the rate of the part it has, if that part is half of it or more.
+/// Returns rates over equal steps from the first sample on. Between two samples the count is
+/// assumed to grow evenly, so a late tick spreads what it missed and never causes a peak. If the
+/// end of the window falls within a step, the step is kept, with the rate of the part covered, if
+/// that is at least half.
 fn resample(times: &[f64], counts: &[u64], step: f64) -> Vec<f64> {
     let (Some(first), Some(last)) = (times.first(), times.last()) else { return Vec::new() };
     let steps = ((last - first) / step).round() as usize;
@@ -104,7 +104,7 @@ fn resample(times: &[f64], counts: &[u64], step: f64) -> Vec<f64> {
     values
 }
 
-/// The count at a moment between samples `i` and `i + 1`.
+/// Returns the count at a moment between samples `i` and `i + 1`.
 fn between(times: &[f64], counts: &[u64], i: usize, t: f64) -> f64 {
     let (Some(t1), Some(c1)) = (times.get(i + 1), counts.get(i + 1)) else {
         return counts[i] as f64;
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn late_ticks_make_no_peak() {
-        // A steady 1000 bytes a second, seen late, early and in a burst.
+        // A steady 1000 bytes per second, sampled late, early and in a burst.
         let times = [0.0, 0.13, 0.35, 0.351, 0.4, 0.55, 0.6];
         let counts = times.map(|t: f64| (t * 1e9) as u64);
         close(&resample(&times, &counts, 0.1), &[1e9; 6]);
@@ -161,7 +161,7 @@ mod tests {
         let sum: f64 = values.iter().sum::<f64>() * 0.1;
         let end = times[40];
         let expected = counts[40] as f64;
-        // The rest of the window beyond the last whole step is not in the sum.
+        // The rest of the window beyond the last whole step is not included in the sum.
         assert!((end - covered).abs() <= 0.05 + 1e-9);
         assert!((sum / expected - 1.0).abs() < 0.05, "{sum} of {expected}");
     }

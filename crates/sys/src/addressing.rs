@@ -1,5 +1,5 @@
-//! Addresses and routes of a device, the route to an address, and neighbours that a device
-//! need not ask for: rtnetlink(7).
+//! Addresses and routes of a device, the route to an address, and permanent neighbour entries:
+//! rtnetlink(7).
 
 use super::netlink::{Netlink, acknowledged, explained, undecodable};
 use netlink_bindings::rt_route::RtmType;
@@ -7,30 +7,30 @@ use netlink_bindings::{rt_addr, rt_neigh, rt_route};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The link-local address that the kernel gives each device (`include/uapi/linux/if_addr.h`,
-/// Linux 5.18).
+/// Protocol of the link-local address that the kernel gives each device
+/// (`include/uapi/linux/if_addr.h`, Linux 5.18).
 const IFAPROT_KERNEL_LL: u8 = 3;
 
-/// Bytes of `struct rtnexthop`; the device's number is the last four.
+/// Bytes of `struct rtnexthop`; the last four are the device's index.
 const HOP: usize = 8;
 
-/// The route that packets to an address would take.
+/// The route that packets to an address take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteTo {
-    /// Index of the device that they leave by.
+    /// Index of the device that they leave through.
     pub device: u32,
-    /// The address that they come from; `None` if the kernel names none.
+    /// Their source address; `None` if the kernel reports none.
     pub source: Option<IpAddr>,
-    /// The router that they go to first; `None` if the address is on the link.
+    /// The router that they go to first; `None` if the destination is on the link.
     pub gateway: Option<IpAddr>,
-    /// Whether the address is one of this namespace's own.
+    /// Whether the destination is an address of this namespace.
     pub own: bool,
 }
 
 impl Netlink {
-    /// The route that packets to an address would take now, as `ip route get` reports it.
-    /// NetworkUnreachable: there is no route. HostUnreachable, PermissionDenied,
-    /// InvalidInput: the route says `unreachable`, `prohibit`, `blackhole` (ip-route(8)).
+    /// Returns the route that packets to an address would take now, as `ip route get` does.
+    /// NetworkUnreachable: there is no route. HostUnreachable, PermissionDenied, InvalidInput: the
+    /// route is `unreachable`, `prohibit`, `blackhole` (ip-route(8)).
     pub fn route_to(&mut self, to: IpAddr) -> io::Result<RouteTo> {
         let (family, bits) = match to {
             IpAddr::V4(_) => (libc::AF_INET, 32),
@@ -50,8 +50,8 @@ impl Netlink {
         })
     }
 
-    /// Addresses of a device with the lengths of their prefixes in bits, without the
-    /// link-local one that comes and goes with the device.
+    /// Returns the addresses of a device with their prefix lengths in bits, without the link-local
+    /// one, which the kernel adds and removes with the device.
     pub fn addresses(&mut self, index: u32) -> io::Result<Vec<(IpAddr, u8)>> {
         let header = rt_addr::Ifaddrmsg::default();
         let request = rt_addr::Request::new().op_getaddr_dump(&header);
@@ -65,8 +65,8 @@ impl Netlink {
         })
     }
 
-    /// Destinations of the routes by a device that the kernel did not make by itself, in
-    /// all tables, with the lengths of their prefixes in bits: 0 is a default route.
+    /// Returns the destinations of the routes through a device in all tables, except those made by
+    /// the kernel, with their prefix lengths in bits: 0 is a default route.
     pub fn routes(&mut self, index: u32) -> io::Result<Vec<(IpAddr, u8)>> {
         let header = rt_route::Rtmsg::default();
         let request = rt_route::Request::new().op_getroute_dump(&header);
@@ -104,8 +104,8 @@ impl Netlink {
     }
 }
 
-/// Numbers of the devices that the next hops of a route go by: `struct rtnexthop`, each with
-/// its attributes.
+/// Returns the indices of the devices in the next hops of a route: each is a `struct rtnexthop`
+/// with its attributes.
 fn hops(mut rest: &[u8]) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes(*rest.first_chunk::<2>()?));

@@ -1,5 +1,5 @@
-//! The system's allocator with a count by thread: for tests that show that a loop allocates
-//! no memory. They install it as: `#[global_allocator]`.
+//! The system's allocator with a count per thread: for tests that check that a loop allocates no
+//! memory. They install it as the `#[global_allocator]`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,23 +10,23 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How often the calling thread has allocated or enlarged memory. 0 where a program has
+/// Returns how often the calling thread has allocated or enlarged memory; 0 if the program uses
 /// another allocator.
 pub fn of_this_thread() -> u64 {
     COUNT.with(Cell::get)
 }
 
 fn count() {
-    // A thread that ends has no count any more.
+    // While a thread ends, its count no longer exists.
     let _ = COUNT.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: every call is handed on to the system's allocator as it is; a count that is a cell
-// without a destructor takes no memory itself.
+// SAFETY: every call is passed on unchanged to the system's allocator; the count is a cell without
+// a destructor, so counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller keeps the rules of this trait.
+        // SAFETY: the caller upholds this trait's contract.
         unsafe { System.alloc(layout) }
     }
 

@@ -1,5 +1,5 @@
-//! A limit on the memory of this process while it reads what others wrote, and last words where
-//! that does not suffice: no parser of ours or of a crate has to count what it takes.
+//! A limit on the memory of this process while it reads what others wrote, and a final message if
+//! that is not enough: no parser, ours or a dependency's, has to count its allocations.
 
 use super::{Roots, cgroup};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -8,24 +8,25 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The system's allocator. Where a limit holds and memory is refused, the process ends with
-/// the words given to [`limit`].
+/// The system's allocator. If an allocation fails while a limit is in force, the process prints the
+/// message given to [`limit`] and exits.
 pub struct Allocator;
 
-/// Holds a limit; dropping it lifts the limit.
+/// A limit in force; dropping it lifts the limit.
 #[derive(Debug)]
 pub struct Limit {
     before: Rlimit,
 }
 
 static HOLDS: AtomicBool = AtomicBool::new(false);
-/// A child whose end is waited for before this process ends, with its exit code; 0 for none.
+/// Process id of a child to wait for before this process exits with that child's exit code; 0 if
+/// there is none.
 static CHILD: AtomicI32 = AtomicI32::new(0);
 static WORDS: Mutex<(String, i32)> = Mutex::new((String::new(), 0));
 
-/// Limits the memory of this process (`RLIMIT_DATA`, setrlimit(2)) to so many bytes, or fewer where
-/// it has a lower limit. Beyond it the process prints `words` on standard error and ends with
-/// `code`. A program that is started meanwhile has the limit, too.
+/// Limits the memory of this process (`RLIMIT_DATA`, setrlimit(2)) to `bytes`, or less if it
+/// already has a lower limit. If an allocation fails, the process prints `words` on standard error
+/// and exits with `code`. Programs started meanwhile inherit the limit.
 pub fn limit(bytes: u64, words: impl Into<String>, code: i32) -> io::Result<Limit> {
     *WORDS.lock().unwrap_or_else(PoisonError::into_inner) = (words.into(), code);
     let before = getrlimit(Resource::Data);
@@ -35,25 +36,25 @@ pub fn limit(bytes: u64, words: impl Into<String>, code: i32) -> io::Result<Limi
     Ok(Limit { before })
 }
 
-/// From now on, where memory is refused, the process prints `words` and ends with the exit code of
-/// this child, which may still run.
+/// From now on, if an allocation fails, the process prints `words` and exits with the exit code of
+/// this child, which it waits for.
 pub fn outlive(child: u32, words: impl Into<String>) {
     *WORDS.lock().unwrap_or_else(PoisonError::into_inner) = (words.into(), 0);
     CHILD.store(child as i32, Ordering::Release);
     HOLDS.store(true, Ordering::Release);
 }
 
-/// The child of [`outlive`] has ended with this code, and was waited for.
+/// Records that the child of [`outlive`] has ended with this code and has been waited for.
 pub fn outlived(code: i32) {
     WORDS.lock().unwrap_or_else(PoisonError::into_inner).1 = code;
     CHILD.store(0, Ordering::Release);
 }
 
-/// Bytes that this process may still take under its own limits (`RLIMIT_AS`, `RLIMIT_DATA`) and
+/// Bytes that this process may still allocate under its own limits (`RLIMIT_AS`, `RLIMIT_DATA`) and
 /// those of its control groups; `None` if there are none.
 pub fn left(roots: &Roots) -> Option<u64> {
     let text = std::fs::read_to_string(roots.proc.join("self/statm")).unwrap_or_default();
-    // Size first, data and stack sixth (proc_pid_statm(5)).
+    // Size is the first field, data and stack the sixth (proc_pid_statm(5)).
     let pages: Vec<u64> = text.split(' ').filter_map(|word| word.trim().parse().ok()).collect();
     let page = rustix::param::page_size() as u64;
     let own = [(Resource::As, 0), (Resource::Data, 5)].into_iter().filter_map(|(resource, at)| {
@@ -63,8 +64,8 @@ pub fn left(roots: &Roots) -> Option<u64> {
     own.chain(cgroup::memory_left(roots)).min()
 }
 
-/// Bytes that this process may take without another's loss: the least of [`left`] and what the machine
-/// has (`MemAvailable`, proc_meminfo(5)). `None` if neither is known.
+/// Bytes that this process may allocate without taking memory from other processes: the smaller of
+/// [`left`] and `MemAvailable` (proc_meminfo(5)). `None` if neither is known.
 pub fn available(roots: &Roots) -> Option<u64> {
     let text = std::fs::read_to_string(roots.proc.join("meminfo")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -75,21 +76,21 @@ pub fn available(roots: &Roots) -> Option<u64> {
 impl Drop for Limit {
     fn drop(&mut self) {
         HOLDS.store(false, Ordering::Release);
-        // What was allowed before cannot be refused now.
+        // This restores an earlier limit, which the kernel cannot refuse.
         let _ = setrlimit(Resource::Data, self.before);
     }
 }
 
-/// The exit code of a process that ends by a panic.
+/// The exit code of a process that ends with a panic.
 const PANICKED: i32 = 101;
 
 #[cold]
 fn refused() {
     if !HOLDS.load(Ordering::Acquire) {
-        // Printing a panic takes memory, and where there is none it waits for itself for ever.
+        // Printing a panic allocates, and without memory would wait for its own lock for ever.
         if std::thread::panicking() {
             let text = b"bytepath: no memory is left\n";
-            // SAFETY: the text is a static, and nothing of this process is run any more.
+            // SAFETY: the text is static, and no other code of this process runs afterwards.
             unsafe {
                 libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
                 libc::_exit(PANICKED)
@@ -97,12 +98,13 @@ fn refused() {
         }
         return;
     }
-    // Held by no one who allocates; another thread that says it already ends us both.
+    // Not held while allocating; if another thread already prints the message, it ends this
+    // process.
     let words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
     let (text, mut code) = (&words.0, words.1);
     let (child, mut status) = (CHILD.load(Ordering::Acquire), 0);
-    // SAFETY: the text is there while it is written, `status` while it is waited for, and then the
-    // process ends; nothing of it is run any more that might need memory.
+    // SAFETY: the text lives while it is written, `status` while the child is waited for, and then
+    // the process exits; nothing that could allocate runs any more.
     unsafe {
         libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
         while child != 0 && libc::waitpid(child, &mut status, 0) != child {
@@ -125,10 +127,10 @@ fn checked(memory: *mut u8) -> *mut u8 {
     memory
 }
 
-// SAFETY: every call is handed on to the system's allocator as it is, and so is its answer.
+// SAFETY: every call is passed on unchanged to the system's allocator, and so is its result.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the rules of this trait.
+        // SAFETY: the caller upholds this trait's contract.
         checked(unsafe { System.alloc(layout) })
     }
 

@@ -1,22 +1,22 @@
-//! Attributes of sysfs: small files of one value each (sysfs(5)).
+//! Attributes of sysfs: small files with one value each (sysfs(5)).
 
 use rustix::io::{pread, retry_on_intr};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// Most bytes that are read: an attribute has one page, other files of `/proc` have more.
+/// Most bytes to read: an attribute has at most one page, other files of `/proc` have more.
 const LONGEST: u64 = 1 << 20;
 
-/// The text of an attribute without the white space around it; `None` if it cannot be
-/// read. What is not UTF-8 is replaced.
+/// Returns the text of an attribute without surrounding white space; `None` if it cannot be read.
+/// Bytes that are not UTF-8 are replaced.
 pub fn text(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// Names in a folder, sorted; empty if there is no such folder.
+/// Returns the names in a folder, sorted; empty if there is no such folder.
 pub fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -25,11 +25,11 @@ pub fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// "0-3,8" as numbers, ascending (the kernel's list format, lib/bitmap.c); what is not a
-/// number is skipped.
+/// Parses "0-3,8" into numbers, ascending (the kernel's list format, lib/bitmap.c); anything that
+/// is not a number is skipped.
 pub fn list(text: &str) -> Vec<u32> {
-    // Far above what the kernel supports (8192 on x86-64); it keeps a nonsense range
-    // from filling the memory.
+    // Far above what the kernel supports (8192 on x86-64); keeps an absurd range from filling the
+    // memory.
     const MOST: u32 = 1 << 16;
     let number = |text: &str| text.trim().parse::<u32>().ok().filter(|n| *n < MOST);
     let mut all: Vec<u32> = text
@@ -46,8 +46,8 @@ pub fn list(text: &str) -> Vec<u32> {
     all
 }
 
-/// An attribute that is one number and is read repeatedly: no allocation, one
-/// pread(2). It stays open if it was opened by [`Number::open`].
+/// An attribute that is one number and is read repeatedly, without allocating, by one pread(2). It
+/// stays open if it was opened by [`Number::open`].
 #[derive(Debug)]
 pub struct Number {
     path: PathBuf,
@@ -55,14 +55,14 @@ pub struct Number {
 }
 
 impl Number {
-    /// Opens an attribute and keeps it open. EACCES: not for this user.
+    /// Opens an attribute and keeps it open. EACCES: this user may not read it.
     pub fn open(path: PathBuf) -> io::Result<Number> {
         let file = Some(File::open(&path)?);
         Ok(Number { path, file })
     }
 
-    /// An attribute that is opened for each reading, where there are more of them than
-    /// a process may hold open.
+    /// An attribute that is opened for each reading, for use when there are more of them than a
+    /// process may have open.
     pub fn closed(path: PathBuf) -> Number {
         Number { path, file: None }
     }
@@ -71,7 +71,7 @@ impl Number {
         &self.path
     }
 
-    /// The number it shows now. InvalidData: it is not one.
+    /// Reads the number. InvalidData: it is not a number.
     pub fn read(&self) -> io::Result<i64> {
         let mut buffer = [0; 64];
         let mut read = |file: &File| retry_on_intr(|| pread(file, &mut buffer[..], 0));
@@ -88,7 +88,8 @@ impl Number {
     }
 }
 
-/// A whole number with white space around it. What is beyond 63 bits is the largest.
+/// Parses a whole number, ignoring surrounding white space. Numbers beyond 63 bits become the
+/// largest.
 pub fn number(text: &str) -> Option<i64> {
     let text = text.trim();
     text.parse().ok().or_else(|| text.parse::<u64>().ok().map(|_| i64::MAX))

@@ -1,4 +1,4 @@
-//! What the first process of a machine does: mount(2), init_module(2), reboot(2).
+//! System calls of a machine's first process: mount(2), init_module(2), reboot(2).
 
 use rustix::mount::{MountFlags, mount};
 use std::ffi::CString;
@@ -6,8 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Folder of the modules of a guest. Their names begin with their place in the order of
-/// loading.
+/// Folder of the modules of a guest. Their names begin with their position in the order of loading.
 pub const MODULES: &str = "/modules";
 
 /// Mounts a file system that needs no device: proc, sysfs, devtmpfs.
@@ -15,16 +14,16 @@ pub fn mount_virtual(kind: &str, folder: &str) -> io::Result<()> {
     Ok(mount(kind, folder, kind, MountFlags::empty(), None)?)
 }
 
-/// Loads a module into the kernel; parameters are `name=value`, with blanks between
-/// them. EEXIST: it already exists. ENOENT: a symbol that it needs is in no module
-/// that was loaded.
+/// Loads a module into the kernel; parameters are `name=value`, separated by blanks. EEXIST: it is
+/// already loaded. ENOENT: no loaded module provides a symbol that it needs.
 pub fn load_module(module: &[u8], parameters: &str) -> io::Result<()> {
     let parameters = CString::new(parameters).map_err(|_| io::ErrorKind::InvalidInput)?;
     Ok(rustix::system::init_module(module, &parameters)?)
 }
 
-/// Loads a module that a guest has kept for later use, with these parameters. One that is in the kernel
-/// already stays as it is, whatever its parameters are. NotFound: it has none, or this is not a guest.
+/// Loads a module that a guest keeps for later use, with these parameters. One that is already
+/// loaded stays as it is, whatever its parameters are. NotFound: the guest has no such module, or
+/// this is not a guest.
 pub fn load_kept(name: &str, parameters: &str) -> io::Result<()> {
     let file = module_file(MODULES.as_ref(), name).ok_or(io::ErrorKind::NotFound)?;
     match load_module(&fs::read(file)?, parameters) {
@@ -33,26 +32,25 @@ pub fn load_kept(name: &str, parameters: &str) -> io::Result<()> {
     }
 }
 
-/// Where a module is in such a folder.
+/// Returns the path of a module in such a folder.
 pub fn module_file(folder: &Path, name: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     entries.into_iter().find(|path| is_module(path, name))
 }
 
-/// Whether this file is the module.
+/// Whether this file is the module called `name`.
 pub fn is_module(file: &Path, name: &str) -> bool {
     let file = file.file_name().and_then(|file| file.to_str()).unwrap_or_default();
     file.split_once('-').is_some_and(|(_, of)| of == name)
 }
 
-/// Takes a module out of the kernel. ENOENT: it does not exist. EWOULDBLOCK: something
-/// uses it.
+/// Removes a module from the kernel. ENOENT: it is not loaded. EWOULDBLOCK: it is in use.
 pub fn unload_module(name: &str) -> io::Result<()> {
     let name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
     Ok(rustix::system::delete_module(&name, libc::O_NONBLOCK)?)
 }
 
-/// Switches the machine off. Returns only if the kernel refuses.
+/// Powers the machine off. Returns only if the kernel refuses.
 pub fn power_off() -> io::Error {
     match rustix::system::reboot(rustix::system::RebootCommand::PowerOff) {
         Err(errno) => errno.into(),

@@ -5,9 +5,8 @@ use super::netlink::{device_name, link_header, message, put};
 use netlink_bindings::rt_link::{Ifinfomsg, Request};
 use std::io;
 
-/// Makes a bridge of this interface index, and brings it up. It forwards at once,
-/// because it speaks no spanning tree, and sends no multicast queries.
-/// EOPNOTSUPP: the kernel has no bridges.
+/// Makes a bridge with this interface index, and brings it up. It forwards at once, because
+/// spanning tree is off, and sends no multicast queries. EOPNOTSUPP: the kernel has no bridges.
 pub fn bridge_message(name: &str, index: u32) -> io::Result<Vec<u8>> {
     let mut request = Request::new().set_create().set_excl().op_newlink_do(&up(index));
     let attributes = request.encode().push_ifname(&device_name(name)?);
@@ -15,8 +14,8 @@ pub fn bridge_message(name: &str, index: u32) -> io::Result<Vec<u8>> {
     Ok(message(libc::RTM_NEWLINK, &request))
 }
 
-/// Sets a device's MTU in bytes, makes it a port of a bridge if one is named, and
-/// brings it up, in this order.
+/// Sets a device's MTU in bytes, makes it a port of `bridge` if that is given, and brings it up, in
+/// this order.
 pub fn port_message(index: u32, mtu: u32, bridge: Option<u32>) -> Vec<u8> {
     let mut request = Request::new().op_setlink_do(&up(index));
     let attributes = request.encode().push_mtu(mtu);

@@ -1,9 +1,8 @@
-//! The kernel's own description of its types, BTF: where a member of a
-//! structure is, and which number a function or type has. Read from
-//! `/sys/kernel/btf/vmlinux`; the format is that of
+//! BTF, the kernel's own description of its types: the offset of a structure's member, and the id
+//! of a function or type. Read from `/sys/kernel/btf/vmlinux`; the format is that of
 //! Documentation/bpf/btf.rst and include/uapi/linux/btf.h.
 //!
-//! Every read is checked: a file that is not BTF gives an error, never a panic.
+//! Every read is checked: a file that is not BTF leads to an error, never a panic.
 
 use super::bytes::{u16_at, u32_at};
 use std::fs;
@@ -13,13 +12,13 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct Btf {
     bytes: Vec<u8>,
-    /// Where each type begins in `bytes`; the first has id 1.
+    /// Offset of each type in `bytes`; the first has id 1.
     types: Vec<u32>,
-    /// Where the names are.
+    /// Range of the names in `bytes`.
     strings: std::ops::Range<usize>,
 }
 
-/// What a type is; the values are those of the format (`BTF_KIND_*`).
+/// Kind of a type; the values are those of the format (`BTF_KIND_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
@@ -30,7 +29,7 @@ pub enum Kind {
     Function = 12,
 }
 
-/// A file that is not BTF, or is cut short.
+/// A file that is not BTF, or is truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the type information of a kernel: {0}")]
 pub struct Malformed(&'static str);
@@ -38,20 +37,20 @@ pub struct Malformed(&'static str);
 const MAGIC: u16 = 0xeb9f;
 /// `BTF_KIND_FUNC_PROTO`.
 const PROTOTYPE: u32 = 13;
-/// Size of the part that every type begins with.
+/// Bytes of the part that every type begins with.
 const HEAD: usize = 12;
-/// Structures within structures are followed so deep.
+/// Most levels of nested structures, typedefs and qualifiers to follow.
 const DEPTH: u32 = 16;
 
 impl Btf {
-    /// The types of the running kernel: `SYS/kernel/btf/vmlinux`. ENOENT is
-    /// what a kernel without `CONFIG_DEBUG_INFO_BTF` says.
+    /// Reads the types of the running kernel: `SYS/kernel/btf/vmlinux`. ENOENT: the kernel was
+    /// built without `CONFIG_DEBUG_INFO_BTF`.
     pub fn kernel(sys: &Path) -> std::io::Result<Btf> {
         let bytes = fs::read(sys.join("kernel/btf/vmlinux"))?;
         Btf::parse(bytes).map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, e))
     }
 
-    /// Takes a whole file.
+    /// Parses the bytes of a whole file.
     pub fn parse(bytes: Vec<u8>) -> Result<Btf, Malformed> {
         let short = Malformed("it is truncated");
         if u16_at(&bytes, 0).ok_or(short)? != MAGIC {
@@ -80,7 +79,7 @@ impl Btf {
         Ok(Btf { bytes, types, strings })
     }
 
-    /// Number of the type of this kind and name.
+    /// Returns the id of the type of this kind and name.
     pub fn id(&self, kind: Kind, name: &str) -> Option<u32> {
         let at = self.types.iter().position(|at| {
             let at = *at as usize;
@@ -91,7 +90,7 @@ impl Btf {
         u32::try_from(at + 1).ok()
     }
 
-    /// How many arguments a function takes.
+    /// Returns the number of arguments of a function.
     pub fn arguments(&self, function: u32) -> Option<usize> {
         let word = |id: u32, field: usize| {
             let at = *self.types.get(id.checked_sub(1)? as usize)? as usize;
@@ -105,10 +104,9 @@ impl Btf {
         (kind(prototype) == PROTOTYPE).then_some((prototype & 0xffff) as usize)
     }
 
-    /// Offset in bytes of a member, by its path: `task_struct`, then
-    /// `se.sum_exec_runtime`. Members of anonymous structures and unions are
-    /// found without naming those. None if there is no such member, or if it is
-    /// a bit field.
+    /// Returns the offset in bytes of a member, by its path: `task_struct`, then
+    /// `se.sum_exec_runtime`. Members of anonymous structures and unions are found without naming
+    /// those. `None` if there is no such member, or if it is a bit field.
     pub fn offset(&self, structure: &str, path: &str) -> Option<u32> {
         let mut id = self.id(Kind::Struct, structure)?;
         let mut bits = 0u32;
@@ -120,7 +118,7 @@ impl Btf {
         bits.is_multiple_of(8).then_some(bits / 8)
     }
 
-    /// Offset in bits and type of a member.
+    /// Returns the offset in bits and the type of a member.
     fn member(&self, id: u32, name: &str, depth: u32) -> Option<(u32, u32)> {
         let at = self.resolve(id)?;
         let info = u32_at(&self.bytes, at + 4)?;
@@ -147,7 +145,7 @@ impl Btf {
         None
     }
 
-    /// Where a type is, past qualifiers and typedefs.
+    /// Returns the offset of a type, skipping qualifiers and typedefs.
     fn resolve(&self, mut id: u32) -> Option<usize> {
         for _ in 0..DEPTH {
             let at = *self.types.get(id.checked_sub(1)? as usize)? as usize;
@@ -167,7 +165,7 @@ impl Btf {
     }
 }
 
-/// Bytes that follow the head of a type.
+/// Returns the number of bytes that follow the head of a type.
 fn tail(info: u32) -> Option<usize> {
     let count = (info & 0xffff) as usize;
     Some(match info >> 24 & 0x1f {
@@ -185,10 +183,10 @@ fn tail(info: u32) -> Option<usize> {
     })
 }
 
-/// A small BTF that says: keys are an `int`, values a structure of `words`
-/// 64-bit words. Maps that belong to a task are not made without one
-/// (`bpf_local_storage_map_alloc_check`, kernel/bpf/bpf_local_storage.c).
-/// The key's type is 1, the value's [`VALUE_TYPE`].
+/// Builds a small BTF for a map whose keys are an `int` and whose values are a structure of `words`
+/// 64-bit words. The kernel requires one for task storage maps
+/// (`bpf_local_storage_map_alloc_check`, kernel/bpf/bpf_local_storage.c). The key's type is 1, the
+/// value's [`VALUE_TYPE`].
 pub fn describe_value(words: u32) -> Vec<u8> {
     let strings = b"\0int\0u64\0value\0words\0";
     let (int, long, value, member) = (1u32, 5u32, 9u32, 15u32);
@@ -261,7 +259,7 @@ mod tests {
 
     #[test]
     fn arguments_of_a_function_are_those_of_its_prototype() {
-        // int f(int, int); and a type of no function.
+        // int f(int, int); and a type that is not a function.
         let types =
             [&[1, 1 << 24, 4, 32][..], &[0, 13 << 24 | 2, 1, 0, 1, 0, 1], &[3, 12 << 24, 2]];
         let btf = Btf::parse(file(&types.concat(), b"\0f\0g\0")).unwrap();

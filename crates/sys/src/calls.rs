@@ -1,9 +1,9 @@
-//! System calls of this architecture by number and name, as `syscalls(2)` has
-//! them, and those of the 32-bit programs that it runs too.
+//! System calls of this architecture by number and name, as in `syscalls(2)`, and those of 32-bit
+//! programs, which it also runs.
 
 use syscalls::Sysno;
 
-/// The calls of 32-bit programs.
+/// System calls of 32-bit programs.
 #[cfg(not(target_arch = "aarch64"))]
 type Compat = syscalls::x86::Sysno;
 #[cfg(target_arch = "aarch64")]

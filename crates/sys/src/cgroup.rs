@@ -1,12 +1,12 @@
-//! The control groups of a process and what they limit, of both versions and at every level up to
-//! the root of what is mounted (Documentation/admin-guide/cgroup-v1/, cgroup-v2.rst).
+//! The control groups of a process and their limits, for both versions and at every level up to the
+//! root of the mount (Documentation/admin-guide/cgroup-v1/, cgroup-v2.rst).
 
 use super::Roots;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How much CPU time a group's quota gave and took, by the folder of the group.
+/// Effects of each group's CPU quota, by the folder of the group.
 pub type Throttling = BTreeMap<PathBuf, Throttled>;
 
 /// `cpu.stat` of a group with a quota.
@@ -14,32 +14,32 @@ pub type Throttling = BTreeMap<PathBuf, Throttled>;
 pub struct Throttled {
     /// Periods in which the group was runnable.
     pub periods: u64,
-    /// Those in which it had used up its quota.
+    /// Periods in which it had used up its quota.
     pub throttled: u64,
-    /// Seconds that its CPUs were kept from it, added up over CPUs.
+    /// Seconds that it was kept from running, added up over CPUs.
     pub seconds: f64,
 }
 
-/// The tightest limits that a process is under; `None` where there is none.
+/// The tightest limits that a process is under; `None` if there is no such limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// CPUs' worth of time that the quota permits.
+    /// CPU time permitted by the quota, in CPUs.
     pub cpus: Option<f64>,
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory: Option<u64>,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub pids: Option<u64>,
 }
 
-/// What the groups of a process were throttled so far. Empty if none has a quota, or if they are
-/// not visible.
+/// Returns how much the groups of a process have been throttled. Empty if none has a quota, or if
+/// they are not visible.
 pub fn throttling(roots: &Roots, pid: &str) -> Throttling {
     let with_quota =
         folders(roots, pid, "cpu").into_iter().filter(|folder| quota(folder).is_some());
     read_stats(with_quota)
 }
 
-/// The same of the same groups now, also when the process has ended. It reads one file a group.
+/// Reads the same groups again, even if the process has ended. Reads one file per group.
 pub fn throttling_again(before: &Throttling) -> Throttling {
     read_stats(before.keys().cloned())
 }
@@ -49,8 +49,8 @@ fn read_stats(folders: impl Iterator<Item = PathBuf>) -> Throttling {
     folders.filter_map(|folder| read(&folder).map(|stat| (folder, stat))).collect()
 }
 
-/// The most that one of the groups was throttled between two looks. Groups that contain each other
-/// are throttled at the same time, so their times do not add up.
+/// Returns the most that one of the groups was throttled between two readings. Groups that contain
+/// each other are throttled at the same time, so their times do not add up.
 pub fn most_throttled(before: &Throttling, after: &Throttling) -> Option<Throttled> {
     let between = |(folder, now): (&PathBuf, &Throttled)| {
         let was = before.get(folder).copied().unwrap_or_default();
@@ -63,7 +63,7 @@ pub fn most_throttled(before: &Throttling, after: &Throttling) -> Option<Throttl
     after.iter().map(between).max_by(|a, b| a.seconds.total_cmp(&b.seconds))
 }
 
-/// What limits this process.
+/// Returns the limits of this process.
 pub fn limits(roots: &Roots) -> Limits {
     let least = |controller, names: &[&str]| {
         folders(roots, "self", controller).iter().filter_map(|folder| number(folder, names)).min()
@@ -76,8 +76,8 @@ pub fn limits(roots: &Roots) -> Limits {
     }
 }
 
-/// Bytes that the groups of this process may still take, files aside, which give way; `None`
-/// without a limit.
+/// Bytes that the groups of this process may still allocate, where cached files count as free;
+/// `None` if there is no limit.
 pub fn memory_left(roots: &Roots) -> Option<u64> {
     let left = |folder: &PathBuf| {
         let limit = number(folder, MEMORY_LIMIT)?;
@@ -87,7 +87,8 @@ pub fn memory_left(roots: &Roots) -> Option<u64> {
             let of = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok();
             stat.lines().find_map(of)
         };
-        // Version 1 has the group's own and, as `total_`, those with all that it contains.
+        // Version 1 has both the group's own value and, as `total_`, the one that includes its
+        // descendants.
         let files = ["active_file", "inactive_file"].map(|name| {
             value(&format!("total_{name}")).or_else(|| value(name)).unwrap_or_default()
         });
@@ -101,11 +102,11 @@ const MEMORY_LIMIT: &[&str] = &["memory.max", "memory.limit_in_bytes"];
 
 fn number(folder: &Path, names: &[&str]) -> Option<u64> {
     let text = names.iter().find_map(|name| fs::read_to_string(folder.join(name)).ok())?;
-    // Version 1 has the largest number of pages where version 2 has "max".
+    // For "no limit", version 1 has the largest number of pages, version 2 "max".
     text.trim().parse().ok().filter(|limit| *limit < 1 << 62)
 }
 
-/// CPUs' worth of time that a group may use; `None` if it has no quota.
+/// Returns the CPU time that a group may use, in CPUs; `None` if it has no quota.
 fn quota(folder: &Path) -> Option<f64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     let (quota, period) = match read("cpu.max") {
@@ -118,12 +119,12 @@ fn quota(folder: &Path) -> Option<f64> {
             (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?)
         }
     };
-    // Version 1 has -1 for none.
+    // In version 1, -1 means no quota.
     (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
-/// Reads `cpu.stat`, whose time is in microseconds in version 2 and in nanoseconds in version 1;
-/// `None` if it has no throttling.
+/// Parses `cpu.stat`, with times in microseconds in version 2 and in nanoseconds in version 1;
+/// `None` if it contains no throttling.
 pub fn parse_cpu_stat(text: &str) -> Option<Throttled> {
     let value = |name: &str| -> Option<u64> {
         let words = |line: &str| {
@@ -138,8 +139,7 @@ pub fn parse_cpu_stat(text: &str) -> Option<Throttled> {
     Some(Throttled { periods: value("nr_periods")?, throttled: value("nr_throttled")?, seconds })
 }
 
-/// The folders of a process's group of a controller and of the groups that contain it, its own
-/// first.
+/// Returns the folders of a process's group for a controller and of its ancestors, its own first.
 fn folders(roots: &Roots, pid: &str, controller: &str) -> Vec<PathBuf> {
     let read = |path: &str| fs::read_to_string(roots.proc.join(path)).unwrap_or_default();
     let mounts = parse_mounts(&read("self/mountinfo"));
@@ -151,7 +151,7 @@ fn folders(roots: &Roots, pid: &str, controller: &str) -> Vec<PathBuf> {
             Some(of) => !is_v2 && of.iter().any(|name| name == controller),
         });
         let Some(mount) = mount else { continue };
-        // A container sees its own part of the hierarchy alone.
+        // A container can see only its own part of the hierarchy.
         let Ok(below) = Path::new(path).strip_prefix(&mount.root) else { continue };
         let top = match mount.folder.strip_prefix("/sys") {
             Ok(folder) => roots.sys.join(folder),
@@ -164,7 +164,7 @@ fn folders(roots: &Roots, pid: &str, controller: &str) -> Vec<PathBuf> {
     all
 }
 
-/// Whether it is of version 2, and the path of each group that may have the controller
+/// Returns the path of each group that may have the controller, and whether it is of version 2
 /// (`/proc/PID/cgroup`, cgroups(7)).
 fn groups_of<'t>(text: &'t str, controller: &'t str) -> impl Iterator<Item = (bool, &'t str)> {
     text.lines().filter_map(move |line| {
@@ -179,13 +179,13 @@ fn groups_of<'t>(text: &'t str, controller: &'t str) -> impl Iterator<Item = (bo
 #[derive(Debug, PartialEq)]
 struct Mount {
     folder: PathBuf,
-    /// The group that is mounted there.
+    /// The group mounted there.
     root: PathBuf,
-    /// Those of version 1; `None` for version 2.
+    /// Controllers of version 1; `None` for version 2.
     controllers: Option<Vec<String>>,
 }
 
-/// The hierarchies among the mounts (`/proc/PID/mountinfo`, proc_pid_mountinfo(5)).
+/// Returns the hierarchies among the mounts (`/proc/PID/mountinfo`, proc_pid_mountinfo(5)).
 fn parse_mounts(text: &str) -> Vec<Mount> {
     let mount = |line: &str| {
         let (place, kind) = line.split_once(" - ")?;
@@ -202,7 +202,7 @@ fn parse_mounts(text: &str) -> Vec<Mount> {
     text.lines().filter_map(mount).collect()
 }
 
-/// Every reader of this file on any text.
+/// Runs every parser of this file on any text.
 pub fn decode_anything(text: &str) {
     let _ = (parse_cpu_stat(text), parse_mounts(text), groups_of(text, "cpu").count());
 }

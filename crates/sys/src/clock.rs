@@ -1,11 +1,11 @@
-//! The cheapest clock that can be read twice around a system call: the time
-//! stamp counter where it is constant, the monotonic clock elsewhere.
+//! The cheapest clock to read twice around a system call: the time stamp counter if it is constant,
+//! otherwise the monotonic clock.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Reading of the clock in ticks of [`tick_seconds`]. About 10 ns with a time
-/// stamp counter, 25 to 50 ns without.
+/// Reads the clock, in ticks of [`tick_seconds`]. Takes about 10 ns with a time stamp counter, 25
+/// to 50 ns without.
 #[inline(always)]
 pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -23,8 +23,8 @@ pub fn tick_seconds() -> f64 {
     *TICK.get_or_init(|| if counts_ticks() { calibrate() } else { 1e-9 })
 }
 
-/// Whether the time stamp counter is read. The kernel itself says whether it can be trusted: it
-/// uses it as clock source only then (arch/x86/kernel/tsc.c).
+/// Whether the time stamp counter is used. The kernel shows whether it is reliable: only then does
+/// it use it as its clock source (arch/x86/kernel/tsc.c).
 #[inline(always)]
 fn counts_ticks() -> bool {
     static COUNTS: OnceLock<bool> = OnceLock::new();
@@ -33,30 +33,30 @@ fn counts_ticks() -> bool {
         let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let constant = flags.contains("constant_tsc") && flags.contains("nonstop_tsc");
         let name = std::fs::read_to_string(current).unwrap_or_default();
-        // Paravirtual clocks are scaled counters of a constant TSC.
+        // Paravirtual clocks are scaled from a constant TSC.
         cfg!(target_arch = "x86_64") && constant && matches!(name.trim(), "tsc" | "kvm-clock")
     })
 }
 
-/// CLOCK_MONOTONIC in nanoseconds, about 25 to 50 ns.
+/// CLOCK_MONOTONIC in nanoseconds; reading takes about 25 to 50 ns.
 pub fn monotonic() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// CLOCK_REALTIME in nanoseconds since the Unix epoch; 0 where it is set to before that.
+/// CLOCK_REALTIME in nanoseconds since the Unix epoch; 0 if it is set to before that.
 pub fn realtime() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// CPU time of the calling thread so far in nanoseconds, by the scheduler's clock: what the
-/// thread has run since its last tick is in it (clock_gettime(2)).
+/// CPU time of the calling thread so far in nanoseconds, by the scheduler's clock, including the
+/// time since its last tick (clock_gettime(2)).
 pub fn thread() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// Ticks against the monotonic clock over 20 ms: an error below 10 ppm.
+/// Measures ticks against the monotonic clock for 20 ms: an error below 10 ppm.
 fn calibrate() -> f64 {
     let (t0, c0) = (Instant::now(), now());
     while t0.elapsed() < Duration::from_millis(20) {

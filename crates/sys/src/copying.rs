@@ -1,29 +1,29 @@
-//! Memory that several threads, or a device, copy in at the same time, and the ways in which a
+//! Memory in which several threads, or a device, copy at the same time, and the ways in which a
 //! processor copies.
 //!
-//! [`Memory`] is never referred to by Rust references: reading what is being copied gives
-//! old bytes, new ones or some of both, as with any DMA, and nothing worse.
+//! [`Memory`] is never referred to by Rust references: reading bytes while they are copied returns
+//! old ones, new ones or a mixture, as with any DMA, and nothing worse.
 
 use super::memory::Region;
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A private anonymous mapping, every page present, that begins at a page.
+/// A private anonymous mapping with every page present.
 #[derive(Debug)]
 pub struct Memory {
-    /// Reached by memmove(3), by copying instructions in assembly and by atomics alone: several
+    /// Accessed only by memmove(3), by copy instructions in assembly and by atomics: several
     /// threads and a device use it at the same time.
     region: Region,
 }
 
-/// How a processor copies.
+/// How the processor copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// memmove(3) of the C library, which chooses by size and processor.
     Memmove,
     /// The instruction `rep movsb`.
     RepMovsb,
-    /// Stores that pass the caches by (`movntps`), fenced at the end.
+    /// Stores that bypass the caches (`movntps`), fenced at the end.
     NonTemporal,
 }
 
@@ -46,12 +46,12 @@ impl Memory {
         self.region.len()
     }
 
-    /// The address of a byte, as a device that shares the address space knows it.
+    /// The address of a byte, as seen by a device that shares the address space.
     pub fn address(&self, at: usize) -> u64 {
         self.start() as u64 + at as u64
     }
 
-    /// The byte at an address, if it is of this memory.
+    /// Returns the offset of an address, or `None` if it is outside this memory.
     pub fn offset(&self, address: u64) -> Option<usize> {
         let at = usize::try_from(address.checked_sub(self.address(0))?).ok()?;
         (at < self.len()).then_some(at)
@@ -71,12 +71,12 @@ impl Memory {
         unsafe { move_bytes(self.start().add(at), bytes.as_mut_ptr(), bytes.len()) };
     }
 
-    /// A byte, and with it all that was written before it was published.
+    /// Reads a byte, and orders all writes before its publication before this read.
     pub(crate) fn acquire(&self, at: usize) -> u8 {
         self.atom(at).load(Ordering::Acquire)
     }
 
-    /// Publishes a byte after all that was written before.
+    /// Publishes a byte after all earlier writes.
     pub fn publish(&self, at: usize, byte: u8) {
         self.atom(at).store(byte, Ordering::Release);
     }
@@ -98,12 +98,12 @@ impl Memory {
 }
 
 impl Method {
-    /// Whether this processor has it.
+    /// Whether this processor supports it.
     pub fn available(self) -> bool {
         self == Method::Memmove || cfg!(target_arch = "x86_64")
     }
 
-    /// Copies `len` bytes. Pieces that overlap are moved as by memmove(3), whatever the method.
+    /// Copies `len` bytes. Overlapping pieces are moved as by memmove(3), whatever the method.
     /// Panics beyond the end of a memory.
     pub fn copy(self, from: Piece, to: Piece, len: usize) {
         from.memory.check(from.at, len);
@@ -124,20 +124,20 @@ impl Method {
     }
 }
 
-/// memmove(3), called as the function that it is: other threads may copy at the same time.
+/// Calls memmove(3) in the C library: other threads may copy at the same time.
 ///
 /// # Safety
-/// Both ranges are mapped for as long as it takes.
+/// Both ranges are mapped throughout the call.
 unsafe fn move_bytes(source: *const u8, target: *mut u8, len: usize) {
-    // SAFETY: the caller says so.
+    // SAFETY: by the caller's promise.
     unsafe { libc::memmove(target.cast(), source.cast(), len) };
 }
 
 /// # Safety
-/// Both ranges are mapped for as long as it takes, and do not overlap.
+/// Both ranges are mapped throughout the call, and do not overlap.
 #[cfg(target_arch = "x86_64")]
 unsafe fn rep_movsb(source: *const u8, target: *mut u8, len: usize) {
-    // SAFETY: the caller says so; the direction flag is clear in Rust.
+    // SAFETY: by the caller's promise; the direction flag is clear in Rust.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -150,13 +150,13 @@ unsafe fn rep_movsb(source: *const u8, target: *mut u8, len: usize) {
 }
 
 /// # Safety
-/// Both ranges are mapped for as long as it takes, and do not overlap.
+/// Both ranges are mapped throughout the call, and do not overlap.
 #[cfg(target_arch = "x86_64")]
 unsafe fn non_temporal(source: *const u8, target: *mut u8, len: usize) {
-    // Whole lines of the target, or the processor reads them to fill them up.
+    // Only whole cache lines of the target; the processor would read a partial one to fill it up.
     let before = target.align_offset(64).min(len);
     let lines = (len - before) / 64 * 64;
-    // SAFETY: the three parts make up the ranges, which the caller says are mapped.
+    // SAFETY: the three parts make up the ranges, which are mapped by the caller's promise.
     unsafe {
         move_bytes(source, target, before);
         if lines > 0 {
@@ -183,7 +183,7 @@ unsafe fn non_temporal(source: *const u8, target: *mut u8, len: usize) {
         }
         let done = before + lines;
         move_bytes(source.add(done), target.add(done), len - done);
-        // What was stored so is ordered with nothing else.
+        // These stores are not ordered with anything else.
         std::arch::asm!("sfence", options(nostack, preserves_flags));
     }
 }

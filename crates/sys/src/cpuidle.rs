@@ -1,12 +1,11 @@
-//! What each CPU's idle states have been used for:
-//! `/sys/devices/system/cpu/cpuN/cpuidle/stateM`
+//! Usage of each CPU's idle states: `/sys/devices/system/cpu/cpuN/cpuidle/stateM`
 //! (Documentation/admin-guide/pm/cpuidle.rst, drivers/cpuidle/sysfs.c).
 
 use super::attribute::{self, Number};
 use std::io;
 use std::path::Path;
 
-/// An idle state of one CPU, its counters open.
+/// An idle state of one CPU, with its counters open.
 #[derive(Debug)]
 pub struct State {
     pub cpu: u32,
@@ -18,15 +17,14 @@ pub struct State {
 /// The counters of a state since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Time in it, microseconds, added up when it is left: an idle phase still going on
-    /// is not in it.
+    /// Time in it in microseconds, added when it is left: an idle phase still in progress is not
+    /// included.
     pub time: u64,
     /// Times it was entered.
     pub usage: u64,
     /// Times the hardware or driver refused it (Linux 5.10).
     pub rejected: u64,
-    /// Times it was left too soon, so that a shallower one would have been better
-    /// (Linux 5.0).
+    /// Times it was left so early that a shallower one would have been better (Linux 5.0).
     pub above: u64,
     /// Times the CPU stayed so long that a deeper one would have been better.
     pub below: u64,
@@ -34,10 +32,10 @@ pub struct Counts {
 
 const FILES: [&str; 5] = ["time", "usage", "rejected", "above", "below"];
 
-/// Descriptors that may be held open for this: a process has 1024 by default.
+/// Most descriptors to keep open for this: a process has 1024 by default.
 const MOST_OPEN: usize = 400;
 
-/// States of every CPU below `sys` that has any, by CPU and from shallow to deep.
+/// Returns the states of every CPU below `sys` that has any, by CPU and from shallow to deep.
 pub fn states(sys: &Path) -> Vec<State> {
     let cpus = sys.join("devices/system/cpu");
     let number = |name: &String| name.strip_prefix("cpu")?.parse::<u32>().ok();
@@ -66,8 +64,8 @@ pub fn states(sys: &Path) -> Vec<State> {
 }
 
 impl State {
-    /// The counters now; a counter that this kernel does not have is 0. ENODEV and
-    /// ENOENT: the CPU went offline.
+    /// Reads the counters; one that this kernel does not have is 0. ENODEV and ENOENT: the CPU went
+    /// offline.
     pub fn read(&self) -> io::Result<Counts> {
         let mut values = [0u64; 5];
         for (value, counter) in values.iter_mut().zip(&self.counters) {
@@ -81,7 +79,7 @@ impl State {
 }
 
 impl Counts {
-    /// What was counted between two readings.
+    /// Returns the difference from an earlier reading.
     pub fn since(self, before: Counts) -> Counts {
         Counts {
             time: self.time.saturating_sub(before.time),

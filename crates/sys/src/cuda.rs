@@ -1,6 +1,6 @@
-//! Memory of a GPU, by the CUDA driver's own library (cuda.h of the CUDA
-//! toolkit, "Driver API"), which is loaded when it is first requested: nothing of
-//! CUDA is needed to build bytepath, and a machine without it gets a clear message.
+//! Memory of a GPU, through the CUDA driver's own library (cuda.h of the CUDA toolkit, "Driver
+//! API"), which is loaded on first use: building bytepath requires nothing of CUDA, and a machine
+//! without it gets a clear message.
 
 use crate::nvidia::Loaded;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// The library that comes with the driver.
+/// The library installed with the driver.
 const LIBRARY: &str = "libcuda.so.1";
 
 /// `CUresult`; 0 is success.
@@ -23,10 +23,10 @@ type Pointer = u64;
 const DMA_BUF_SUPPORTED: c_int = 124;
 /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
 const DMA_BUF_FD: c_int = 1;
-/// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: a copy that has returned is done.
+/// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: a copy is complete when its call returns.
 const SYNC_MEMOPS: c_int = 6;
 
-/// The functions we call, by the names that the library exports them under.
+/// The functions of the library that are used here.
 struct Functions {
     init: unsafe extern "C" fn(c_uint) -> Status,
     error_string: unsafe extern "C" fn(Status, *mut *const c_char) -> Status,
@@ -53,7 +53,7 @@ pub struct Driver {
 // SAFETY: the driver API may be called from any thread; a context is made
 // current on the calling thread before each use.
 unsafe impl Send for Driver {}
-// SAFETY: as above; nothing in here is written after it was made.
+// SAFETY: as above; nothing in here is written after it is made.
 unsafe impl Sync for Driver {}
 
 impl fmt::Debug for Driver {
@@ -62,8 +62,8 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// The driver of this machine, loaded and initialised once per process. Errors
-/// have no number but words: which library is missing, what the driver says.
+/// Returns the driver of this machine, loaded and initialised once per process. Errors have a text
+/// but no number: which library is missing, or what the driver reports.
 pub fn driver() -> io::Result<&'static Driver> {
     static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
     match DRIVER.get_or_init(|| load().map_err(|e| e.to_string())) {
@@ -74,8 +74,8 @@ pub fn driver() -> io::Result<&'static Driver> {
 
 fn load() -> io::Result<Driver> {
     let call = functions(Loaded::load(LIBRARY)?)?;
-    // SAFETY: plain calls by the signatures of cuda.h; every pointer is to a
-    // live variable of ours.
+    // SAFETY: plain calls with the signatures of cuda.h; every pointer is to a live variable of
+    // ours.
     unsafe {
         call.check("cuInit", (call.init)(0))?;
         let mut device: Device = 0;
@@ -126,8 +126,8 @@ impl Functions {
             return Ok(());
         }
         let mut words: *const c_char = std::ptr::null();
-        // SAFETY: the call stores a pointer to a string that lives as long as
-        // the library, or leaves null for a status it does not know.
+        // SAFETY: the call stores a pointer to a string that lives as long as the library, or
+        // leaves null for a status it does not know.
         let words = unsafe {
             (self.error_string)(status, &mut words);
             if words.is_null() { None } else { Some(CStr::from_ptr(words).to_string_lossy()) }
@@ -138,7 +138,7 @@ impl Functions {
 }
 
 impl Driver {
-    /// Memory of the GPU, `size` bytes.
+    /// Allocates `size` bytes of GPU memory.
     pub fn allocate(&'static self, size: usize) -> io::Result<Allocation> {
         self.enter()?;
         let mut pointer: Pointer = 0;
@@ -154,7 +154,8 @@ impl Driver {
         Ok(allocation)
     }
 
-    /// Engines run on threads of their own, and a context belongs to a thread.
+    /// Makes the context current on the calling thread: engines run on their own threads, and the
+    /// current context is a property of a thread.
     fn enter(&self) -> io::Result<()> {
         // SAFETY: the context was retained and is never released.
         let status = unsafe { (self.call.make_current)(self.context) };
@@ -172,8 +173,8 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// All of it as a dmabuf. The memory has to start and end at a page of the
-    /// host, which allocations of whole megabytes do.
+    /// Exports all of it as a dmabuf. The memory must start and end at a page of the host, as
+    /// allocations of whole megabytes do.
     pub fn export(&self) -> io::Result<OwnedFd> {
         self.driver.enter()?;
         let mut fd: c_int = -1;
@@ -190,7 +191,7 @@ impl Allocation {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Copies bytes to the host. EINVAL: the range ends beyond the memory.
+    /// Copies bytes to the host. EINVAL: the range extends beyond the memory.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()> {
         let from = self.at(offset, into.len())?;
         self.driver.enter()?;
@@ -201,7 +202,7 @@ impl Allocation {
         self.driver.call.check("cuMemcpyDtoH", status)
     }
 
-    /// Copies bytes from the host. EINVAL: the range ends beyond the memory.
+    /// Copies bytes from the host. EINVAL: the range extends beyond the memory.
     pub fn write(&mut self, offset: usize, from: &[u8]) -> io::Result<()> {
         let to = self.at(offset, from.len())?;
         self.driver.enter()?;
@@ -221,8 +222,8 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         if self.driver.enter().is_ok() {
-            // SAFETY: the memory is ours and is freed once. A dmabuf of it keeps
-            // the memory itself alive for as long as a device needs it.
+            // SAFETY: the memory is ours and is freed once. A dmabuf of it keeps the memory alive
+            // for as long as a device needs it.
             let _ = unsafe { (self.driver.call.free)(self.pointer) };
         }
     }

@@ -1,6 +1,6 @@
-//! What a network device is: which one an address belongs to, how many queues
-//! it has, and which driver it is of. Asked by netlink, because sysfs shows the
-//! devices of the namespace that it was mounted in, which need not be ours.
+//! Properties of a network device: which one has an address, its number of queues, and its driver.
+//! Queried by netlink, because sysfs shows the devices of the namespace that it was mounted in,
+//! which need not be ours.
 
 use super::ethtool::DataSplit;
 use super::netlink::{Netlink, named};
@@ -14,30 +14,30 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Name of the device that has this address. ENODEV: none has.
+/// Returns the name of the device with this address. ENODEV: there is none.
 pub fn of_address(address: IpAddr) -> io::Result<String> {
     let found = Netlink::new().all_addresses()?.into_iter().find(|(_, known, _)| *known == address);
     let (index, ..) = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
     name(index)
 }
 
-/// All addresses of the namespace: device, address, and length of the prefix in bits.
+/// Returns all addresses of the namespace: device, address, and prefix length in bits.
 pub fn addresses() -> io::Result<Vec<(String, IpAddr, u8)>> {
     let named = |(index, address, prefix)| Ok((name(index)?, address, prefix));
     Netlink::new().all_addresses()?.into_iter().map(named).collect()
 }
 
-/// Index of a device in the namespace of the caller. ENODEV: no such device.
+/// Returns the index of a device in the caller's namespace. ENODEV: no such device.
 pub fn index(name: &str) -> io::Result<u32> {
     Ok(netdevice::name_to_index(any_socket()?, name)?)
 }
 
-/// Name of a device in the namespace of the caller. ENODEV: no such device.
+/// Returns the name of a device in the caller's namespace. ENODEV: no such device.
 pub fn name(index: u32) -> io::Result<String> {
     Ok(netdevice::index_to_name(any_socket()?, index)?)
 }
 
-/// Number of receive queues that a device uses. ENOENT: before Linux 6.8.
+/// Returns the number of receive queues that a device uses. ENOENT: before Linux 6.8.
 pub fn receive_queues(name: &str) -> io::Result<u32> {
     let index = index(name)?;
     let mut request = netdev::Request::new().op_queue_get_dump();
@@ -48,12 +48,12 @@ pub fn receive_queues(name: &str) -> io::Result<u32> {
     Ok(receives.len() as u32)
 }
 
-/// A device sends frames that have no socket buffer (`NETDEV_XDP_ACT_NDO_XMIT`,
+/// The device can send frames that have no socket buffer (`NETDEV_XDP_ACT_NDO_XMIT`,
 /// linux/netdev.h).
 pub const XDP_SENDS: u64 = 4;
 
-/// What the driver of an interface index can do with XDP, bits of `enum netdev_xdp_act`.
-/// ENOENT: before Linux 6.3.
+/// Returns the XDP features of a device's driver, bits of `enum netdev_xdp_act`. ENOENT: before
+/// Linux 6.3.
 pub fn xdp_features(index: u32) -> io::Result<u64> {
     let mut request = netdev::Request::new().op_dev_get_do();
     request.encode().push_ifindex(index);
@@ -63,8 +63,8 @@ pub fn xdp_features(index: u32) -> io::Result<u64> {
     attributes.get_xdp_features().map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// Name of the driver of a device on a bus: a NIC, also an emulated
-/// one. None for devices that are all software, and for those that do not exist.
+/// Returns the name of the driver of a device on a bus: a NIC, real or emulated. `None` for devices
+/// that are pure software, and for those that do not exist.
 pub fn driver(name: &str) -> io::Result<Option<String>> {
     let Some(folder) = on_bus(name)? else { return Ok(None) };
     let target = fs::read_link(folder.join("driver")).ok();
@@ -72,7 +72,8 @@ pub fn driver(name: &str) -> io::Result<Option<String>> {
     Ok(Some(driver.map_or_else(|| "unknown".into(), |name| name.into_owned())))
 }
 
-/// Whether a device puts headers into buffers of their own now; false if its driver does not tell.
+/// Whether a device currently receives headers into separate buffers; false if its driver does not
+/// report it.
 pub fn splits_headers(name: &str) -> io::Result<bool> {
     match Netlink::new().rings(index(name)?) {
         Ok(rings) => Ok(rings.tcp_data_split == Some(DataSplit::Enabled)),
@@ -81,11 +82,12 @@ pub fn splits_headers(name: &str) -> io::Result<bool> {
     }
 }
 
-/// Numbers of the message-signalled interrupts of such a device, those that are not of its
-/// queues included (Documentation/ABI/testing/sysfs-bus-pci, `msi_irqs`). Empty for other
+/// Returns the numbers of the message-signalled interrupts of such a device, including those that
+/// do not belong to queues (Documentation/ABI/testing/sysfs-bus-pci, `msi_irqs`). Empty for other
 /// devices.
 pub fn interrupts(name: &str) -> io::Result<Vec<u32>> {
-    // Above other devices than those of virtio there is a bridge or a port, which has its own.
+    // The parent of any device but a virtio one is a bridge or a port, which has its own
+    // interrupts.
     let names = |folder: &PathBuf| crate::attribute::names(&folder.join("msi_irqs"));
     let names = folders(name)?.iter().map(names).find(|names| !names.is_empty());
     let names = names.unwrap_or_default();
@@ -94,22 +96,22 @@ pub fn interrupts(name: &str) -> io::Result<Vec<u32>> {
     Ok(all)
 }
 
-/// The NUMA node that such a device is on; `None` for others, and if the machine does not report it
-/// (Documentation/ABI/testing/sysfs-bus-pci, `numa_node`).
+/// Returns the NUMA node of such a device; `None` for other devices, and if the machine does not
+/// report it (Documentation/ABI/testing/sysfs-bus-pci, `numa_node`).
 pub fn node(name: &str) -> io::Result<Option<u32>> {
     let node = |folder: &PathBuf| crate::attribute::text(&folder.join("numa_node"));
     Ok(folders(name)?.iter().find_map(node).and_then(|text| text.parse().ok()))
 }
 
-/// The folders of a device on a bus in sysfs: its own, and that of the PCI device which a virtio
-/// device sits on.
+/// Returns the sysfs folders of a device on a bus: its own and its parent's, which for a virtio
+/// device is its PCI device.
 fn folders(name: &str) -> io::Result<Vec<PathBuf>> {
     let Some(folder) = on_bus(name)? else { return Ok(Vec::new()) };
     let below = fs::canonicalize(&folder)?.join("..");
     Ok(vec![folder, below])
 }
 
-/// Where a device on a bus is in sysfs, which shows buses in every namespace.
+/// Returns the sysfs folder of a device on a bus; sysfs shows buses in every namespace.
 fn on_bus(name: &str) -> io::Result<Option<PathBuf>> {
     let name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
     let folder = Netlink::new().get_link(&named(&name), |_, attributes| {
@@ -122,7 +124,7 @@ fn on_bus(name: &str) -> io::Result<Option<PathBuf>> {
     Ok(folder?.flatten())
 }
 
-/// A socket for requests about devices.
+/// Opens a socket for requests about devices.
 pub(super) fn any_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }
@@ -149,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_does_not_exist_is_not_found() {
-        // TEST-NET-1 of RFC 5737, which no host has.
+        // TEST-NET-1 of RFC 5737: no host has this address.
         let error = of_address(Ipv4Addr::new(192, 0, 2, 77).into()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
         assert_eq!(driver("no-such-dev").unwrap(), None);

@@ -1,6 +1,6 @@
 //! What the driver of a network device reports about itself and the NIC's firmware:
-//! `ETHTOOL_GDRVINFO` (linux/ethtool.h, `struct ethtool_drvinfo`), which ethtool's netlink
-//! family does not have.
+//! `ETHTOOL_GDRVINFO` (linux/ethtool.h, `struct ethtool_drvinfo`), which ethtool's netlink family
+//! lacks.
 
 use super::bytes;
 use super::interface_request::{Ethtool, words};
@@ -12,24 +12,24 @@ const GDRVINFO: u32 = 3;
 /// Bytes of the structure: the command, five texts, 12 reserved bytes, five numbers.
 const SIZE: usize = 4 + 5 * TEXT + 12 + 5 * 4;
 
-/// Bytes of each text (`ETHTOOL_FWVERS_LEN` and its like).
+/// Bytes of each text (`ETHTOOL_FWVERS_LEN` and the like).
 const TEXT: usize = 32;
 
-/// What a driver reports of itself; `None` for what it leaves empty.
+/// A driver's information about itself; `None` for texts that it leaves empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverInfo {
     pub driver: Option<String>,
-    /// Its version; drivers of the kernel's tree give the kernel's.
+    /// Its version; drivers in the kernel tree report the kernel's.
     pub version: Option<String>,
     /// Version of the NIC's firmware.
     pub firmware: Option<String>,
 }
 
-/// Asks the driver of a device. EOPNOTSUPP: it reports nothing. ENODEV: no such device.
+/// Queries the driver of a device. EOPNOTSUPP: it reports nothing. ENODEV: no such device.
 pub fn driver_info(device: &str) -> io::Result<DriverInfo> {
     let mut data = words(&[GDRVINFO]);
     data.resize(SIZE, 0);
-    // SAFETY: the command is answered by the structure, for which there is room.
+    // SAFETY: the answer to the command is the structure, for which there is room.
     unsafe { Ethtool::open(device)?.ask(&mut data)? };
     Ok(read(&data))
 }

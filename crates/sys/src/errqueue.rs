@@ -11,23 +11,23 @@ const ORIGIN_ZEROCOPY: u8 = 5;
 /// `SO_EE_CODE_ZEROCOPY_COPIED`, the same file.
 const CODE_COPIED: u8 = 1;
 
-/// The kernel has released the memory of some sends.
+/// A range of sends whose memory the kernel has released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Number of the first send; sends with `MSG_ZEROCOPY` that took bytes are
-    /// counted from 0 on each socket, modulo 2^32.
+    /// Number of the first send; on each socket, sends with `MSG_ZEROCOPY` that took bytes are
+    /// numbered from 0, modulo 2^32.
     pub first: u32,
-    /// Number of the last one, which may be the first.
+    /// Number of the last send, which may be the first.
     pub last: u32,
-    /// True where the kernel has copied the bytes after all.
+    /// True if the kernel copied the bytes after all.
     pub copied: bool,
 }
 
-/// Takes the oldest completion off the queue, and never waits for one. None:
-/// the queue is empty. Messages of other origins are dropped.
+/// Takes the oldest completion off the queue, without waiting. `None`: the queue is empty. Messages
+/// of other origins are dropped.
 pub fn completion(socket: BorrowedFd) -> io::Result<Option<Completion>> {
-    // Room for one sock_extended_err with an address of either family, aligned
-    // as control messages have to be.
+    // Room for one sock_extended_err with an address of either family, aligned for control
+    // messages.
     let mut control = [0u64; 16];
     loop {
         // SAFETY: all zeros is a valid msghdr: no name, no data, no control.
@@ -50,13 +50,13 @@ pub fn completion(socket: BorrowedFd) -> io::Result<Option<Completion>> {
     }
 }
 
-/// The first extended error among the control messages of a filled-in header.
+/// Returns the first extended error among the control messages of a header from recvmsg(2).
 fn extended_error(message: &libc::msghdr) -> Option<libc::sock_extended_err> {
-    // SAFETY: recvmsg has filled the header in; the control buffer is live in
-    // our only caller while this runs, and the macros stay within its length.
+    // SAFETY: recvmsg filled in the header; the control buffer stays live in our only caller while
+    // this runs, and the macros stay within its length.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !header.is_null() {
-        // SAFETY: not null, so it points to a whole header within the buffer.
+        // SAFETY: it is not null, so it points to a whole header within the buffer.
         let (level, kind, len) =
             unsafe { ((*header).cmsg_level, (*header).cmsg_type, (*header).cmsg_len as usize) };
         let wanted = (level == libc::SOL_IP && kind == libc::IP_RECVERR)
@@ -64,8 +64,8 @@ fn extended_error(message: &libc::msghdr) -> Option<libc::sock_extended_err> {
         let payload = size_of::<libc::sock_extended_err>();
         // SAFETY: CMSG_LEN only computes.
         if wanted && len >= unsafe { libc::CMSG_LEN(payload as u32) } as usize {
-            // SAFETY: the payload is as long as the struct, of which every bit
-            // pattern is valid; it may lie unaligned.
+            // SAFETY: the payload is as long as the struct, in which every bit pattern is valid; it
+            // may be unaligned.
             let error = unsafe { libc::CMSG_DATA(header).cast::<libc::sock_extended_err>() };
             // SAFETY: as above.
             return Some(unsafe { error.read_unaligned() });

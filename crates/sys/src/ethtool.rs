@@ -1,7 +1,7 @@
-//! Rings, channels and interrupt coalescing of network devices: the `ethtool`
-//! netlink family (Documentation/networking/ethtool-netlink.rst, Linux 5.7 and
-//! later). Features are in [`super::netlink`]; spreading and steering of flows,
-//! which the family could not change for long, in [`super::flow_steering`].
+//! Rings, channels and interrupt coalescing of network devices: the `ethtool` netlink family
+//! (Documentation/networking/ethtool-netlink.rst, Linux 5.7 and later). Features are in
+//! [`super::netlink`]; flow hashing and steering, which the family could not change for a long
+//! time, are in [`super::flow_steering`].
 //!
 //! EOPNOTSUPP everywhere: the driver does not support it (veth has no rings).
 
@@ -9,17 +9,17 @@ use super::netlink::{Netlink, acknowledged, explained, number, put};
 use netlink_bindings::ethtool::{self, HeaderFlags, PushChannels, PushCoalesce, PushRings};
 use std::io;
 
-/// Descriptor rings and header split. None in an answer: the driver does not
-/// tell. None in a change: it stays as it is. Maxima cannot be changed.
+/// Descriptor rings and header split. In an answer, `None` means that the driver does not report
+/// the value; in a change, that it stays as it is. Maxima cannot be changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rings {
     /// Descriptors of each receive ring.
     pub rx: Option<u32>,
-    /// Most that there can be.
+    /// Its maximum.
     pub rx_max: Option<u32>,
     /// Descriptors of each transmit ring.
     pub tx: Option<u32>,
-    /// Most that there can be.
+    /// Its maximum.
     pub tx_max: Option<u32>,
     /// Size of a receive buffer in bytes.
     pub rx_buf_len: Option<u32>,
@@ -30,34 +30,33 @@ pub struct Rings {
     pub hds_thresh_max: Option<u32>,
 }
 
-/// `enum ethtool_tcp_data_split`: whether headers are received into buffers of
-/// their own.
+/// `enum ethtool_tcp_data_split`: whether headers are received into separate buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DataSplit {
-    /// In an answer: the driver does not say. In a change: as the driver likes.
+    /// In an answer: the driver does not report it. In a change: the driver chooses.
     Unknown = 0,
     Disabled = 1,
     Enabled = 2,
 }
 
-/// Numbers of queues. None as in [`Rings`].
+/// Numbers of queues. `None` has the same meaning as in [`Rings`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels {
     /// Queues that only receive.
     pub rx: Option<u32>,
-    /// Most that there can be.
+    /// Its maximum.
     pub rx_max: Option<u32>,
     /// Queues that only send.
     pub tx: Option<u32>,
-    /// Most that there can be.
+    /// Its maximum.
     pub tx_max: Option<u32>,
     pub combined: Option<u32>,
-    /// Most that there can be.
+    /// Its maximum.
     pub combined_max: Option<u32>,
 }
 
-/// When a device interrupts. None as in [`Rings`].
+/// When a device interrupts. `None` has the same meaning as in [`Rings`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coalescing {
     /// Microseconds to wait after a received packet.
@@ -68,9 +67,9 @@ pub struct Coalescing {
     pub tx_usecs: Option<u32>,
     /// Sent packets to wait for.
     pub tx_frames: Option<u32>,
-    /// The driver follows the rate of received packets.
+    /// Whether the driver adapts to the rate of received packets.
     pub adaptive_rx: Option<bool>,
-    /// The driver follows the rate of sent packets.
+    /// Whether the driver adapts to the rate of sent packets.
     pub adaptive_tx: Option<bool>,
 }
 
@@ -84,7 +83,7 @@ const COALESCE_SET: u8 = 20;
 const QUIET: u32 = HeaderFlags::OmitReply as u32;
 
 impl Netlink {
-    /// Rings and header split of a device.
+    /// Returns rings and header split of a device.
     pub fn rings(&mut self, index: u32) -> io::Result<Rings> {
         let mut request = ethtool::Request::new().op_rings_get_do();
         number(&mut request.encode(), RINGS_GET);
@@ -108,8 +107,8 @@ impl Netlink {
         })
     }
 
-    /// Changes rings; most drivers stop the device for a moment. EINVAL: out of
-    /// range. A driver may round a size, so read them back.
+    /// Changes rings; most drivers stop the device briefly. EINVAL: out of range. A driver may
+    /// round a size, so read them back.
     pub fn set_rings(&mut self, index: u32, rings: &Rings) -> io::Result<()> {
         let mut request = ethtool::Request::new().op_rings_set_do();
         number(&mut request.encode(), RINGS_SET);
@@ -125,7 +124,7 @@ impl Netlink {
         acknowledged(&mut self.socket, &request)
     }
 
-    /// Numbers of queues of a device.
+    /// Returns the numbers of queues of a device.
     pub fn channels(&mut self, index: u32) -> io::Result<Channels> {
         let mut request = ethtool::Request::new().op_channels_get_do();
         number(&mut request.encode(), CHANNELS_GET);
@@ -142,8 +141,7 @@ impl Netlink {
         })
     }
 
-    /// Changes numbers of queues. EINVAL: above the most, or none left that
-    /// receives or sends.
+    /// Changes the numbers of queues. EINVAL: above the maximum, or no queue would receive or send.
     pub fn set_channels(&mut self, index: u32, channels: &Channels) -> io::Result<()> {
         let mut request = ethtool::Request::new().op_channels_set_do();
         number(&mut request.encode(), CHANNELS_SET);
@@ -156,7 +154,7 @@ impl Netlink {
         acknowledged(&mut self.socket, &request)
     }
 
-    /// When a device interrupts.
+    /// Returns when a device interrupts.
     pub fn coalescing(&mut self, index: u32) -> io::Result<Coalescing> {
         let mut request = ethtool::Request::new().op_coalesce_get_do();
         number(&mut request.encode(), COALESCE_GET);
@@ -173,8 +171,8 @@ impl Netlink {
         })
     }
 
-    /// Changes when a device interrupts. EINVAL: out of range; EOPNOTSUPP: the
-    /// driver lacks one of those that are given.
+    /// Changes when a device interrupts. EINVAL: out of range; EOPNOTSUPP: the driver lacks one of
+    /// the given parameters.
     pub fn set_coalescing(&mut self, index: u32, coalescing: &Coalescing) -> io::Result<()> {
         let mut request = ethtool::Request::new().op_coalesce_set_do();
         number(&mut request.encode(), COALESCE_SET);
@@ -196,8 +194,8 @@ impl Netlink {
 mod tests {
     use super::*;
 
-    /// Loopback has neither, so each must be refused as unsupported: a wrong
-    /// command number would be answered otherwise (EINVAL, or another message).
+    /// Loopback has neither, so each must be refused as unsupported: a wrong command number would
+    /// lead to a different answer (EINVAL, or another message).
     #[test]
     fn a_device_without_rings_says_so() {
         let mut netlink = Netlink::new();
@@ -211,7 +209,7 @@ mod tests {
         }
     }
 
-    /// What the device of this machine says is what there can be at most.
+    /// The values of this machine's device are within its maxima.
     #[test]
     fn the_machines_own_device_is_within_its_limits() {
         let mut netlink = Netlink::new();

@@ -1,5 +1,5 @@
-//! Busy polling of an epoll instance while epoll_wait(2) waits: of the device queue that the last
-//! socket which became ready received from. ioctl_eventpoll(2).
+//! Busy polling of an epoll instance while epoll_wait(2) waits: it polls the device queue from
+//! which the last ready socket received. ioctl_eventpoll(2).
 
 use rustix::event::epoll::{self, CreateFlags};
 use std::io;
@@ -17,10 +17,10 @@ struct Parameters {
 /// `_IOW(0x8A, 0x01, struct epoll_params)`.
 const EPIOCSPARAMS: u32 = 0x4008_8a01;
 
-/// Has waits poll for so long before they sleep (0: not at all), with so many packets a turn (0: the
-/// kernel's own number); `prefer`: the queue's interrupts stay off meanwhile. ENOTTY: before Linux 6.9;
-/// EINVAL: without `CONFIG_NET_RX_BUSY_POLL`, or longer than 2^31 - 1; EPERM: more than 64 packets
-/// without `CAP_NET_ADMIN`.
+/// Makes waits poll for `microseconds` before they sleep (0: not at all), with up to `budget`
+/// packets per turn (0: the kernel's default); with `prefer`, the queue's interrupts stay off
+/// meanwhile. ENOTTY: before Linux 6.9; EINVAL: without `CONFIG_NET_RX_BUSY_POLL`, or longer than
+/// 2^31 - 1; EPERM: more than 64 packets without `CAP_NET_ADMIN`.
 pub fn set_busy_poll(
     epoll: impl AsFd,
     microseconds: u32,
@@ -33,11 +33,11 @@ pub fn set_busy_poll(
         prefer_busy_poll: prefer.into(),
         pad: 0,
     };
-    // SAFETY: the request reads the structure that it names.
+    // SAFETY: the request reads the structure that its number encodes.
     unsafe { crate::ioctl(epoll, EPIOCSPARAMS, &raw mut parameters) }.map(drop)
 }
 
-/// Tries that with an instance that is closed again.
+/// Tries [`set_busy_poll`] on an instance that is closed at once.
 pub fn try_busy_poll() -> io::Result<()> {
     set_busy_poll(epoll::create(CreateFlags::CLOEXEC)?, 1, 0, false)
 }
@@ -60,7 +60,7 @@ mod tests {
         set_busy_poll(&instance, 75, 16, true).unwrap();
         let mut got =
             Parameters { busy_poll_usecs: 0, busy_poll_budget: 0, prefer_busy_poll: 0, pad: 0 };
-        // SAFETY: the request fills the structure that it names.
+        // SAFETY: the request fills the structure that its number encodes.
         unsafe { crate::ioctl(&instance, EPIOCGPARAMS, &raw mut got) }.unwrap();
         let got = (got.busy_poll_usecs, got.busy_poll_budget, got.prefer_busy_poll);
         assert_eq!(got, (75, 16, 1));

@@ -1,14 +1,13 @@
-//! Locks that belong to an open file and end with it (fcntl(2), "open file
-//! description locks"): a process that was killed holds none. Unlike flock(2),
-//! another process's lock can be seen without taking it.
+//! Locks that belong to an open file and are released with it (fcntl(2), "open file description
+//! locks"): a process that was killed holds none. Unlike flock(2), they can be tested without
+//! taking them.
 
 use super::check;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Takes the lock on a whole file that is open for writing. False: another process
-/// has it.
+/// Locks a whole file that is open for writing. Returns false if another process holds the lock.
 pub fn take(file: &File) -> io::Result<bool> {
     match fcntl(file, libc::F_OFD_SETLK, libc::F_WRLCK) {
         Ok(_) => Ok(true),
@@ -17,20 +16,20 @@ pub fn take(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether another process has the lock.
+/// Whether another process holds the lock.
 pub fn is_taken(file: &File) -> io::Result<bool> {
     Ok(fcntl(file, libc::F_OFD_GETLK, libc::F_WRLCK)?.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-/// Releases the lock. Closing the file would do, except for a child that another
-/// thread is just starting: it has the file open, too, until it executes its program.
+/// Releases the lock. Closing the file would not suffice while another thread is starting a child,
+/// which has the file open, too, until it executes its program.
 pub fn release(file: &File) -> io::Result<()> {
     fcntl(file, libc::F_OFD_SETLK, libc::F_UNLCK).map(drop)
 }
 
 fn fcntl(file: &File, command: libc::c_int, kind: libc::c_int) -> io::Result<libc::flock> {
-    // SAFETY: all-zero bytes are a valid `flock`: it is plain data. OFD locks
-    // want `l_pid` to be zero; a start and length of zero are the whole file.
+    // SAFETY: all-zero bytes are a valid `flock`: it is plain data. OFD locks require `l_pid` to be
+    // zero; start and length of zero mean the whole file.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;

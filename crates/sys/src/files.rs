@@ -1,11 +1,11 @@
-//! Files whose content or place is not ours: read up to a limit, and opened in folders that
-//! others may write to without following what they put there.
+//! Files whose content or location others control: read up to a limit, and opened in folders that
+//! others may write to without following links they put there.
 //!
-//! A process of root that works in a folder of another user must not be led out of it. So
-//! every component of a path is opened by itself (openat(2), `O_NOFOLLOW`): a link is followed
-//! only if it belongs to root or to this user, as `fs.protected_symlinks` has it for /tmp;
-//! within the folder none is. Only a regular file is opened, and none is written that
-//! another user owns, or that has a second name in another user's folder.
+//! A root process that works in a folder of another user must not be led out of it. So every
+//! component of a path is opened separately (openat(2), `O_NOFOLLOW`): a link on the way is
+//! followed only if it belongs to root or to this user, as with `fs.protected_symlinks` in /tmp;
+//! within the folder, none is. Only regular files are opened, and none is written that another user
+//! owns, or that has a second hard link and is in another user's folder.
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use rustix::process::geteuid;
@@ -17,33 +17,33 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-/// Links that may follow each other, as in the kernel (path_resolution(7)).
+/// Most links in a row, as in the kernel (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 
-/// A folder that stays the same one whatever becomes of its name.
+/// An open folder, which stays the same one if its name changes.
 #[derive(Debug)]
 pub struct Folder {
     fd: OwnedFd,
     owner: u32,
-    /// Permissions of files that are made in it, before the umask.
+    /// Permissions of files created in it, before the umask.
     mode: Mode,
 }
 
-/// Opens a regular file that a user names, for reading. It waits for no one who writes to a FIFO or
-/// for a device, and refuses them.
+/// Opens a regular file that a user names, for reading. Refuses FIFOs and devices, without waiting
+/// for a writer.
 pub fn open(path: &Path) -> io::Result<File> {
     let file = at_once(path, OFlags::RDONLY)?;
     regular(&file)?;
     Ok(file)
 }
 
-/// The same of what may be a pipe or a device, such as `/dev/stdin` or what a shell makes of
-/// `<(command)`. A FIFO that no program writes to is at its end.
+/// Like [`open`], but also accepts pipes and devices, such as `/dev/stdin` or what a shell creates
+/// for `<(command)`. Reading a FIFO without a writer returns end of file.
 pub fn open_stream(path: &Path) -> io::Result<File> {
     waiting(at_once(path, OFlags::RDONLY)?)
 }
 
-/// Opens what exists and is not a regular file, for writing; a FIFO has to have its reader.
+/// Opens something that exists and is not a regular file, for writing; a FIFO must have a reader.
 pub fn open_sink(path: &Path) -> io::Result<File> {
     waiting(at_once(path, OFlags::WRONLY).map_err(|e| match e.raw_os_error() {
         Some(libc::ENXIO) => refused("no program reads from this pipe".to_owned()),
@@ -56,7 +56,7 @@ fn at_once(path: &Path, flags: OFlags) -> io::Result<File> {
     Ok(openat(CWD, path, flags | always, Mode::empty())?.into())
 }
 
-/// Lets reads and writes wait for the other end.
+/// Makes reads and writes wait for the other end.
 fn waiting(file: File) -> io::Result<File> {
     rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
@@ -70,8 +70,8 @@ fn regular(file: &File) -> io::Result<Stat> {
     }
 }
 
-/// Who may write to an open file or folder besides this user and root, in words; `None` if no one
-/// may. Whoever started root's command with sudo(8) is not a stranger to root, nor is root's own group.
+/// Describes who may write to an open file or folder besides this user and root; `None` if no one
+/// may. The user who started root's command with sudo(8) does not count, nor does root's own group.
 pub fn stranger(file: impl AsFd) -> io::Result<Option<String>> {
     let stat = fstat(file)?;
     let own = geteuid();
@@ -89,17 +89,17 @@ pub fn stranger(file: impl AsFd) -> io::Result<Option<String>> {
     })
 }
 
-/// All that a file or a pipe holds; an error where that is more than `most` bytes.
+/// Returns the content of a file or pipe; errors if that is more than `most` bytes.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     bounded(open_stream(path)?, most)
 }
 
-/// The same of a file that holds UTF-8.
+/// Like [`read`], for a file that contains UTF-8.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     String::from_utf8(read(path, most)?).map_err(|e| Error::new(ErrorKind::InvalidData, e))
 }
 
-/// All that comes; an error where that is more than `most` bytes.
+/// Reads up to the end of `input`; errors if that is more than `most` bytes.
 pub fn bounded(input: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -115,7 +115,7 @@ impl Folder {
         Folder::walk(path, false)
     }
 
-    /// Opens a folder, and makes what there is not of its path.
+    /// Opens a folder, and creates the missing folders of its path.
     pub fn open_or_make(path: &Path) -> io::Result<Folder> {
         Folder::walk(path, true)
     }
@@ -163,24 +163,24 @@ impl Folder {
         Folder::of(openat(&at, ".", FOLDER, Mode::empty())?)
     }
 
-    /// The same folder, but files that are made in it are for this user alone.
+    /// Returns the same folder, but files created in it are readable by this user only.
     pub fn private(self) -> Folder {
         Folder { mode: Mode::RUSR | Mode::WUSR, ..self }
     }
 
-    /// The folder that a file is in, and the file's name there.
+    /// Opens the folder that a file is in; returns it with the file's name there.
     pub fn around(file: &Path) -> io::Result<(Folder, &OsStr)> {
         let name = file.file_name().ok_or_else(|| refused("it names no file".to_owned()))?;
         Ok((Folder::open(file.parent().unwrap_or(Path::new("")))?, name))
     }
 
-    /// A folder in it.
+    /// Opens a folder in this one.
     pub fn inner(&self, name: &str) -> io::Result<Folder> {
         let fd = openat(&self.fd, name, FOLDER | OFlags::NOFOLLOW, Mode::empty());
         Folder::of(fd.map_err(unfollowed)?)
     }
 
-    /// Makes a folder in it, if it does not exist.
+    /// Opens a folder in this one, and creates it if it does not exist.
     pub fn make(&self, name: &str) -> io::Result<Folder> {
         match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o777)) {
             Err(rustix::io::Errno::EXIST) | Ok(()) => self.inner(name),
@@ -188,40 +188,40 @@ impl Folder {
         }
     }
 
-    /// Opens a file of it for reading.
+    /// Opens a file in it for reading.
     pub fn reader(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         self.file(name.as_ref(), OFlags::RDONLY)
     }
 
-    /// All that a file of it holds; an error where that is more than `most` bytes.
+    /// Returns the content of a file in it; errors if that is more than `most` bytes.
     pub fn read(&self, name: impl AsRef<OsStr>, most: u64) -> io::Result<Vec<u8>> {
         bounded(self.reader(name)?, most)
     }
 
-    /// Opens a file of it to read it and to append to it.
+    /// Opens a file in it for reading and appending.
     pub fn appender(&self, name: impl AsRef<OsStr>, create: bool) -> io::Result<File> {
         let create = if create { OFlags::CREATE } else { OFlags::empty() };
         self.file(name.as_ref(), OFlags::RDWR | OFlags::APPEND | create)
     }
 
-    /// Makes a file of it, which must not be there.
+    /// Creates a file in it, which must not exist.
     pub fn create(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         self.file(name.as_ref(), OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL)
     }
 
-    /// Puts a file into it, whole or not at all, in place of what had its name, and on disk
-    /// when this returns. One process at a time may do so; it also removes what one has left
-    /// that was killed here.
+    /// Replaces the file of this name atomically, or creates it; the content is on disk when this
+    /// returns. Only one process at a time may do so; it also removes what another left behind when
+    /// it was killed here.
     pub fn replace(&self, name: impl AsRef<OsStr>, content: &[u8]) -> io::Result<()> {
         self.put(name.as_ref(), "part", content)
     }
 
-    /// The same where several processes may do so at once.
+    /// Like [`Folder::replace`], if several processes may do so at once.
     pub fn replace_shared(&self, name: impl AsRef<OsStr>, content: &[u8]) -> io::Result<()> {
         self.put(name.as_ref(), &format!("{}.part", std::process::id()), content)
     }
 
-    /// Removes what [`Folder::replace`] has left of a file when it was killed, if it has.
+    /// Removes the partial file that [`Folder::replace`] left behind if it was killed.
     pub fn remove_part(&self, name: &str) -> io::Result<()> {
         self.remove(format!("{name}.part"))
     }
@@ -231,7 +231,7 @@ impl Folder {
         part.push(".");
         part.push(ending);
         let put = || -> io::Result<()> {
-            // One that a crash has left would be in the way.
+            // A file left by a crash would be in the way.
             self.remove(&part)?;
             let mut file = self.create(&part)?;
             file.write_all(content)?;
@@ -245,7 +245,7 @@ impl Folder {
         })
     }
 
-    /// Removes a file from it, if it is there.
+    /// Removes a file from it, if it exists.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.fd, name.as_ref(), AtFlags::empty()) {
             Err(rustix::io::Errno::NOENT) | Ok(()) => Ok(()),
@@ -253,7 +253,7 @@ impl Folder {
         }
     }
 
-    /// Whether a file that was opened here still has its name.
+    /// Whether an open file still has the name it was opened by.
     pub fn still_has(&self, name: &str, file: &File) -> io::Result<bool> {
         let opened = fstat(file)?;
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -263,7 +263,7 @@ impl Folder {
         }
     }
 
-    /// Makes the names in it outlive a crash.
+    /// Makes the names in it durable, so that they outlive a crash.
     pub fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fsync(&self.fd)?)
     }
@@ -288,7 +288,8 @@ impl Folder {
         Ok(file)
     }
 
-    /// A name in another user's folder may be a second one of any file of ours.
+    /// Checks that a file may be written: in another user's folder its name may be a hard link to
+    /// any file of ours.
     fn may_write(&self, file: &Stat) -> io::Result<()> {
         let own = geteuid().as_raw();
         if ![own, self.owner].contains(&file.st_uid) {
@@ -315,7 +316,7 @@ impl AsFd for Folder {
 const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
-/// Where the resolution of a path begins.
+/// Opens the folder where the resolution of a path begins.
 fn start(path: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, if path.is_absolute() { "/" } else { "." }, PLACE, Mode::empty())?)
 }
@@ -331,7 +332,7 @@ fn names(path: &Path) -> impl Iterator<Item = OsString> {
 fn unfollowed(error: rustix::io::Errno) -> Error {
     match error {
         rustix::io::Errno::LOOP => refused("it is a symbolic link, which is not followed".into()),
-        // A FIFO without a reader, a socket.
+        // A FIFO without a reader, or a socket.
         rustix::io::Errno::NXIO => refused("it is not a regular file".into()),
         other => other.into(),
     }
@@ -378,11 +379,11 @@ mod tests {
         }
         assert!(why(folder.read("link", 10)).contains("symbolic link"));
         assert!(why(folder.read("fifo", 10)).contains("not a regular file (Fifo)"));
-        // What replaces a link replaces the link.
+        // The link itself is replaced, not its target.
         folder.replace("link", b"new").unwrap();
         assert_eq!(fs::read(name("precious")).unwrap(), b"precious");
         assert_eq!(folder.read("link", 10).unwrap(), b"new");
-        // So does one that is in the way of the part.
+        // The same holds for a link in place of the partial file.
         symlink("precious", name("link.part")).unwrap();
         folder.replace("link", b"newer").unwrap();
         assert_eq!(fs::read(name("precious")).unwrap(), b"precious");
@@ -415,7 +416,7 @@ mod tests {
             symlink(target, name(link)).unwrap();
         }
         lchown(name("theirs/up"), Some(1), Some(1)).unwrap();
-        // Links of root are followed, those of others are not.
+        // Links that belong to root are followed, those of others are not.
         Folder::open(&name("own/study")).unwrap();
         Folder::open_or_make(&name("own/made/deep")).unwrap();
         assert!(name("theirs/made/deep").is_dir());
@@ -423,7 +424,7 @@ mod tests {
         assert!(!name("made").exists(), "nothing is made where a link of others leads");
         let led = why(Folder::open(&name("theirs/up")));
         assert_eq!(led, "'up' is a link of user 1, which is not followed");
-        // A file of ours under a second name, in a folder of theirs; and one of a third.
+        // A hard link to a file of ours in another user's folder; and a file of a third user.
         chown(name("theirs"), Some(1), Some(1)).unwrap();
         fs::hard_link(name("precious"), name("theirs/second")).unwrap();
         fs::write(name("theirs/third"), "").unwrap();

@@ -1,38 +1,37 @@
-//! How a device spreads flows over its receive queues, and rules that steer
-//! single flows: ioctl(SIOCETHTOOL) (linux/ethtool.h, net/ethtool/ioctl.c). The
-//! netlink family reads the table since Linux 6.3 and changes it since 6.17, and
-//! has no rules at all, so this is the older interface, which every driver supports.
+//! How a device spreads flows over its receive queues, and rules that steer single flows:
+//! ioctl(SIOCETHTOOL) (linux/ethtool.h, net/ethtool/ioctl.c). The netlink family can read the table
+//! since Linux 6.3 and change it since 6.17, and has no rules at all, so this is the older
+//! interface, which every driver supports.
 
 use super::bytes::u64_at;
 use super::interface_request::{Ethtool, word, words};
 use std::io;
 use std::net::IpAddr;
 
-/// A rule: TCP flows with these addresses and ports go to one queue. What is
-/// none may be anything.
+/// A rule: TCP flows with these addresses and ports go to one queue. `None` matches anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// True: IPv6.
+    /// True for IPv6, false for IPv4.
     pub ipv6: bool,
-    /// Address that packets come from.
+    /// Source address of the packets.
     pub source: Option<IpAddr>,
-    /// Address that they go to.
+    /// Destination address of the packets.
     pub destination: Option<IpAddr>,
-    /// Port that they come from.
+    /// Source port of the packets.
     pub source_port: Option<u16>,
-    /// Port that they go to.
+    /// Destination port of the packets.
     pub destination_port: Option<u16>,
     pub queue: u64,
 }
 
-/// What a device's table of rules holds.
+/// A device's table of rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleTable {
-    /// Places that are taken, ascending.
+    /// Locations in use, ascending.
     pub locations: Vec<u32>,
-    /// Places that there are; 0 if the driver does not report it.
+    /// Number of locations; 0 if the driver does not report it.
     pub size: u32,
-    /// True where the driver chooses the place by itself (`RX_CLS_LOC_ANY`).
+    /// Whether the driver can choose the location itself (`RX_CLS_LOC_ANY`).
     pub chooses: bool,
 }
 
@@ -48,22 +47,23 @@ const SRXFHINDIR: u32 = 0x39;
 
 const TCP_V4_FLOW: u32 = 0x01;
 const TCP_V6_FLOW: u32 = 0x05;
-/// Flags in `RuleTable::size` and in places.
+/// Flags in `RuleTable::size` and in locations.
 const LOC_SPECIAL: u32 = 0x8000_0000;
 const LOC_ANY: u32 = 0xffff_ffff;
 
-/// Most entries of a table, and most rules, that are taken from a driver.
+/// Most entries of a table, and most rules, that are accepted from a driver.
 const MOST: u32 = 1 << 16;
 
-/// Receive queues that flows are spread over. EOPNOTSUPP: the driver does not.
+/// Returns the number of receive queues that flows are spread over. EOPNOTSUPP: the driver does not
+/// spread them.
 pub fn receive_queues(device: &str) -> io::Result<u64> {
     let mut request = Classifier::new(GRXRINGS, 0);
     request.send(device)?;
     Ok(request.long(DATA))
 }
 
-/// The table by which a hash of a packet's addresses and ports finds its queue.
-/// EOPNOTSUPP: the device has none.
+/// Returns the table that maps the hash of a packet's addresses and ports to a queue. EOPNOTSUPP:
+/// the device has none.
 pub fn indirection(device: &str) -> io::Result<Vec<u32>> {
     let mut size = words(&[GRXFHINDIR, 0]);
     send(device, &mut size)?;
@@ -74,21 +74,21 @@ pub fn indirection(device: &str) -> io::Result<Vec<u32>> {
     Ok((0..size as usize).map(|at| word(&request, 8 + at * 4)).collect())
 }
 
-/// Sets the table; an empty one goes back to the driver's default. EINVAL: not
-/// of the size that the device has, or a queue that is not there.
+/// Sets the table; an empty one restores the driver's default. EINVAL: its size is not that of the
+/// device's table, or it contains a queue that does not exist.
 pub fn set_indirection(device: &str, table: &[u32]) -> io::Result<()> {
     let mut request = words(&[SRXFHINDIR, table.len() as u32]);
     request.extend(words(table));
     send(device, &mut request)
 }
 
-/// The rules of a device. EOPNOTSUPP: it takes none.
+/// Returns the rules of a device. EOPNOTSUPP: it supports none.
 pub fn rules(device: &str) -> io::Result<RuleTable> {
     let mut count = Classifier::new(GRXCLSRLCNT, 0);
     count.send(device)?;
     let chooses = count.long(DATA) as u32 & LOC_SPECIAL != 0;
-    // Another program may add rules between the two calls: the kernel returns
-    // EMSGSIZE if they do not fit.
+    // Another program may add rules between the two calls: the kernel returns EMSGSIZE if they do
+    // not fit.
     let room = word(&count.0, RULE_COUNT).min(MOST);
     let mut all = Classifier::new(GRXCLSRLALL, room);
     all.send(device)?;
@@ -100,7 +100,7 @@ pub fn rules(device: &str) -> io::Result<RuleTable> {
     Ok(RuleTable { locations, size, chooses })
 }
 
-/// The rule at a place; `None` if it is not a rule about TCP flows, or matches only
+/// Returns the rule at a location; `None` if it is not a rule about TCP flows, or matches only
 /// parts of addresses. ENOENT (or EINVAL): there is none.
 pub fn rule(device: &str, location: u32) -> io::Result<Option<Rule>> {
     let mut request = Classifier::at(GRXCLSRULE, location);
@@ -108,8 +108,8 @@ pub fn rule(device: &str, location: u32) -> io::Result<Option<Rule>> {
     Ok(request.rule())
 }
 
-/// Inserts a rule at a place, or wherever the driver likes, and gives its place.
-/// EINVAL: the driver cannot match this, or needs features such as `rx-ntuple-filter`.
+/// Inserts a rule at a location, or where the driver chooses, and returns its location. EINVAL: the
+/// driver cannot match this, or needs features such as `rx-ntuple-filter`.
 pub fn insert_rule(device: &str, rule: &Rule, location: Option<u32>) -> io::Result<u32> {
     let mut request = Classifier::at(SRXCLSRLINS, location.unwrap_or(LOC_ANY));
     request.put_rule(rule);
@@ -117,16 +117,16 @@ pub fn insert_rule(device: &str, rule: &Rule, location: Option<u32>) -> io::Resu
     Ok(word(&request.0, LOCATION))
 }
 
-/// Deletes the rule at a place. ENOENT (or EINVAL): there is none.
+/// Deletes the rule at a location. ENOENT (or EINVAL): there is none.
 pub fn delete_rule(device: &str, location: u32) -> io::Result<()> {
     Classifier::at(SRXCLSRLDEL, location).send(device)
 }
 
-/// `struct ethtool_rxnfc` followed by room for places.
+/// `struct ethtool_rxnfc` followed by room for locations.
 struct Classifier(Vec<u8>);
 
-// Offsets in it. `fs`, the rule, begins at 16: type, fields to match, more
-// fields, masks of both, queue, place.
+// Offsets in it. `fs`, the rule, begins at 16: type, fields to match, more fields, masks of both,
+// queue, location.
 const DATA: usize = 8;
 const FLOW_TYPE: usize = 16;
 const FIELDS: usize = 20;
@@ -151,7 +151,7 @@ impl Classifier {
         request
     }
 
-    /// About the rule at a place.
+    /// Makes a request about the rule at a location.
     fn at(command: u32, location: u32) -> Self {
         let mut request = Classifier::new(command, 0);
         request.put(LOCATION, &location.to_ne_bytes());
@@ -188,7 +188,7 @@ impl Classifier {
         ];
         let (offsets, size) = fields(rule.ipv6);
         for (offset, value) in offsets.into_iter().zip(values) {
-            // An address of the other family has no room here, and is not a match.
+            // There is no room for an address of the other family; it is not matched.
             if let Some(value) = value.filter(|value| value.len() == size || value.len() == 2) {
                 self.put(MASKS + offset, &vec![0xff; value.len()]);
                 self.put(FIELDS + offset, &value);
@@ -235,8 +235,8 @@ impl Classifier {
 }
 
 fn send(device: &str, request: &mut [u8]) -> io::Result<()> {
-    // SAFETY: the request begins with its number and is as long as the command's
-    // structure with all the room that it says it has: every caller here builds it so.
+    // SAFETY: the request begins with its number and has the length of the command's structure with
+    // as much room as it specifies: every caller here builds it that way.
     unsafe { Ethtool::open(device)?.ask(request) }
 }
 
@@ -264,12 +264,12 @@ mod tests {
             request.put_rule(&rule);
             assert_eq!(request.rule(), Some(rule));
         }
-        // Network byte order, at the place of `tcp_ip4_spec.pdst`.
+        // Network byte order, at the offset of `tcp_ip4_spec.pdst`.
         let mut request = Classifier::new(SRXCLSRLINS, 0);
         request.put_rule(&Rule { destination_port: Some(0x1234), ..Rule::default() });
         assert_eq!(request.0[FIELDS + 10..FIELDS + 12], [0x12, 0x34]);
         assert_eq!(request.0[MASKS + 10..MASKS + 12], [0xff, 0xff]);
-        // A rule that matches a part of an address is not one of ours.
+        // A rule that matches only a part of an address is not one of ours.
         request.put(MASKS, &[0xff, 0xff, 0, 0]);
         assert_eq!(request.rule(), None);
     }

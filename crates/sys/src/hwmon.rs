@@ -1,4 +1,4 @@
-//! Sensors of power and energy in the hwmon class: `/sys/class/hwmon/hwmon*`
+//! Power and energy sensors of the hwmon class: `/sys/class/hwmon/hwmon*`
 //! (Documentation/hwmon/sysfs-interface.rst).
 
 use super::attribute;
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 pub struct Sensor {
     /// Name of the chip: "power_meter", "amd_energy", "BAT0", "amdgpu".
     pub chip: String,
-    /// What the driver calls the sensor: "Esocket0"; empty if it gives no name.
+    /// The driver's name for the sensor: "Esocket0"; empty if it has none.
     pub label: String,
     pub shows: Shows,
-    /// The attribute with its value.
+    /// Path of the attribute with its value.
     pub path: PathBuf,
 }
 
-/// What a sensor shows.
+/// Quantity and unit of a sensor's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shows {
-    /// Energy so far, microjoules.
+    /// Energy so far, in microjoules.
     Energy,
-    /// Power, microwatts.
+    /// Power, in microwatts.
     Power,
 }
 
-/// Every sensor of energy or power below `sys`. Of a sensor that shows an average and a
-/// momentary value, the average is taken.
+/// Returns every energy or power sensor below `sys`. If a sensor has both an average and a
+/// momentary value, the average is used.
 pub fn sensors(sys: &Path) -> Vec<Sensor> {
     let class = sys.join("class/hwmon");
     let mut sensors = Vec::new();
@@ -72,11 +72,10 @@ impl Sensor {
     }
 }
 
-/// The sensors that show what the whole machine draws; if none does, those of its
-/// sockets; if none does, none. A sensor of the board (acpi_power_meter) goes before a
-/// battery, and a battery counts only while it gives power: on mains it shows what
-/// charges it. Sensors of parts (graphics cards, regulators, single cores) say nothing
-/// of the machine.
+/// Returns the sensors of what the whole machine draws; if there are none, those of its sockets, if
+/// any. A sensor of the board (acpi_power_meter) takes precedence over a battery, and a battery
+/// counts only while it discharges: on mains its sensor shows the charging power. Sensors of parts
+/// (graphics cards, regulators, single cores) do not count: they cover only a part of the machine.
 pub fn whole(sys: &Path) -> Vec<Sensor> {
     let all = sensors(sys);
     let board = all.iter().filter(|sensor| sensor.chip == "power_meter").take(1);
@@ -88,7 +87,7 @@ pub fn whole(sys: &Path) -> Vec<Sensor> {
     chosen.into_iter().cloned().collect()
 }
 
-/// Whether a battery gives power at the moment, by its name
+/// Whether a battery, given by its name, is currently discharging
 /// (Documentation/ABI/testing/sysfs-class-power).
 fn discharges(sys: &Path, battery: &str) -> bool {
     let folder = sys.join("class/power_supply").join(battery);
@@ -97,7 +96,7 @@ fn discharges(sys: &Path, battery: &str) -> bool {
     says("type", "Battery") && says("status", "Discharging")
 }
 
-/// "power1_average" is ("power", "1", "average").
+/// Splits "power1_average" into ("power", "1", "average").
 fn split(file: &str) -> Option<(&str, &str, &str)> {
     let (head, item) = file.split_once('_')?;
     let digits = head.find(|c: char| c.is_ascii_digit())?;

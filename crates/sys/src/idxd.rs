@@ -2,9 +2,9 @@
 //! `/dev/dsa/wqD.Q`, descriptors and completion records (include/uapi/linux/idxd.h,
 //! drivers/dma/idxd/cdev.c, and the DSA architecture specification, Intel 341204).
 //!
-//! A [`WorkQueue`] builds every descriptor itself, of memories that it keeps alive, so no
-//! caller can make a device write where it must not. Its portal is a device's, or a piece of
-//! software that takes the same 64 bytes ([`Device`]).
+//! A [`WorkQueue`] builds every descriptor itself, from memories that it keeps alive, so no caller
+//! can make a device write where it must not. Its portal is a device's, or software that takes the
+//! same 64 bytes ([`Device`]).
 
 use super::copying::{Memory, Piece};
 use super::memory::MappedMemory;
@@ -25,22 +25,22 @@ pub const DESCRIPTOR: usize = 64;
 /// Bytes of a completion record.
 pub const RECORD: usize = 32;
 
-/// `DSA_OPCODE_BATCH`: the descriptors of a list.
+/// `DSA_OPCODE_BATCH`: run the descriptors of a list.
 pub const BATCH: u8 = 1;
 /// `DSA_OPCODE_MEMMOVE`.
 pub const MEMMOVE: u8 = 3;
 
-/// Wait for a page that is not there, if the queue allows it (`IDXD_OP_FLAG_BOF`).
+/// Wait for a page that is not present, if the queue allows it (`IDXD_OP_FLAG_BOF`).
 pub const BLOCK_ON_FAULT: u32 = 0x2;
 /// The completion address is valid (`IDXD_OP_FLAG_CRAV`).
 pub const RECORD_VALID: u32 = 0x4;
 /// A completion record is requested (`IDXD_OP_FLAG_RCR`).
 pub const RECORD_REQUESTED: u32 = 0x8;
-/// Write to the cache and not to memory (`IDXD_OP_FLAG_CC`).
+/// Write to the cache instead of memory (`IDXD_OP_FLAG_CC`).
 pub const TO_CACHE: u32 = 0x100;
 
 impl Descriptor {
-    /// A descriptor of flags, operation, completion record, source (or list), target, and
+    /// Makes a descriptor from flags, operation, completion record, source (or list), target, and
     /// size in bytes (or number of descriptors).
     pub fn new(flags: u32, operation: u8, [record, source, target]: [u64; 3], size: u32) -> Self {
         let what = u64::from(flags & 0xff_ffff) << 32 | u64::from(operation) << 56;
@@ -55,17 +55,17 @@ impl Descriptor {
         (self.0[0] >> 32) as u32 & 0xff_ffff
     }
 
-    /// Completion record, source (or list), target.
+    /// Addresses of completion record, source (or list), and target.
     pub fn addresses(&self) -> [u64; 3] {
         [self.0[1], self.0[2], self.0[3]]
     }
 
-    /// Bytes, or number of descriptors.
+    /// Number of bytes, or of descriptors.
     pub fn size(&self) -> u32 {
         self.0[4] as u32
     }
 
-    /// As it is in memory.
+    /// Returns the descriptor as it is laid out in memory.
     pub fn bytes(&self) -> [u8; DESCRIPTOR] {
         let mut bytes = [0; DESCRIPTOR];
         for (part, word) in bytes.chunks_exact_mut(8).zip(self.0) {
@@ -74,7 +74,7 @@ impl Descriptor {
         bytes
     }
 
-    /// As it was read from memory.
+    /// Makes a descriptor from its bytes in memory.
     pub fn of(bytes: &[u8; DESCRIPTOR]) -> Descriptor {
         let mut words = [0; 8];
         for (word, part) in words.iter_mut().zip(bytes.as_chunks().0) {
@@ -86,19 +86,19 @@ impl Descriptor {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// `enum dsa_completion_status`, and bit 7 where a page fault was that of a write; 0 while
+    /// `enum dsa_completion_status`; bit 7 is set if a page fault was caused by a write. 0 while
     /// the descriptor is in flight.
     pub status: u8,
-    /// Of a copy: 1 where it went from the end to the beginning.
+    /// For a copy: 1 if it was made from the end to the beginning.
     pub result: u8,
-    /// Bytes, or of a batch descriptors, that are done.
+    /// Number of bytes, or of descriptors of a batch, that are done.
     pub completed: u32,
     /// The address of a page fault.
     pub fault: u64,
 }
 
 impl Record {
-    /// The record in a memory; none while the descriptor is in flight.
+    /// Reads the record in a memory; `None` while the descriptor is in flight.
     fn read(memory: &Memory, at: usize) -> Option<Record> {
         let status = memory.acquire(at);
         if status == 0 {
@@ -111,7 +111,7 @@ impl Record {
         Some(Record { status, result, completed: u32::from_le_bytes([a, b, c, d]), fault })
     }
 
-    /// Writes it as a device does: the status last.
+    /// Writes the record as a device does: the status last.
     pub fn write(&self, memory: &Memory, at: usize) {
         let mut bytes = [0; RECORD];
         bytes[1] = self.result;
@@ -122,25 +122,25 @@ impl Record {
     }
 }
 
-/// Software in place of a device.
+/// Software that takes the place of a device.
 pub trait Device: Send {
-    /// Takes a descriptor; false if the queue is full, as ENQCMD says it.
+    /// Takes a descriptor; returns false if the queue is full, as ENQCMD reports it.
     fn post(&mut self, descriptor: [u8; DESCRIPTOR]) -> bool;
 }
 
 /// How descriptors get into a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submission {
-    /// MOVDIR64B: the queue is ours alone, and never asks to try again.
+    /// MOVDIR64B: no one else uses the queue, and it never asks to retry.
     Dedicated,
-    /// ENQCMD: others have the queue, too, and it may be full.
+    /// ENQCMD: others use the queue, too, and it may be full.
     Shared,
-    /// write(2), where the kernel lets only CAP_SYS_RAWIO write to the portal (Linux 6.10, and
-    /// `user_submission_safe` is false). A device of the first version takes no batches then.
+    /// write(2), for kernels that let only CAP_SYS_RAWIO map the portal (Linux 6.10, if
+    /// `user_submission_safe` is false). Devices of the first version then accept no batches.
     Write,
 }
 
-/// Which of the two instructions this processor has (CPUID 7, ECX 28 and 29).
+/// Returns which of the two instructions this processor supports (CPUID 7, ECX 28 and 29).
 pub fn instructions() -> [(Submission, bool); 2] {
     // SAFETY: every x86-64 processor has CPUID. Newer compilers no longer ask; the oldest does.
     #[allow(unused_unsafe)]
@@ -151,17 +151,18 @@ pub fn instructions() -> [(Submission, bool); 2] {
     [(Submission::Dedicated, bits >> 28 & 1 == 1), (Submission::Shared, bits >> 29 & 1 == 1)]
 }
 
-/// The page of a queue at whose lines its device takes descriptors, at each of them alike.
+/// Bytes of a queue's portal: one page, and the device takes descriptors at each of its lines
+/// alike.
 const PORTAL: usize = 4096;
 
-/// From the line at which one submitter begins to that of the next: odd, so that as many as there
-/// are lines each have one, and far enough that they do not meet at once.
+/// Lines between the start of one submitter and that of the next: odd, so that each of as many
+/// submitters as there are lines starts at its own, and far enough that they do not meet at once.
 const APART: usize = 17;
 
-/// The lines of a portal in the turn of one submitter. Each store goes to the line after the last
-/// one's, as the kernel's own do (idxd_wq_portal_addr, drivers/dma/idxd/idxd.h), which was measured
-/// to be faster (its commit a9c171527a34), and several submitters to a shared queue usually begin
-/// apart.
+/// The order in which one submitter uses the lines of a portal. Each store goes to the line after
+/// the last one's, as the kernel's own do (idxd_wq_portal_addr, drivers/dma/idxd/idxd.h), which was
+/// measured to be faster (its commit a9c171527a34), and several submitters to a shared queue
+/// usually start at different lines.
 struct Lines {
     next: usize,
 }
@@ -171,7 +172,7 @@ impl Lines {
         Lines { next: number.wrapping_mul(APART * DESCRIPTOR) % PORTAL }
     }
 
-    /// Where in the page the next descriptor is stored.
+    /// Returns the offset in the page at which the next descriptor is stored.
     fn step(&mut self) -> usize {
         let at = self.next;
         self.next = (at + DESCRIPTOR) % PORTAL;
@@ -179,15 +180,15 @@ impl Lines {
     }
 }
 
-/// A number that another queue of this process does not have, nor, as a rule, one of a process that
-/// was started beside it.
+/// Returns a number that no other queue of this process has, nor, as a rule, one of a process that
+/// was started at about the same time.
 fn submitter() -> usize {
     static OPENED: AtomicUsize = AtomicUsize::new(0);
     number_of(std::process::id() as usize, OPENED.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Of the Nth queue of a process. Those of one process are half of the lines and one apart, so that
-/// its second queue is not where the next process has its first.
+/// Number of the Nth queue of a process. Numbers of one process are half the number of lines, plus
+/// one, apart, so that its second queue does not start where the next process has its first.
 fn number_of(process: usize, queue: usize) -> usize {
     process.wrapping_add(queue.wrapping_mul(33))
 }
@@ -198,28 +199,28 @@ enum Portal {
     Software(Box<dyn Device>),
 }
 
-/// Memories of one process that an engine copies between, by their numbers.
+/// Memories of one process that an engine copies between; their indices are their numbers.
 pub type Memories = Arc<[Memory]>;
 
-/// What a queue works with: memories, slots of copies, copies of a batch, and flags of each copy.
+/// Parameters of a queue: memories, slots for copies, copies per batch, and flags of each copy.
 pub type Setup = (Memories, usize, usize, u32);
 
-/// Where bytes are: the number of the memory, and the first byte.
+/// A location: the number of the memory, and the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Number of the memory.
     pub memory: usize,
-    /// First byte in it.
+    /// Offset of the first byte in it.
     pub at: usize,
 }
 
 impl Place {
-    /// This place of these memories. Panics where there is no such memory.
+    /// Looks up this place in `memories`. Panics if there is no such memory.
     pub fn of(self, memories: &[Memory]) -> Piece<'_> {
         Piece { memory: &memories[self.memory], at: self.at }
     }
 
-    /// The address of this many bytes here. Panics beyond the end of the memory.
+    /// Returns the address of `len` bytes here. Panics if they extend beyond the end of the memory.
     pub fn address(self, memories: &[Memory], len: usize) -> u64 {
         let memory = &memories[self.memory];
         assert!(self.at.checked_add(len).is_some_and(|end| end <= memory.len()));
@@ -227,20 +228,20 @@ impl Place {
     }
 }
 
-/// A copy: `len` bytes from one place to another. Places of one copy may overlap; those of
-/// copies in flight must not, or their bytes are any of both.
+/// A copy of `len` bytes from one place to another. The places of one copy may overlap; those of
+/// different copies in flight must not, or either one's bytes may result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
     pub from: Place,
     pub to: Place,
-    /// Bytes, at least one.
+    /// Number of bytes, at least one.
     pub len: u32,
 }
 
-/// A work queue that is open. Records and lists of descriptors are its own; a slot is one of
-/// each: below `depth` a copy's, from there on a batch's.
+/// An open work queue. It owns the records and lists of descriptors; each slot has one of each:
+/// slots below `depth` are for copies, the others for batches.
 pub struct WorkQueue {
-    // Dropped first: closing the device waits for what is under way (idxd_file_dev_release).
+    // Dropped first: closing the device waits for operations in flight (idxd_file_dev_release).
     portal: Portal,
     memories: Memories,
     records: Arc<Memory>,
@@ -251,9 +252,9 @@ pub struct WorkQueue {
 }
 
 impl WorkQueue {
-    /// Opens `/dev/dsa/wqD.Q`. EBUSY: another program has the dedicated queue. EPERM: the
-    /// portal is only for CAP_SYS_RAWIO, and this kernel has no other way in. EOPNOTSUPP: the
-    /// processor has not the instruction.
+    /// Opens `/dev/dsa/wqD.Q`. EBUSY: another program uses the dedicated queue. EPERM: only
+    /// CAP_SYS_RAWIO may map the portal, and this kernel has no other way in. EOPNOTSUPP: the
+    /// processor lacks the instruction.
     pub fn open(path: &Path, shared: bool, setup: Setup) -> io::Result<WorkQueue> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let way = if shared { Submission::Shared } else { Submission::Dedicated };
@@ -268,8 +269,8 @@ impl WorkQueue {
         WorkQueue::of(setup, |_, _| Ok(portal))?
     }
 
-    /// A queue whose device is software, made of the memory of records and that of lists; or why
-    /// that could not be made.
+    /// Makes a queue whose device is software, which `device` makes from the memory of the records
+    /// and that of the lists. The inner error is that of `device`.
     pub fn software<E>(
         setup: Setup,
         device: impl FnOnce(&Arc<Memory>, &Arc<Memory>) -> Result<Box<dyn Device>, E>,
@@ -287,7 +288,7 @@ impl WorkQueue {
         Ok(portal.map(|portal| WorkQueue { portal, memories, records, lists, depth, batch, flags }))
     }
 
-    /// How descriptors get in; `None` for software.
+    /// How descriptors are submitted; `None` for software.
     pub fn submission(&self) -> Option<Submission> {
         match &self.portal {
             Portal::Mapped(.., submission) => Some(*submission),
@@ -296,8 +297,8 @@ impl WorkQueue {
         }
     }
 
-    /// Submits a copy with the record of `slot`; false if the queue is full. A function of its own,
-    /// so that profiles have its time.
+    /// Submits a copy with the record of `slot`; returns false if the queue is full. Never inlined,
+    /// so that profiles show its time.
     #[inline(never)]
     pub fn post(&mut self, slot: usize, copy: &Copy) -> io::Result<bool> {
         let descriptor = self.descriptor(slot, copy);
@@ -305,7 +306,7 @@ impl WorkQueue {
     }
 
     /// Submits copies, each with its slot, as a batch with the record of slot `depth + list`;
-    /// false if the queue is full. Panics where there are more than a batch can hold.
+    /// returns false if the queue is full. Panics if there are more than a batch can hold.
     #[inline(never)]
     pub fn post_batch(&mut self, list: usize, copies: &[(usize, Copy)]) -> io::Result<bool> {
         assert!(list < self.depth && copies.len() <= self.batch);
@@ -320,7 +321,7 @@ impl WorkQueue {
         self.submit(&Descriptor::new(flags, BATCH, addresses, size))
     }
 
-    /// The completion record of a slot; none while its descriptor is in flight.
+    /// Returns the completion record of a slot; `None` while its descriptor is in flight.
     pub fn record(&self, slot: usize) -> Option<Record> {
         Record::read(&self.records, slot * RECORD)
     }
@@ -333,7 +334,7 @@ impl WorkQueue {
         Descriptor::new(flags, MEMMOVE, [self.cleared(slot), from, to], copy.len)
     }
 
-    /// The address of a slot's record, which says from now on that nothing is done.
+    /// Clears the status of a slot's record, and returns the record's address.
     fn cleared(&self, slot: usize) -> u64 {
         self.records.publish(slot * RECORD, 0);
         self.records.address(slot * RECORD)
@@ -348,10 +349,10 @@ impl WorkQueue {
                 Err(e) => Err(e),
             },
             Portal::Mapped(page, lines, submission) => {
-                // SAFETY: a line within the mapped page, which is as long as the steps go. The
-                // descriptor's record, list and copies are within memories of ours, whose
-                // ranges were checked, and which live until the device is closed, which waits
-                // for what is under way.
+                // SAFETY: the line is within the mapped page, which covers all steps. The
+                // descriptor's record, list and copies are within memories of ours, whose ranges
+                // were checked, and which live until the device is closed, which waits for
+                // operations in flight.
                 Ok(unsafe {
                     let line = page.start().as_ptr().add(lines.step());
                     store(line, descriptor, *submission)
@@ -361,16 +362,17 @@ impl WorkQueue {
     }
 }
 
-/// Stores a descriptor in one piece; false if the queue asks to try again.
+/// Stores a descriptor atomically; returns false if the queue asks to retry.
 ///
 /// # Safety
-/// `line` is writable and begins at a multiple of 64. What a device does with the descriptor is the
-/// caller's affair.
+/// `line` is writable and begins at a multiple of 64. The caller is responsible for what a device
+/// does with the descriptor.
 #[cfg(target_arch = "x86_64")]
 unsafe fn store(line: *mut u8, descriptor: &Descriptor, submission: Submission) -> bool {
     let refused: u8;
-    // SAFETY: the caller says so. Earlier stores, the bytes to be copied and the cleared
-    // record, have to be seen by the device before: these stores are not ordered with others.
+    // SAFETY: by the caller's promise. The device must see earlier stores, those of the bytes to be
+    // copied and of the cleared record, first: the store of a descriptor is not ordered with
+    // others.
     unsafe {
         if submission == Submission::Shared {
             std::arch::asm!(
@@ -410,7 +412,7 @@ mod tests {
     fn a_descriptor_has_the_layout_of_the_header() {
         let made = Descriptor::new(0x10e, MEMMOVE, [0x1000, 0x2000, 0x3000], 77);
         let bytes = made.bytes();
-        // flags:24 and opcode:8 are the second word; the rest are fields of their own.
+        // flags:24 and opcode:8 are the second word; the other fields are separate.
         assert_eq!(bytes[..8], [0, 0, 0, 0, 0x0e, 0x01, 0, 3]);
         assert_eq!(bytes[8..16], 0x1000_u64.to_le_bytes());
         assert_eq!(bytes[16..24], 0x2000_u64.to_le_bytes());
@@ -449,14 +451,14 @@ mod tests {
             let lines = turn(submitter);
             assert!(lines.iter().all(|at| at % 64 == 0 && at + 64 <= 4096), "{lines:?}");
             assert_eq!(lines[0], lines[count], "{lines:?}");
-            // As long as they go at one pace, no two are at one line.
+            // As long as they submit at the same rate, no two are at one line.
             assert!(starts.insert(lines[0]), "submitter {submitter} begins where another does");
         }
         assert_eq!(turn(count), first);
         turn(usize::MAX);
         assert_ne!(submitter(), submitter());
-        // Of two queues each of as many processes as there are pairs of lines, all begin apart but
-        // the last of them.
+        // With two queues for each of half as many processes as there are lines, all but the last
+        // start at different lines.
         let queues = (0..count / 2).flat_map(|process| [0, 1].map(|n| number_of(process, n)));
         let starts: std::collections::BTreeSet<usize> = queues.map(|n| turn(n)[0]).collect();
         assert_eq!(starts.len(), count - 1, "{starts:?}");
@@ -480,14 +482,15 @@ mod tests {
         assert_eq!(Descriptor::of(&bytes), made);
     }
 
-    /// Waits until what MOVDIR64B has stored is in memory: it is not ordered with what follows.
+    /// Waits until what MOVDIR64B has stored is in memory: it is not ordered with later accesses.
     #[cfg(target_arch = "x86_64")]
     fn settle() {
         // SAFETY: a fence changes nothing.
         unsafe { std::arch::asm!("sfence", options(nostack, preserves_flags)) };
     }
 
-    /// A queue whose portal is a page of a file: each descriptor is in the line after the last.
+    /// A queue whose portal is a page of a file: each descriptor is in the line after the previous
+    /// one.
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn descriptors_are_stored_line_by_line() {

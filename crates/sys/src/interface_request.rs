@@ -1,6 +1,6 @@
-//! `struct ifreq`, by which ioctls name a network device (netdevice(7)), and the one of
-//! ethtool among them (linux/ethtool.h), for what its netlink family does not have.
-//! Structures are laid out byte by byte, as they are on every 64-bit Linux.
+//! `struct ifreq`, which names a network device in ioctls (netdevice(7)), among them that of
+//! ethtool (linux/ethtool.h), for what its netlink family lacks. Structures are laid out byte by
+//! byte, as on every 64-bit Linux.
 
 use super::bytes::u32_at;
 use super::device::any_socket;
@@ -8,7 +8,7 @@ use super::ioctl;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// A request about a device of this name; all else is zero.
+/// Makes a request about the device with this name; everything else is zero.
 pub(super) fn about(device: &str) -> io::Result<libc::ifreq> {
     let name = device.as_bytes();
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
@@ -23,29 +23,27 @@ pub(super) fn about(device: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// Commands of ethtool to one device.
+/// Ethtool commands to one device.
 pub(super) struct Ethtool {
     socket: OwnedFd,
     request: libc::ifreq,
 }
 
-// SAFETY: the pointer in the request is set by each command and not followed
-// between them.
+// SAFETY: the pointer in the request is set by each command and not used between commands.
 unsafe impl Send for Ethtool {}
 
 impl Ethtool {
-    /// Whether the device exists shows with the first command.
+    /// Prepares commands; whether the device exists shows with the first one.
     pub(crate) fn open(device: &str) -> io::Result<Ethtool> {
         let request = about(device)?;
         Ok(Ethtool { socket: any_socket()?, request })
     }
 
-    /// Runs one command; the answer replaces the request.
+    /// Runs one command; its answer overwrites `data`.
     ///
     /// # Safety
     ///
-    /// The data begin with the number of a command and have room for all that the
-    /// kernel answers to it.
+    /// The data begin with the number of a command and have room for the kernel's whole answer.
     pub(crate) unsafe fn ask(&mut self, data: &mut [u8]) -> io::Result<()> {
         self.request.ifr_ifru.ifru_data = data.as_mut_ptr().cast();
         // SAFETY: the kernel reads and writes the request, which is live, and the
@@ -54,12 +52,12 @@ impl Ethtool {
     }
 }
 
-/// Numbers one after the other.
+/// Concatenates numbers in native byte order.
 pub(super) fn words(values: &[u32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_ne_bytes()).collect()
 }
 
-/// The number at an offset; 0 beyond the end.
+/// Returns the number at an offset, or 0 beyond the end.
 pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
     u32_at(bytes, at).unwrap_or(0)
 }

@@ -1,24 +1,24 @@
-//! Interrupts that CPUs send to each other, as `/proc/interrupts` counts them.
+//! Interrupts that CPUs send to each other, as counted in `/proc/interrupts`.
 
 use super::procfs::Malformed;
 
-/// Interrupts that CPUs have sent to one of them since boot. The kernel's counters are 32 bits
+/// Interrupts that other CPUs have sent to one CPU since boot. The kernel's counters are 32 bits
 /// wide and wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterProcessor {
     /// The CPU that received them.
     pub cpu: u32,
-    /// To look for another task.
+    /// Rescheduling interrupts.
     pub reschedule: u32,
-    /// To run a function, queued work of the network among them.
+    /// Function call interrupts, including those for queued network work.
     pub call: u32,
-    /// To forget translations of addresses; `None` if they are not counted apart.
+    /// TLB shootdowns; `None` if they are not counted separately.
     pub tlb: Option<u32>,
 }
 
-/// The inter-processor lines of `/proc/interrupts` (`arch_show_interrupts`, arch/x86/kernel/irq.c;
-/// `show_ipi_list`, arch/arm64/kernel/smp.c): a line that names every CPU that is online, then a
-/// line a kind, with a count for each CPU and the kind in words.
+/// Parses the inter-processor lines of `/proc/interrupts` (`arch_show_interrupts`,
+/// arch/x86/kernel/irq.c; `show_ipi_list`, arch/arm64/kernel/smp.c): a line with the names of all
+/// online CPUs, then a line per kind, with a count for each CPU and a description.
 pub fn parse(text: &str) -> Result<Vec<InterProcessor>, Malformed> {
     let counts = |kind: &str, cpus: usize| -> Option<Vec<u32>> {
         let line = text.lines().find(|line| line.trim_end().ends_with(kind))?;
@@ -50,8 +50,8 @@ mod tests {
 
     #[test]
     fn kinds_are_known_by_their_words() {
-        // Of two machines of which CPU 2 is offline: x86 as Linux 6.18 prints it, with made-up
-        // counts, and arm64.
+        // Two machines with CPU 2 offline: x86 as Linux 6.18 prints it, with made-up counts, and
+        // arm64.
         let x86 = "           CPU0       CPU1       CPU3       
   24:          1          0          5  IO-APIC   5-edge      Rescheduling
  NMI:          0          0          0   Non-maskable interrupts

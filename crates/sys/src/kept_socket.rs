@@ -1,5 +1,5 @@
-//! A socket that others own, too, whose descriptor stands beside the owner's pointer: loops over
-//! thousands of sockets do not follow it for each call.
+//! A socket with shared ownership that stores its descriptor next to the owner's pointer, so that
+//! loops over thousands of sockets need not follow the pointer for each call.
 
 use socket2::Socket;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -20,7 +20,7 @@ impl KeptSocket {
 impl AsFd for KeptSocket {
     #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the owner keeps it open, and cannot change while it is shared.
+        // SAFETY: the owner keeps it open, and cannot be replaced while it is shared.
         unsafe { BorrowedFd::borrow_raw(self.descriptor) }
     }
 }

@@ -1,6 +1,6 @@
-//! TLS by the kernel (`CONFIG_TLS`, Documentation/networking/tls.rst): a connected TCP socket whose
-//! sends become records of TLS 1.3, and whose receives are what records held. Only the records:
-//! who shakes hands, or agrees on keys in another way, does that before.
+//! Kernel TLS (`CONFIG_TLS`, Documentation/networking/tls.rst): a connected TCP socket whose sends
+//! become TLS 1.3 records, and whose receives return the content of records. Only the records: the
+//! handshake, or another agreement on keys, happens before.
 
 use super::tcp::{set_int, set_option};
 use libc::{SOL_TLS, TLS_RX, TLS_RX_EXPECT_NO_PAD, TLS_TX, TLS_TX_ZEROCOPY_RO};
@@ -8,38 +8,38 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-/// A key and an initial vector of AES-128-GCM for one direction.
+/// An AES-128-GCM key and initial vector for one direction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     pub key: [u8; 16],
-    /// The initial vector, which the number of a record is added to.
+    /// The initial vector, which is combined with the number of each record.
     pub iv: [u8; 12],
 }
 
-/// Turns a connection over to the kernel's TLS, which does nothing yet. ENOENT: this kernel has
-/// none; ENOTCONN: it is not connected; EEXIST: it has been turned over.
+/// Attaches kernel TLS to a connection; it does nothing yet. ENOENT: this kernel has no TLS;
+/// ENOTCONN: the socket is not connected; EEXIST: TLS is already attached.
 pub fn attach(socket: BorrowedFd) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls\0")
 }
 
-/// From here on everything that is sent becomes records, the first of which is number 0. ENOENT: this
-/// kernel has no AES-GCM. A card that can encrypts what sendfile(2) sends in place: whoever changes
-/// the file meanwhile breaks records, and no one does here.
+/// Makes everything sent from now on into records, starting with number 0. ENOENT: this kernel has
+/// no AES-GCM. A NIC that encrypts reads what sendfile(2) sends in place: changing the file
+/// meanwhile would break records, which nothing here does.
 pub fn encrypt(socket: BorrowedFd, key: &Key) -> io::Result<()> {
     set_option(socket, SOL_TLS, TLS_TX, &crypto_info(key))?;
     optional(set_int(socket, SOL_TLS, TLS_TX_ZEROCOPY_RO, 1))
 }
 
-/// From here on everything that arrives has to be records, the first of which is number 0. A receive
-/// gets what they held; one that was not made with this key makes it fail with EBADMSG. Records of
-/// a peer of ours are not padded, so that they are decrypted to where they are read.
+/// Expects everything that arrives from now on to be records, starting with number 0. A receive
+/// returns their content; a record not made with this key makes it fail with EBADMSG. Our peers do
+/// not pad records, so they are decrypted straight into the reader's buffer.
 pub fn decrypt(socket: BorrowedFd, key: &Key) -> io::Result<()> {
     set_option(socket, SOL_TLS, TLS_RX, &crypto_info(key))?;
     optional(set_int(socket, SOL_TLS, TLS_RX_EXPECT_NO_PAD, 1))
 }
 
-/// What TLS has counted in a network namespace: the names and values of `/proc/PID/net/tls_stat`.
-/// Empty where the kernel has no TLS, or has not loaded it.
+/// Returns the TLS counters of a network namespace: names and values of `/proc/PID/net/tls_stat`.
+/// Empty if the kernel has no TLS, or has not loaded it.
 pub fn counts(net: &Path) -> io::Result<Vec<(String, u64)>> {
     match std::fs::read_to_string(net.join("tls_stat")) {
         Ok(text) => Ok(text.lines().filter_map(count).collect()),
@@ -53,7 +53,7 @@ fn count(line: &str) -> Option<(String, u64)> {
     Some((name.to_owned(), value.trim().parse().ok()?))
 }
 
-/// What kernels before the option do not know (5.19, 6.0) is left out.
+/// Ignores the error of kernels that do not know the option (before 5.19 or 6.0).
 fn optional(set: io::Result<()>) -> io::Result<()> {
     match set {
         Err(e) if e.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),
@@ -61,8 +61,8 @@ fn optional(set: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// `struct tls12_crypto_info_aes_gcm_128`: version, cipher, the last 8 bytes of the initial vector,
-/// the key, its first 4 bytes, the number of the next record.
+/// Encodes `struct tls12_crypto_info_aes_gcm_128`: version, cipher, the last 8 bytes of the initial
+/// vector, the key, the first 4 bytes of the initial vector, the number of the next record.
 fn crypto_info(Key { key, iv }: &Key) -> [u8; 40] {
     let mut info = [0; 40];
     info[..2].copy_from_slice(&libc::TLS_1_3_VERSION.to_ne_bytes());

@@ -1,6 +1,6 @@
-//! Network namespaces that outlive their creator: a bind mount of the namespace
-//! on a file holds it, as ip-netns(8) does it. Only [`release`], or a reboot,
-//! ends one; what was in it is still there after a crash.
+//! Network namespaces that outlive their creator: a bind mount of the namespace on a file keeps it
+//! alive, as with ip-netns(8). Only [`release`], or a reboot, ends one; devices in it are still
+//! there after a crash.
 
 use super::namespace::reside;
 use rustix::fs::{CWD, FsWord, Mode, OFlags, fstatfs, openat};
@@ -12,27 +12,27 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// `NSFS_MAGIC`, include/uapi/linux/magic.h: what statfs(2) says of a namespace.
+/// `NSFS_MAGIC`, include/uapi/linux/magic.h: the type that statfs(2) returns for a namespace.
 const NSFS: FsWord = 0x6e73_6673;
 
-/// The network namespace of the thread that opens it.
+/// The network namespace of the thread that opens this path.
 const OWN: &str = "/proc/thread-self/ns/net";
 
-/// Makes a network namespace and ties it to a file, which is made where it does
-/// not exist. EEXIST: a namespace is tied to it already. EPERM: not root.
+/// Makes a network namespace and binds it to a file, which is created if it does not exist. EEXIST:
+/// a namespace is already bound to it. EPERM: not root.
 pub fn make(file: &Path) -> io::Result<()> {
     make_file(file)?;
-    // A thread has a network namespace of its own while it lives, and the mount
-    // keeps that one afterwards.
+    // The thread's new network namespace lives as long as the thread, and the mount keeps it alive
+    // afterwards.
     aside(|| {
-        // SAFETY: only CLONE_FILES can break the owner of a descriptor, and it is not
-        // among the flags.
+        // SAFETY: only CLONE_FILES can invalidate owned descriptors, and it is not among the flags.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
         Ok(mount_bind(OWN, file)?)
     })?
 }
 
-/// Ties a network namespace to one more file, likewise. It stays until the last is released.
+/// Binds an existing network namespace to one more file. It lives until the last is released.
+/// Errors as for [`make`].
 pub fn tie(namespace: BorrowedFd, file: &Path) -> io::Result<()> {
     make_file(file)?;
     aside(|| {
@@ -41,7 +41,7 @@ pub fn tie(namespace: BorrowedFd, file: &Path) -> io::Result<()> {
     })?
 }
 
-/// Makes a file that no namespace is tied to.
+/// Creates a file. EEXIST: a namespace is bound to it.
 fn make_file(file: &Path) -> io::Result<()> {
     if open(file)?.is_some() {
         return Err(io::Error::from_raw_os_error(libc::EEXIST));
@@ -59,7 +59,7 @@ fn make_file(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The namespace that is tied to a file; `None` if none is, or there is no such file.
+/// Returns the namespace bound to a file; `None` if there is none, or no such file.
 pub fn open(file: &Path) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let found = match openat(CWD, file, flags, Mode::empty()) {
@@ -69,8 +69,8 @@ pub fn open(file: &Path) -> io::Result<Option<OwnedFd>> {
     Ok(Some(found).filter(|found| fstatfs(found).is_ok_and(|of| of.f_type == NSFS)))
 }
 
-/// Unties a namespace from its file and removes the file. The namespace ends with the
-/// last process in it; its hardware goes back to the first namespace then.
+/// Unmounts a namespace from its file and removes the file. The namespace ends with the last
+/// process in it; its hardware devices then return to the initial namespace.
 pub fn release(file: &Path) -> io::Result<()> {
     if open(file)?.is_some() {
         unmount(file, UnmountFlags::DETACH)?;
@@ -81,14 +81,14 @@ pub fn release(file: &Path) -> io::Result<()> {
     }
 }
 
-/// The network namespace of the thread that calls.
+/// Opens the network namespace of the calling thread.
 pub fn own() -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     Ok(openat(CWD, OWN, flags, Mode::empty())?)
 }
 
-/// Does something in the network namespace that this file holds, such as
-/// `/proc/PID/ns/net`, on a thread of its own. EPERM: without CAP_SYS_ADMIN there and here.
+/// Runs `work` in the network namespace of this file, such as `/proc/PID/ns/net`, on a separate
+/// thread. EPERM: without CAP_SYS_ADMIN there and here.
 pub fn inside<T: Send>(file: &Path, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let namespace = fs::File::open(file)?;
     aside(|| {
@@ -97,8 +97,8 @@ pub fn inside<T: Send>(file: &Path, work: impl FnOnce() -> T + Send) -> io::Resu
     })?
 }
 
-/// Does something in a network namespace, on a thread of its own that sees the
-/// namespace's devices in `/sys`, too.
+/// Runs `work` in a network namespace, on a separate thread for which `/sys` also shows the
+/// namespace's devices.
 pub fn within<T: Send>(namespace: BorrowedFd, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     aside(|| {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;

@@ -1,5 +1,5 @@
-//! A program that waits before its first instruction until everything that
-//! watches it is in place: fork(2), execve(2), wait4(2).
+//! A program that waits before its first instruction until everything that observes it is in place:
+//! fork(2), execve(2), wait4(2).
 
 use super::{check, process};
 use std::ffi::{CString, OsStr, OsString};
@@ -12,28 +12,28 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A child that is not the program yet. Dropping it ends it.
+/// A child that has not executed the program yet. Dropping it ends it.
 #[derive(Debug)]
 pub struct PausedProgram {
-    /// Its process id; the program's, later.
+    /// Its process id, which the program keeps.
     pub pid: u32,
-    /// The child waits for a byte from here; end of file is the end of it.
+    /// The child waits for a byte from here; at end of file it exits.
     go: Option<File>,
-    /// Where the child writes the error if the program cannot be run.
+    /// Where the child reports the error if the program cannot be executed.
     failed: File,
 }
 
-/// A child that is the program.
+/// A child that executes the program.
 #[derive(Debug)]
 pub struct Launched {
     pid: u32,
 }
 
-/// How a child ended and what it used, itself and those children of it that it
-/// waited for.
+/// How a child ended and the resources it used, including those of its own children that it waited
+/// for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExitStatus {
-    /// Exit code, or the signal that ended it.
+    /// Exit code, or the signal that killed it.
     pub how: How,
     pub user: Duration,
     pub system: Duration,
@@ -42,14 +42,14 @@ pub struct ExitStatus {
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// It ended by itself, with this code.
+    /// It exited with this code.
     Code(i32),
-    /// A signal ended it.
+    /// It was killed by this signal.
     Signal(i32),
 }
 
-/// The file that a command's name means: itself if there is a slash in it,
-/// else the first executable of that name in the folders of `PATH`.
+/// Resolves a command to a file: the name itself if it contains a slash, else the first executable
+/// of that name in the folders of `PATH`.
 pub fn find(command: &OsStr, path: Option<OsString>) -> io::Result<PathBuf> {
     if command.as_bytes().contains(&b'/') {
         return Ok(command.into());
@@ -73,8 +73,7 @@ pub fn find(command: &OsStr, path: Option<OsString>) -> io::Result<PathBuf> {
 }
 
 impl PausedProgram {
-    /// Makes the child. `arguments` begin with the name the program is to see
-    /// itself called by.
+    /// Forks the child. `arguments` begin with the program's own name (`argv[0]`).
     pub fn new(file: &Path, arguments: &[OsString]) -> io::Result<PausedProgram> {
         let text = |text: &OsStr| {
             CString::new(text.as_bytes()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
@@ -96,29 +95,29 @@ impl PausedProgram {
         let (argv, envp) = (list(&arguments), list(&environment));
         let (wait, go) = pipe()?;
         let (failed, report) = pipe()?;
-        // SAFETY: the child only makes system calls before it runs the
-        // program or ends, as fork(2) demands of a process with threads.
+        // SAFETY: the child only makes system calls before it executes the program or ends, as
+        // fork(2) requires in a process with threads.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
-            // SAFETY: every pointer is to memory made above, which the child
-            // has a copy of; the lists end in null.
+            // SAFETY: every pointer is to memory made above, of which the child has a copy; the
+            // lists end in null.
             unsafe { child(&wait, &go, &report, file.as_ptr(), argv.as_ptr(), envp.as_ptr()) }
         }
         let pid = check(pid.into())? as u32;
         Ok(PausedProgram { pid, go: Some(go.into()), failed: failed.into() })
     }
 
-    /// Lets it become the program. An error is why the program cannot be run.
+    /// Lets the child execute the program. The error is why it cannot be executed.
     pub fn release(mut self) -> io::Result<Launched> {
         let launched = Launched { pid: self.pid };
         let mut errno = [0; 4];
-        // Taken, so that it is closed here and the drop below does nothing.
+        // Taken, so that it is closed here and dropping `self` does nothing.
         let go = self.go.take().map_or(Ok(()), |mut go| go.write_all(&[1]));
         let error = match go.and_then(|()| self.failed.read_exact(&mut errno)) {
-            // End of file: exec has closed the other end.
+            // End of file: exec closed the other end.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(launched),
             Err(e) => {
-                // It may have ended already, and does so now at the latest.
+                // The child may have ended already; this makes sure that it ends.
                 let _ = signal(self.pid, libc::SIGKILL);
                 e
             }
@@ -133,14 +132,14 @@ impl Drop for PausedProgram {
     fn drop(&mut self) {
         if let Some(go) = self.go.take() {
             drop(go);
-            // It ends at the end of file; the status is not used.
+            // The child ends at end of file; its status is not used.
             let _ = Launched { pid: self.pid }.wait();
         }
     }
 }
 
 impl Launched {
-    /// Waits for its end.
+    /// Waits until the program has ended.
     pub fn wait(self) -> io::Result<ExitStatus> {
         // SAFETY: all zeros are a valid rusage.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -167,10 +166,10 @@ pub fn signal(pid: u32, signal: i32) -> io::Result<()> {
     check(unsafe { libc::kill(pid as libc::pid_t, signal) }.into()).map(drop)
 }
 
-/// What the child does.
+/// Code of the child.
 ///
 /// # Safety
-/// For a child right after fork. The pointers must be what execve(2) wants.
+/// For a child right after fork. The pointers must be valid for execve(2).
 unsafe fn child(
     wait: &OwnedFd,
     go: &OwnedFd,
@@ -181,7 +180,7 @@ unsafe fn child(
 ) -> ! {
     // SAFETY: only system calls that are safe after fork; buffers are local.
     unsafe {
-        // Its own copy of the writing end would keep end of file away.
+        // The child's own copy of the writing end would prevent end of file.
         libc::close(go.as_raw_fd());
         let mut byte = 0u8;
         let mut got;
@@ -194,8 +193,8 @@ unsafe fn child(
         if got != 1 {
             libc::_exit(127);
         }
-        // What was ignored when this process started stays ignored. Rust ignores
-        // SIGPIPE on its own.
+        // Signals that were ignored when this process started stay ignored. Rust itself ignores
+        // SIGPIPE.
         if !process::BEGAN_WITHOUT_SIGPIPE.load(Ordering::Relaxed) {
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         }

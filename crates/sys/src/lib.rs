@@ -2,8 +2,8 @@
 //! `unsafe`.
 //!
 //! Each file wraps one kernel interface so that its callers cannot misuse it. It knows nothing of
-//! paths, meters or studies, and decides nothing. It is called from agents and controller alike;
-//! most calls act on the calling thread's own namespaces. Errors are `std::io::Error`, and the
+//! paths, meters or studies, and makes no decisions. Agents and the controller both call it; most
+//! calls act on the calling thread's own namespaces. Errors are `std::io::Error`, and the
 //! documentation of a call names the codes that its caller should know.
 //!
 //! | Family | Modules |
@@ -98,8 +98,8 @@ pub struct Roots {
     pub proc: PathBuf,
     /// Folder used in place of `/sys`.
     pub sys: PathBuf,
-    /// File used in place of what netlink reports about NICs; `None` to ask the kernel. Without
-    /// the file, nothing is known of them.
+    /// File used in place of what netlink reports about NICs; `None` to query the kernel. If the
+    /// file does not exist, nothing is known about NICs.
     pub cards: Option<PathBuf>,
 }
 
@@ -114,7 +114,7 @@ impl Roots {
     }
 }
 
-/// The result of a raw system call, as `std` has it.
+/// Converts the result of a raw system call to a `Result`.
 pub(crate) fn check(result: libc::c_long) -> std::io::Result<usize> {
     if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(result as usize) }
 }
@@ -123,7 +123,7 @@ pub(crate) fn check(result: libc::c_long) -> std::io::Result<usize> {
 ///
 /// # Safety
 ///
-/// The argument is what the request takes, with room for what it answers.
+/// The argument is what the request takes, with room for its answer.
 pub(crate) unsafe fn ioctl<T>(
     file: impl AsFd,
     request: u32,

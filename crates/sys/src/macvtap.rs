@@ -1,5 +1,5 @@
-//! Macvtaps: devices on another device whose frames are read from descriptors, as those of
-//! taps are (drivers/net/macvtap.c, drivers/net/tap.c).
+//! Macvtaps: devices on top of another device whose frames are read from descriptors, like those of
+//! taps (drivers/net/macvtap.c, drivers/net/tap.c).
 
 use super::netlink::{Netlink, acknowledged, device_name};
 use super::route_request::push_attribute;
@@ -11,9 +11,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 impl Netlink {
-    /// Makes a macvtap that gets everything that a device receives (mode `passthru`,
-    /// ip-link(8)). EOPNOTSUPP: the kernel has no macvtap; EEXIST: the name is taken; EINVAL:
-    /// the device has another on it already.
+    /// Makes a macvtap that receives everything its lower device receives (mode `passthru`,
+    /// ip-link(8)). EOPNOTSUPP: the kernel has no macvtap; EEXIST: the name is taken; EINVAL: the
+    /// device already has another one on it.
     pub fn create_macvtap(&mut self, name: &str, lower: u32) -> io::Result<()> {
         // linux/if_link.h; the bindings have no macvlan.
         const IFLA_MACVLAN_MODE: u16 = 1;
@@ -30,11 +30,11 @@ impl Netlink {
     }
 }
 
-/// Opens one more queue of a macvtap, with these of the flags of taps; frames are read from it
-/// without waiting. `number` is that of its device file, `major:minor`, as
-/// `/sys/class/net/NAME/macvtap/tapINDEX/dev` has it. That file is made for a moment under a
-/// name of our own, since the one in `/dev` may be another network namespace's. EPERM: no
-/// CAP_MKNOD; EINVAL: it is not a number.
+/// Opens another queue of a macvtap, with these tap flags; reading frames from it does not block.
+/// `number` is that of its device file, `major:minor`, as in
+/// `/sys/class/net/NAME/macvtap/tapINDEX/dev`. A device file is made briefly under a name of our
+/// own, since the one in `/dev` may belong to another network namespace. EPERM: no CAP_MKNOD;
+/// EINVAL: `number` is malformed.
 pub fn open(number: &str, flags: u32) -> io::Result<OwnedFd> {
     let (major, minor) = number.split_once(':').ok_or(io::ErrorKind::InvalidInput)?;
     let parse = |text: &str| text.trim().parse().map_err(|_| io::ErrorKind::InvalidInput);

@@ -12,40 +12,40 @@ use std::ptr::NonNull;
 use std::slice;
 use thiserror::Error;
 
-/// Bytes of a huge page as `Region::on_huge_pages` takes them.
+/// Bytes of a huge page for `Region::on_huge_pages`.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// The access that most mappings are made for.
+/// The access of most mappings.
 pub(super) const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// A private anonymous mapping, every page touched. Its bytes never move, so
-/// the kernel may hold references to its pages while it lives.
+/// A private anonymous mapping with every page touched. Its bytes never move, so the kernel may
+/// hold references to its pages while it lives.
 #[derive(Debug)]
 pub struct Region {
     memory: MappedMemory,
-    /// Bytes that were requested.
+    /// Number of bytes requested.
     len: usize,
 }
 
 impl Region {
-    /// At least `len` zeroed bytes, rounded up to whole pages for the mapping.
-    /// With `huge`, requests transparent huge pages (advice only).
+    /// Maps at least `len` zeroed bytes, rounded up to whole pages. With `huge`, requests
+    /// transparent huge pages (advice only).
     pub fn new(len: usize, huge: bool) -> io::Result<Self> {
         let page = rustix::param::page_size();
         let mut region = Region::map(len, page, MapFlags::PRIVATE)?;
         if huge {
             let start = region.memory.start.as_ptr().cast();
-            // SAFETY: the range is the mapping just made; huge-page advice
-            // changes no content. A kernel without THP says EINVAL: no harm.
+            // SAFETY: the range is the mapping just made; huge-page advice changes no content. A
+            // kernel without THP returns EINVAL: no harm.
             let _ = unsafe { madvise(start, region.memory.len, Advice::LinuxHugepage) };
         }
         region.memory.touch(page);
         Ok(region)
     }
 
-    /// At least `len` zeroed bytes on huge pages of 2 MiB that the administrator
-    /// has reserved (`vm.nr_hugepages`, `MAP_HUGETLB`), in whole ones, of a NUMA node if one is named.
-    /// ENOMEM: not this many of them are free there.
+    /// Maps at least `len` zeroed bytes, rounded up to whole huge pages of 2 MiB that the
+    /// administrator has reserved (`vm.nr_hugepages`, `MAP_HUGETLB`), on `node` if that is given.
+    /// ENOMEM: too few of them are free there.
     pub(crate) fn on_huge_pages(len: usize, node: Option<u32>) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
         let mut region = Region::map(len, HUGE_PAGE, flags)?;
@@ -54,18 +54,17 @@ impl Region {
         Ok(region)
     }
 
-    /// Maps `len` bytes in whole pages of this size. ENOMEM: they do not fit.
+    /// Maps `len` bytes, rounded up to whole pages of size `page`. ENOMEM: they do not fit.
     fn map(len: usize, page: usize, flags: MapFlags) -> io::Result<Self> {
         let mapped = len.max(1).checked_next_multiple_of(page);
         let mapped = mapped.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's
-        // choice overlaps nothing.
+        // SAFETY: a fresh anonymous mapping at an address chosen by the kernel overlaps nothing.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, READ_WRITE, flags)? };
         let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
         Ok(Region { memory: MappedMemory { start, len: mapped }, len })
     }
 
-    /// Its length in bytes, known without a reference to them.
+    /// Its length in bytes, without making a reference to them.
     #[allow(clippy::len_without_is_empty, reason = "no mapping is empty")]
     pub fn len(&self) -> usize {
         self.len
@@ -76,13 +75,13 @@ impl Region {
         self.memory.start.as_ptr()
     }
 
-    /// The same, for callers that share the memory with the kernel and therefore
-    /// must not make references to it.
+    /// Like [`Self::as_ptr`], for callers that share the memory with the kernel and therefore must
+    /// not make references to it.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.memory.start
     }
 
-    /// All of it, for those who only share it with the kernel.
+    /// Returns the whole mapping, for callers that only share it with the kernel.
     pub(super) fn into_shared(self) -> MappedMemory {
         self.memory
     }
@@ -91,7 +90,7 @@ impl Region {
 impl Deref for Region {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: no more than is mapped, readable and initialized.
+        // SAFETY: these bytes are mapped, readable and initialized.
         unsafe { slice::from_raw_parts(self.memory.start.as_ptr(), self.len) }
     }
 }
@@ -104,26 +103,26 @@ impl DerefMut for Region {
 }
 
 /// A mapping: of a [`Region`], or of part of a file or device. The latter is shared with other
-/// processes and never referred to by Rust references, because others change it at any time.
+/// processes and never accessed through Rust references, because others change it at any time.
 #[derive(Debug)]
 pub struct MappedMemory {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a mapping is not tied to a thread; code that reads or writes through its
-// address answers for that.
+// SAFETY: a mapping is not tied to a thread; code that reads or writes through its address is
+// responsible for that.
 unsafe impl Send for MappedMemory {}
-// SAFETY: as above: the address alone is what is shared.
+// SAFETY: as above: only the address is shared.
 unsafe impl Sync for MappedMemory {}
 
 impl MappedMemory {
-    /// Maps `len` bytes from an offset on, every page present (`MAP_POPULATE`).
+    /// Maps `len` bytes from an offset on, with every page present (`MAP_POPULATE`).
     pub fn new(file: BorrowedFd, offset: u64, len: usize) -> io::Result<Self> {
         Self::map(file, offset, len, READ_WRITE, MapFlags::POPULATE)
     }
 
-    /// Maps `len` bytes from the start for this access; pages come as they are touched.
+    /// Maps `len` bytes from the start for this access; pages are mapped as they are touched.
     pub(super) fn on_demand(file: impl AsFd, len: usize, access: ProtFlags) -> io::Result<Self> {
         Self::map(file, 0, len, access, MapFlags::empty())
     }
@@ -136,14 +135,13 @@ impl MappedMemory {
         flags: MapFlags,
     ) -> io::Result<Self> {
         let flags = flags | MapFlags::SHARED;
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps
-        // nothing.
+        // SAFETY: a fresh mapping at an address chosen by the kernel overlaps nothing.
         let start = unsafe { mmap(std::ptr::null_mut(), len, access, flags, file, offset)? };
         let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
         Ok(MappedMemory { start, len })
     }
 
-    /// Writes one byte of every page, so that no page fault is left for later.
+    /// Writes one byte of every page, so that no page fault occurs later.
     fn touch(&mut self, page: usize) {
         for offset in (0..self.len).step_by(page) {
             // SAFETY: the offset lies within the mapping, which is writable.
@@ -151,8 +149,9 @@ impl MappedMemory {
         }
     }
 
-    /// Touches a new mapping of huge pages, which are taken from a node if one is named. They were
-    /// reserved when the mapping was made, so this cannot fault. ENOMEM: the node had too few.
+    /// Touches a new mapping of huge pages, which are allocated on `node` if that is given. They
+    /// were reserved when the mapping was made, so this cannot fail with SIGBUS. ENOMEM: the node
+    /// had too few.
     pub(super) fn take_huge_pages(&mut self, node: Option<u32>) -> io::Result<()> {
         let Some(node) = node else {
             self.touch(HUGE_PAGE);
@@ -183,24 +182,24 @@ impl MappedMemory {
 
 impl Drop for MappedMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and no longer borrowed. Pages
-        // the kernel still refers to live on until it releases them.
+        // SAFETY: the mapping is ours and no longer borrowed. Pages that the kernel still refers to
+        // live on until it releases them.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// The NUMA node of memory may not be chosen here.
+/// Choosing the NUMA node of memory is not allowed here.
 #[derive(Debug, Error)]
 #[error("the NUMA node of memory may not be chosen (set_mempolicy): {0}")]
 pub struct NodeRefused(pub io::Error);
 
-/// Whether memory could not be had because its NUMA node may not be chosen, as in containers whose
-/// seccomp profile reserves set_mempolicy(2) for CAP_SYS_NICE.
+/// Whether memory could not be allocated because choosing its NUMA node is not allowed, as in
+/// containers whose seccomp profile reserves set_mempolicy(2) for CAP_SYS_NICE.
 pub fn is_node_refused(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|cause| cause.is::<NodeRefused>())
 }
 
-/// Runs something; pages that come meanwhile are of a NUMA node, if it has any left
+/// Runs `run`; pages allocated meanwhile come from this NUMA node, if it has any left
 /// (set_mempolicy(2), MPOL_PREFERRED). EINVAL: there is no such node.
 fn on_node<T>(node: u32, run: impl FnOnce() -> T) -> io::Result<T> {
     let mut nodes = [0; NODES / 64];
@@ -213,7 +212,7 @@ fn on_node<T>(node: u32, run: impl FnOnce() -> T) -> io::Result<T> {
     Ok(result)
 }
 
-/// The kernel itself lets every thread choose where its own memory is.
+/// A refusal never comes from the kernel itself, which lets every thread choose its memory policy.
 fn named_if_refused(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => {
@@ -223,7 +222,7 @@ fn named_if_refused(error: io::Error) -> io::Error {
     }
 }
 
-/// The node of the page at an address, which is there.
+/// Returns the node of the page at an address, which must be present.
 fn node_of(address: *const u8) -> io::Result<u32> {
     let mut node = 0_i32;
     /// `MPOL_F_NODE | MPOL_F_ADDR` (include/uapi/linux/mempolicy.h).
@@ -242,10 +241,10 @@ fn node_of(address: *const u8) -> io::Result<u32> {
     u32::try_from(node).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// Most nodes that a kernel can be built for (`CONFIG_NODES_SHIFT`).
+/// Most NUMA nodes that a kernel can be built for (`CONFIG_NODES_SHIFT`).
 const NODES: usize = 1024;
 
-/// Where the kernel takes memory from that a thread touches first.
+/// Memory policy of a thread: where the kernel allocates pages that it touches first.
 #[derive(Debug, PartialEq, Eq)]
 struct Policy {
     mode: i32,
@@ -253,11 +252,11 @@ struct Policy {
 }
 
 impl Policy {
-    /// That of this thread.
+    /// Returns the policy of this thread.
     fn of_thread() -> io::Result<Policy> {
         let mut policy = Policy { mode: 0, nodes: [0; NODES / 64] };
         let nodes = policy.nodes.as_mut_ptr();
-        // SAFETY: the kernel writes the mode and, of as many bits as are passed less one, the mask.
+        // SAFETY: the kernel writes the mode and a mask of one bit less than the size passed.
         check(unsafe {
             libc::syscall(
                 libc::SYS_get_mempolicy,
@@ -271,9 +270,9 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Makes it this thread's.
+    /// Makes this the policy of the thread.
     fn set(&self) -> io::Result<()> {
-        // SAFETY: the kernel reads the mask, of one bit less than is passed.
+        // SAFETY: the kernel reads a mask of one bit less than the size passed.
         let set = unsafe {
             libc::syscall(libc::SYS_set_mempolicy, self.mode, self.nodes.as_ptr(), NODES + 1)
         };
@@ -281,25 +280,25 @@ impl Policy {
     }
 }
 
-/// A file that lives in memory only (memfd_create(2)), as a source of sendfile(2).
+/// A file that exists only in memory (memfd_create(2)), as a source for sendfile(2).
 #[derive(Debug)]
 pub struct MemoryFile(File);
 
 impl MemoryFile {
-    /// An empty file. The name shows in `/proc/PID/fd` only.
+    /// Makes an empty file. The name appears only in `/proc/PID/fd`.
     pub fn new(name: &str) -> io::Result<Self> {
         Ok(MemoryFile(File::from(memfd_create(name, MemfdFlags::CLOEXEC)?)))
     }
 
-    /// Writes all bytes at an offset; the file grows as needed. Pages that are
-    /// in a socket's queue by reference change with it.
+    /// Writes all bytes at an offset; the file grows as needed. If pages are in a socket's queue by
+    /// reference, their bytes change there, too.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.0.write_all_at(bytes, offset)
     }
 
-    /// Sends up to `len` bytes from an offset on, by reference to the file's
-    /// pages (sendfile(2)); waits while the socket has no room. A process that
-    /// does not ignore SIGPIPE dies of it when the connection is gone.
+    /// Sends up to `len` bytes from an offset on, by reference to the file's pages (sendfile(2));
+    /// waits while the socket has no room. A process that does not ignore SIGPIPE is killed by it
+    /// if the connection is closed.
     #[inline]
     pub fn send(&self, socket: BorrowedFd, offset: u64, len: usize) -> io::Result<usize> {
         let mut offset = offset;
@@ -345,7 +344,7 @@ mod tests {
         assert_eq!(Policy::of_thread().unwrap(), before);
     }
 
-    /// As the profiles of container engines do it for who has no CAP_SYS_NICE.
+    /// As the profiles of container engines refuse it to processes without CAP_SYS_NICE.
     #[test]
     fn a_node_that_a_seccomp_filter_refuses_is_named() {
         let refused = std::thread::spawn(|| {
@@ -359,19 +358,20 @@ mod tests {
         assert!(!is_node_refused(&io::Error::from_raw_os_error(libc::EPERM)));
     }
 
-    /// EPERM of set_mempolicy(2) for this thread, until it ends (seccomp(2)).
+    /// Makes set_mempolicy(2) return EPERM in this thread until it ends (seccomp(2)).
     fn forbid_set_mempolicy() -> io::Result<()> {
         let statement =
             |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
         let mut filter = [
-            // The number of the call (`seccomp_data.nr`), and unless it is this one, past the next.
+            // Load the call's number (`seccomp_data.nr`), and skip the next instruction unless it
+            // is this one.
             statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
             statement(libc::BPF_JMP | libc::BPF_JEQ, libc::SYS_set_mempolicy as u32, 1),
             statement(libc::BPF_RET, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
             statement(libc::BPF_RET, libc::SECCOMP_RET_ALLOW, 0),
         ];
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-        // SAFETY: both calls read what they are given, which is live, and concern this thread alone.
+        // SAFETY: both calls read their arguments, which are live, and concern only this thread.
         unsafe {
             check(libc::syscall(libc::SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
             let mode = libc::SECCOMP_SET_MODE_FILTER;

@@ -1,10 +1,9 @@
-//! Processes in anonymous network namespaces of their own: network_namespaces(7),
-//! user_namespaces(7), unshare(2).
+//! Processes in anonymous network namespaces: network_namespaces(7), user_namespaces(7),
+//! unshare(2).
 //!
-//! Nothing is bound to a name (as `ip netns` does in `/run/netns`). A namespace
-//! lives exactly as long as the last process in it, and with it live its
-//! devices; so whatever ends the process, SIGKILL included, takes everything
-//! down, and there is nothing that a later start would have to clean up.
+//! Nothing is bound to a name (as `ip netns` does in `/run/netns`). A namespace lives exactly as
+//! long as the last process in it, and its devices live as long as the namespace; so whatever ends
+//! the process, SIGKILL included, removes everything, and a later start has nothing to clean up.
 
 mod kept;
 
@@ -28,35 +27,35 @@ use std::process::{Child, Command};
 /// Which namespaces a child gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enter {
-    /// A network and a mount namespace of its own; without privileges also a
-    /// user namespace of its own, in which the caller is root.
+    /// A new network and a new mount namespace; without privileges also a new user namespace, in
+    /// which the caller is root.
     New,
-    /// The same, but owned by the user namespace of this process, a child of
-    /// ours that was spawned with [`Enter::New`]: a veth pair can be put across
-    /// two network namespaces only by someone who may administer both.
+    /// Like `New`, but owned by the user namespace of this process, a child of ours that was
+    /// spawned with [`Enter::New`]: creating a veth pair across two network namespaces requires
+    /// privilege over both.
     Beside(u32),
 }
 
-/// What a child does between fork and exec, in this order.
+/// Steps of a child between fork and exec, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::FromRepr)]
 #[repr(u8)]
 pub enum Step {
     /// Find the user namespace of the process to join.
     #[strum(to_string = "finding the other host's user namespace")]
     FindPeer,
-    /// Create a user namespace (unprivileged callers only).
+    /// Create a user namespace (only if the caller is unprivileged).
     #[strum(to_string = "creating a user namespace")]
     UserNamespace,
     /// Map the caller to root in it.
     #[strum(to_string = "mapping the user to root in a user namespace")]
     IdMap,
-    /// Join the peer's user namespace (unprivileged callers only).
+    /// Join the peer's user namespace (only if the caller is unprivileged).
     #[strum(to_string = "joining the other host's user namespace")]
     JoinPeer,
     /// Create the network and the mount namespace.
     #[strum(to_string = "creating a network namespace")]
     Namespaces,
-    /// Keep mounts made in there from reaching the outside.
+    /// Keep mounts made in it from propagating to the outside.
     #[strum(to_string = "making mounts private")]
     Mounts,
     /// Show the namespace's own devices in `/sys`.
@@ -68,61 +67,60 @@ pub enum Step {
     /// Make a device, in a rehearsal.
     #[strum(to_string = "creating a veth pair")]
     Device,
-    /// Open the device by which taps are made, in a namespace to be kept.
+    /// Open the device that makes taps, in a namespace to be kept.
     #[strum(to_string = "opening /dev/net/tun")]
     OpenTap,
     /// Make a tap there, or a queue of one.
     #[strum(to_string = "creating a tap device")]
     Tap,
-    /// Join what was made there.
+    /// Join the devices made there.
     #[strum(to_string = "joining devices by a bridge")]
     Join,
-    /// Hand over descriptors of it.
+    /// Hand over descriptors of the namespace.
     #[strum(to_string = "handing over descriptors of a namespace")]
     HandOver,
     #[strum(to_string = "running the program")]
     Program,
 }
 
-/// A child that could not be put into namespaces of its own.
+/// Why a child could not be put into its own namespaces.
 #[derive(Debug, thiserror::Error)]
 #[error("{step}: {error}")]
 pub struct Refused {
     pub step: Step,
-    /// What the kernel returned.
+    /// The error that the kernel returned.
     pub error: io::Error,
 }
 
-/// Whether this process may create network namespaces without a user
-/// namespace: root with CAP_SYS_ADMIN and CAP_NET_ADMIN. Someone else who has
-/// the capabilities would lose them on exec, and takes the unprivileged way.
+/// Returns whether this process may create network namespaces without a user namespace: root with
+/// CAP_SYS_ADMIN and CAP_NET_ADMIN. Another user with these capabilities would lose them on exec,
+/// and counts as unprivileged.
 pub fn privileged() -> bool {
     let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN;
     let has = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
     has && rustix::process::geteuid().is_root()
 }
 
-/// Runs a program in namespaces of its own. When this returns, the namespaces
-/// are there and the program has been started in them.
+/// Runs a program in its own namespaces. When this returns, the namespaces exist and the program
+/// has been started in them.
 ///
-/// The child is killed when the **thread** that calls this ends
-/// (`PR_SET_PDEATHSIG`, prctl(2)), so call it from a thread that lives as long
-/// as the child should. The kernel drops that arrangement if the program is
-/// setuid or carries file capabilities; such a program has to end by itself at
-/// end of file of its standard input.
+/// The child is killed when the **thread** that calls this ends (`PR_SET_PDEATHSIG`, prctl(2)), so
+/// call it from a thread that lives as long as the child should. The kernel clears that setting if
+/// the program is setuid or has file capabilities; such a program has to exit on its own at end of
+/// file on its standard input.
 pub fn spawn(command: Command, enter: Enter) -> Result<Child, Refused> {
     Plan::new(Way::of(enter)?)?.spawn(command, None)
 }
 
-/// The same in a network namespace that already exists, with a mount namespace of
-/// its own in which `/sys` shows that namespace's devices. Takes CAP_SYS_ADMIN.
+/// Like [`spawn`], in a network namespace that already exists, with its own mount namespace in
+/// which `/sys` shows that namespace's devices. Requires CAP_SYS_ADMIN.
 pub fn spawn_in(command: Command, network: OwnedFd) -> Result<Child, Refused> {
     Plan::new(Way::Resident(network))?.spawn(command, None)
 }
 
-/// Goes through everything that [`spawn`] does with [`Enter::New`], sends one
-/// request to rtnetlink from inside, and ends without running any program.
-/// `request` is a complete netlink message that requests an acknowledgement.
+/// Does everything that [`spawn`] does with [`Enter::New`], sends one request to rtnetlink from
+/// inside, and ends without running any program. `request` is a complete netlink message that
+/// requests an acknowledgement.
 pub fn rehearse(request: Vec<u8>) -> Result<(), Refused> {
     inside_new(Step::Device, Box::new(move || attempt(Step::Device, send_request(&request))))
 }
@@ -130,9 +128,8 @@ pub fn rehearse(request: Vec<u8>) -> Result<(), Refused> {
 /// Work of a child between fork and exec: system calls only.
 type Work = Box<dyn FnMut() -> Attempted + Send + Sync>;
 
-/// Goes through everything that [`spawn`] does with [`Enter::New`], does this work
-/// inside, and ends without running any program. `step` is what is blamed for a
-/// child that is killed.
+/// Does everything that [`spawn`] does with [`Enter::New`], does `work` inside, and ends without
+/// running any program. `step` is reported for a child that is killed.
 fn inside_new(step: Step, work: Work) -> Result<(), Refused> {
     // The name of the program does not matter: the child ends before exec.
     let command = Command::new("/proc/self/exe");
@@ -142,9 +139,9 @@ fn inside_new(step: Step, work: Work) -> Result<(), Refused> {
     if status.success() { Ok(()) } else { Err(fail(io::Error::other(status.to_string()))) }
 }
 
-/// Everything the child needs, made before the fork: between fork and exec
-/// only system calls are allowed, because another thread of the parent may
-/// have held the allocator's lock at that moment.
+/// Everything the child needs, prepared before the fork: between fork and exec only system calls
+/// are allowed, because another thread of the parent may have held the allocator's lock at that
+/// moment.
 struct Plan {
     way: Way,
     parent: Pid,
@@ -162,7 +159,7 @@ enum Way {
         gid_map: Vec<u8>,
     },
     JoinUser(OwnedFd),
-    /// Into a namespace that is there.
+    /// Joins an existing namespace.
     JoinKept(Kept),
 }
 
@@ -191,7 +188,7 @@ impl Plan {
         Ok(Plan { way, parent: rustix::process::getpid(), failed_step, step_reader })
     }
 
-    /// Runs the program; or does some work in its place and ends.
+    /// Runs the program, or does `work` in its place and ends.
     fn spawn(self, mut command: Command, work: Option<Work>) -> Result<Child, Refused> {
         let Plan { way, parent, failed_step, step_reader } = self;
         let mut work = work;
@@ -204,8 +201,7 @@ impl Plan {
         };
         let hook = move || {
             inside().map_err(|(step, errno): (Step, Errno)| {
-                // Without the byte the step stays unknown; the error number
-                // still arrives.
+                // Without this byte the step stays unknown; the error number still arrives.
                 let _ = rustix::io::write(&failed_step, &[step as u8]);
                 io::Error::from(errno)
             })
@@ -256,10 +252,10 @@ fn enter(way: &Way, parent: Pid) -> Attempted {
         attempt(Step::Namespaces, unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS))?;
         attempt(Step::Mounts, mount_change(c"/", PRIVATE))?;
     }
-    // Last, because a change of credentials clears it (kernel/cred.c).
+    // This must be last, because a change of credentials clears it (kernel/cred.c).
     let kill = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     attempt(Step::DeathSignal, kill)?;
-    // A parent that died before the line above will send no signal any more.
+    // A parent that died before the line above sends no signal.
     let orphaned = rustix::process::getppid() != Some(parent);
     attempt(Step::DeathSignal, if orphaned { Err(Errno::SRCH) } else { Ok(()) })
 }
@@ -267,7 +263,7 @@ fn enter(way: &Way, parent: Pid) -> Attempted {
 const PRIVATE: MountPropagationFlags =
     MountPropagationFlags::PRIVATE.union(MountPropagationFlags::REC);
 
-/// What else is mounted below `/sys` and has to be seen there still.
+/// Other mounts below `/sys` that must stay visible there.
 const BELOW_SYS: &[(&CStr, &CStr)] = &[
     (c"fs/cgroup", c"/sys/fs/cgroup"),
     (c"fs/bpf", c"/sys/fs/bpf"),
@@ -275,8 +271,8 @@ const BELOW_SYS: &[(&CStr, &CStr)] = &[
     (c"kernel/tracing", c"/sys/kernel/tracing"),
 ];
 
-/// Gives the calling thread a mount namespace in which `/sys` shows the devices of its
-/// network namespace. System calls only, so that a child may do it before exec.
+/// Gives the calling thread a mount namespace in which `/sys` shows the devices of its network
+/// namespace. System calls only, so that a child may call it before exec.
 pub(super) fn reside() -> Result<(), Errno> {
     unshare(UnshareFlags::NEWNS)?;
     mount_change(c"/", PRIVATE)?;
@@ -295,8 +291,7 @@ pub(super) fn reside() -> Result<(), Errno> {
 }
 
 fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
-    // SAFETY: only CLONE_FILES can break the owner of a descriptor, and it is
-    // never among the flags.
+    // SAFETY: only CLONE_FILES can invalidate owned descriptors, and it is never among the flags.
     unsafe { rustix::thread::unshare_unsafe(flags) }
 }
 
@@ -327,22 +322,20 @@ fn send_request(message: &[u8]) -> Result<(), Errno> {
 }
 
 fn end_now() {
-    // SAFETY: _exit(2) runs no handlers and no destructors, which is what a
-    // child that shares the parent's memory image must do.
+    // SAFETY: _exit(2) runs no handlers and no destructors, which must not run in a child that
+    // shares the parent's memory image.
     unsafe { libc::_exit(0) }
 }
 
-/// sysfs as the caller's network namespace sees it. `/sys` shows the devices
-/// of the namespace of the process that mounted it, which for a child of [`spawn`] is
-/// the outside. This mounts a sysfs of the caller's own and attaches it
-/// nowhere (fsmount(2), Linux 5.2): it is gone with the value.
+/// sysfs as seen from the caller's network namespace. `/sys` shows the devices of the namespace of
+/// the process that mounted it, which for a child of [`spawn`] is the outside. This mounts a
+/// separate sysfs and attaches it nowhere (fsmount(2), Linux 5.2): dropping the value unmounts it.
 #[derive(Debug)]
 pub struct Sysfs(OwnedFd);
 
 impl Sysfs {
-    /// Mounts it. EPERM: the caller lacks CAP_SYS_ADMIN in the user namespace
-    /// that owns its mount and network namespaces, or `/sys` is masked, as it
-    /// is in most containers.
+    /// Mounts it. EPERM: the caller lacks CAP_SYS_ADMIN in the user namespace that owns its mount
+    /// and network namespaces, or `/sys` is masked, as in most containers.
     pub fn open() -> io::Result<Sysfs> {
         let context = fsopen(c"sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(&context)?;
@@ -352,14 +345,13 @@ impl Sysfs {
         Ok(Sysfs(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)?))
     }
 
-    /// Reads an attribute; the path is relative to `/sys`. The newline at the
-    /// end is dropped.
+    /// Reads an attribute; the path is relative to `/sys`. Trailing whitespace is dropped.
     pub fn read(&self, path: &str) -> io::Result<String> {
         let file = self.file(path, OFlags::RDONLY)?;
         Ok(io::read_to_string(std::fs::File::from(file))?.trim_end().to_string())
     }
 
-    /// Writes an attribute in one call, as sysfs wants it.
+    /// Writes an attribute in one call, as sysfs requires.
     pub fn write(&self, path: &str, value: &str) -> io::Result<()> {
         let file = self.file(path, OFlags::WRONLY)?;
         Ok(rustix::io::write(&file, value.as_bytes()).map(drop)?)
@@ -412,7 +404,7 @@ mod tests {
         let refused = spawn(Command::new("/no/such/program"), Enter::New).unwrap_err();
         assert_eq!(refused.step, Step::Program);
         assert_eq!(refused.error.kind(), io::ErrorKind::NotFound);
-        // Nonsense that rtnetlink refuses: a message type that does not exist.
+        // An invalid request that rtnetlink refuses: a message type that does not exist.
         let mut message = vec![0u8; 16];
         message[0] = 16;
         message[4..8].copy_from_slice(&[0xff, 0x3f, 5, 0]);

@@ -17,8 +17,8 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Sockets to the kernel, opened when first used. They stay in the network
-/// namespace in which the thread was at that moment.
+/// Sockets to the kernel, opened on first use. They stay in the network namespace in which the
+/// thread was at that moment.
 #[derive(Default)]
 pub struct Netlink {
     pub(super) socket: NetlinkSocket,
@@ -31,10 +31,10 @@ pub struct Veth {
     pub name: String,
     /// Name of the other end.
     pub peer: String,
-    /// Process whose network namespace the other end is put into; none keeps
-    /// it in the caller's.
+    /// Process whose network namespace the other end is moved to; `None` if it stays in the
+    /// caller's.
     pub peer_process: Option<u32>,
-    /// MTU of both ends in bytes; none leaves the kernel's default, 1500.
+    /// MTU of both ends in bytes; `None` for the kernel's default, 1500.
     pub mtu: Option<u32>,
     /// Transmit and receive queues of each end.
     pub queues: u32,
@@ -50,31 +50,32 @@ pub struct Link {
     pub up: bool,
     /// Operational state `IF_OPER_UP` (RFC 2863): packets can be sent.
     pub operational: bool,
-    /// It is up and has a carrier, and its operational state is unknown: that of an ipvlan always,
-    /// that of others until the kernel has dealt with the first change of their carrier
+    /// Whether it is up and has a carrier, but its operational state is unknown: always so for an
+    /// ipvlan, for other devices until the kernel has handled the first change of their carrier
     /// (Documentation/networking/operstates.rst).
     pub of_unknown_state: bool,
-    /// How often the carrier came or went since the device was made.
+    /// How often the carrier appeared or disappeared since the device was made.
     pub carrier_changes: u32,
-    /// Interface index of the bridge, bond or the like that it is a port of; 0 if of none.
+    /// Interface index of the bridge, bond or similar device that it is a port of; 0 if there is
+    /// none.
     pub master: u32,
-    /// It cannot be moved to another network namespace, as a bridge or bond
+    /// Whether it cannot be moved to another network namespace, such as a bridge or bond
     /// (`IFLA_NETNS_IMMUTABLE`, Linux 6.15; false before).
     pub immovable: bool,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Largest packet that the device can cut, in bytes (`tso_max_size`, Linux 5.19): what
-    /// `gso_max_size` may be.
+    /// Largest packet that the device can segment, in bytes (`tso_max_size`, Linux 5.19): the upper
+    /// limit of `gso_max_size`.
     pub tso_max_size: Option<u32>,
     /// Transmit queues the device was made with.
     pub tx_queues: u32,
     /// Receive queues the device was made with.
     pub rx_queues: u32,
-    /// Interface index of the other end of a pair, or of the device below a VLAN, macvlan and the
-    /// like (`IFLA_LINK`); 0 if there is none.
+    /// Interface index of the other end of a pair, or of the device below a VLAN, macvlan or
+    /// similar (`IFLA_LINK`); 0 if there is none.
     pub peer_index: u32,
-    /// Id of the namespace that device is in, as this namespace numbers others;
-    /// none if it is the same.
+    /// Id of the namespace that device is in, as numbered by this namespace; `None` if it is the
+    /// same.
     pub peer_namespace: Option<i32>,
     /// Name of the root qdisc; empty while the device is down.
     pub qdisc: String,
@@ -82,9 +83,9 @@ pub struct Link {
     pub limits: Limits,
 }
 
-/// Largest packets of segmentation offload (sending) and GRO (receiving), in
-/// bytes. Above 65536 this is what is called BIG TCP. None in a change leaves
-/// the limit alone; none in an answer means that this kernel has no such limit.
+/// Largest packets of segmentation offload (sending) and GRO (receiving), in bytes. Above 65536
+/// this is called BIG TCP. In a change, `None` leaves the limit alone; in an answer, it means that
+/// this kernel has no such limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// `gso_max_size`: IPv6 (and IPv4 before Linux 6.3).
@@ -101,11 +102,11 @@ pub struct Limits {
 /// (net/ethtool/common.c): "tx-tcp-segmentation", "rx-gro".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Those that the user may change.
+    /// Features that the user may change.
     pub changeable: Vec<String>,
-    /// Those that are on.
+    /// Features that are on.
     pub active: Vec<String>,
-    /// All that this kernel knows, of whatever device.
+    /// All features that this kernel knows, for any device.
     pub known: Vec<String>,
 }
 
@@ -113,34 +114,34 @@ pub struct Features {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Napi {
     pub id: u32,
-    /// Process id of its kernel thread, where it is threaded, as the initial
-    /// PID namespace has it.
+    /// Process id of its kernel thread in the initial PID namespace; `None` if it is not threaded.
     pub thread: Option<u32>,
-    /// Number of its interrupt, where it has one.
+    /// Number of its interrupt; `None` if it has none.
     pub interrupt: Option<u32>,
     pub timing: NapiTiming,
 }
 
-/// When a NAPI instance polls and interrupts (Documentation/networking/napi.rst, Linux 6.13). None
-/// in an answer: the kernel does not tell. None in a change: it stays as it is.
+/// When a NAPI instance polls and interrupts (Documentation/networking/napi.rst, Linux 6.13). In an
+/// answer, `None` means that the kernel does not report the value; in a change, that it stays as it
+/// is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NapiTiming {
-    /// Polls in a row that find nothing before interrupts are allowed again.
+    /// Empty polls in a row before interrupts are enabled again.
     pub defer_hard_irqs: Option<u32>,
     /// Nanoseconds.
     pub gro_flush_timeout: Option<u32>,
     /// Nanoseconds.
     pub irq_suspend_timeout: Option<u32>,
-    /// 0: in softirqs, 1: in a kernel thread, 2: in one that busy polls.
+    /// 0: in softirqs, 1: in a kernel thread, 2: in a kernel thread that busy polls.
     pub threaded: Option<u32>,
 }
 
-/// Packets that a device has counted since it was made (`struct rtnl_link_stats64`).
+/// Packets counted by a device since it was made (`struct rtnl_link_stats64`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Sent (`tx_packets`).
     pub sent: u64,
-    /// To be sent, and dropped (`tx_dropped`).
+    /// Dropped instead of being sent (`tx_dropped`).
     pub dropped: u64,
     /// Received (`rx_packets`).
     pub received: u64,
@@ -150,13 +151,13 @@ pub struct Traffic {
 }
 
 impl Link {
-    /// Whether another device is below it, as of a VLAN.
+    /// Whether it is stacked on another device, as a VLAN is.
     pub fn is_stacked(&self) -> bool {
         ![0, self.index].contains(&self.peer_index) && !PAIRS.contains(&self.kind.as_str())
     }
 }
 
-/// Kinds of devices that name their other end as others name the one below them.
+/// Kinds of devices that report their other end where others report the device below them.
 const PAIRS: [&str; 2] = ["veth", "netkit"];
 
 impl Netlink {
@@ -164,21 +165,20 @@ impl Netlink {
         Self::default()
     }
 
-    /// Makes a veth pair. EOPNOTSUPP: the kernel has no veth; EEXIST: a name
-    /// is taken; ESRCH: the peer's process is gone.
+    /// Makes a veth pair. EOPNOTSUPP: the kernel has no veth; EEXIST: a name is taken; ESRCH: the
+    /// peer's process has ended.
     pub fn create_veth(&mut self, veth: &Veth) -> io::Result<()> {
         acknowledged(&mut self.socket, &veth_request(veth)?)
     }
 
-    /// Looks a device up by name; `None` if there is no such device. Where the
-    /// kernel knows of a carrier change that has not taken effect yet, asking
-    /// makes it take effect (net/core/rtnetlink.c, Linux 6.8).
+    /// Looks up a device by name; `None` if there is no such device. If a carrier change is pending
+    /// in the kernel, this request makes it take effect (net/core/rtnetlink.c, Linux 6.8).
     pub fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
         self.get_link(&named(&device_name(name)?), read_link)
     }
 
-    /// Looks up the other end of a pair, or the device below, in whatever namespace it is.
-    /// EPERM: the caller may not administer that namespace.
+    /// Looks up the other end of a pair, or the device below, in whichever namespace it is. EPERM:
+    /// the caller has no privilege over that namespace.
     pub fn peer(&mut self, end: &Link) -> io::Result<Option<Link>> {
         let mut request = rt_link::Request::new().op_getlink_do(&link_header(end.peer_index));
         if let Some(id) = end.peer_namespace {
@@ -187,8 +187,8 @@ impl Netlink {
         self.get_link(&request, read_link)
     }
 
-    /// Takes what is needed from what the kernel reports of a device; `None` if there is no such
-    /// device.
+    /// Returns what `take` extracts from the kernel's answer about a device; `None` if there is no
+    /// such device.
     pub(super) fn get_link<T>(
         &mut self,
         request: &rt_link::OpGetlinkDo,
@@ -204,7 +204,7 @@ impl Netlink {
         }
     }
 
-    /// What a dump reports, as far as `take` takes it.
+    /// Collects what `take` returns for each reply of a dump, without the `None`s.
     pub(super) fn dump<R: NetlinkRequest, T>(
         &mut self,
         request: &R,
@@ -218,7 +218,7 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Deletes a device; a veth takes its peer with it.
+    /// Deletes a device; deleting a veth also deletes its peer.
     pub fn delete_link(&mut self, index: u32) -> io::Result<()> {
         let request = rt_link::Request::new().op_dellink_do(&link_header(index));
         acknowledged(&mut self.socket, &request)
@@ -229,31 +229,32 @@ impl Netlink {
         self.set_link(&up(index), |link| link)
     }
 
-    /// Takes a device down; with it go the routes by it.
+    /// Takes a device down, which removes the routes through it.
     pub fn set_down(&mut self, index: u32) -> io::Result<()> {
         self.set_link(&rt_link::Ifinfomsg { ifi_flags: 0, ..up(index) }, |link| link)
     }
 
-    /// Moves a device into another network namespace, under its name. It loses its
-    /// addresses, routes, qdiscs and sysctls. EEXIST: the name is taken
-    /// there; EINVAL: this kind of device stays where it is.
+    /// Moves a device into another network namespace, keeping its name. It loses its addresses,
+    /// routes, qdiscs and sysctls. EEXIST: the name is taken there; EINVAL: this kind of device
+    /// cannot be moved.
     pub fn set_namespace(&mut self, index: u32, namespace: BorrowedFd) -> io::Result<()> {
         let namespace = namespace.as_raw_fd() as u32;
         self.set_link(&link_header(index), |link| link.push_net_ns_fd(namespace))
     }
 
-    /// The same, into the namespace of a process. ESRCH: there is no such process.
+    /// Like [`Self::set_namespace`], into the namespace of a process. ESRCH: there is no such
+    /// process.
     pub fn set_namespace_of(&mut self, index: u32, process: u32) -> io::Result<()> {
         self.set_link(&link_header(index), |link| link.push_net_ns_pid(process))
     }
 
-    /// Sets `txqueuelen`, in packets: qdiscs made after it take it for their
-    /// length, and a tap's rings have it at once.
+    /// Sets `txqueuelen`, in packets: qdiscs made later use it as their length, and a tap's rings
+    /// are resized at once.
     pub fn set_queue_length(&mut self, index: u32, packets: u32) -> io::Result<()> {
         self.set_link(&link_header(index), |link| link.push_txqlen(packets))
     }
 
-    /// What a device has counted of packets; `None` if there is no such device.
+    /// Returns a device's packet counters; `None` if there is no such device.
     pub fn traffic(&mut self, name: &str) -> io::Result<Option<Traffic>> {
         self.get_link(&named(&device_name(name)?), |_, attributes| {
             let all = attributes.get_stats64().map_err(undecodable)?;
@@ -266,7 +267,7 @@ impl Netlink {
         })
     }
 
-    /// Names of the devices stacked on this one: VLANs, macvlans and the like.
+    /// Returns the names of the devices stacked on this one: VLANs, macvlans and the like.
     pub fn devices_upon(&mut self, index: u32) -> io::Result<Vec<String>> {
         let header = rt_link::Ifinfomsg::new();
         let request = rt_link::Request::new().op_getlink_dump(&header);
@@ -294,14 +295,13 @@ impl Netlink {
         acknowledged(&mut self.socket, &request)
     }
 
-    /// Sets the MTU in bytes. EINVAL: the device does not take it.
+    /// Sets the MTU in bytes. EINVAL: the device does not accept it.
     pub fn set_mtu(&mut self, index: u32, mtu: u32) -> io::Result<()> {
         self.set_link(&link_header(index), |link| link.push_mtu(mtu))
     }
 
-    /// Sets those limits that are given. A kernel that does not know one
-    /// ignores it silently, so read them back. EINVAL: above what the device
-    /// can do.
+    /// Sets those limits that are given. A kernel that does not know a limit ignores it silently,
+    /// so read them back. EINVAL: above what the device supports.
     pub fn set_limits(&mut self, index: u32, limits: &Limits) -> io::Result<()> {
         self.set_link(&link_header(index), |link| {
             // gso_max_size first: up to 65536 it also sets the IPv4 limit.
@@ -312,7 +312,7 @@ impl Netlink {
         })
     }
 
-    /// Gives a device an address; duplicate address detection is left out.
+    /// Gives a device an address, without duplicate address detection.
     pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
         let header = address_header(index, address, prefix);
         let mut request = rt_addr::Request::new().set_create().set_excl().op_newaddr_do(&header);
@@ -320,7 +320,7 @@ impl Netlink {
         acknowledged(&mut self.socket, &request)
     }
 
-    /// Takes all its addresses from a device.
+    /// Removes all addresses from a device.
     pub fn remove_addresses(&mut self, index: u32) -> io::Result<()> {
         let mut own = self.all_addresses()?;
         own.retain(|(device, ..)| *device == index);
@@ -332,7 +332,7 @@ impl Netlink {
         })
     }
 
-    /// All addresses of the namespace: number of the device, address, and length of the prefix in
+    /// Returns all addresses of the namespace: index of the device, address, and prefix length in
     /// bits.
     pub(super) fn all_addresses(&mut self) -> io::Result<Vec<(u32, IpAddr, u8)>> {
         let header = rt_addr::Ifaddrmsg::default();
@@ -343,7 +343,7 @@ impl Netlink {
         })
     }
 
-    /// Hardware address of an Ethernet device. InvalidData: it has none of six bytes.
+    /// Hardware address of an Ethernet device. InvalidData: it has no address of six bytes.
     pub fn hardware_address(&mut self, name: &str) -> io::Result<[u8; 6]> {
         let mut reply = self.socket.request(&named(&device_name(name)?))?;
         let (_, attributes) = reply.recv_one().map_err(explained)?;
@@ -355,8 +355,8 @@ impl Netlink {
         let names = self.feature_names()?;
         let mut request = ethtool::Request::new().op_features_get_do();
         number(&mut request.encode(), ETHTOOL_MSG_FEATURES_GET);
-        // Bitmaps: the answer with names would not fit the socket's buffer on
-        // a device with many features.
+        // Bitmaps: on a device with many features, an answer with names would not fit the socket's
+        // buffer.
         let compact = ethtool::HeaderFlags::CompactBitsets as u32;
         request.encode().nested_header().push_dev_index(index).push_flags(compact);
         let mut reply = self.socket.request(&request)?;
@@ -372,8 +372,8 @@ impl Netlink {
         Ok(Features { changeable, active, known })
     }
 
-    /// Requests that features be on or off. The kernel may keep some as they
-    /// are, without an error, so read them back. EINVAL: no such feature.
+    /// Requests that features be on or off. The kernel may leave some as they are, without an
+    /// error, so read them back. EINVAL: no such feature.
     pub fn set_features(&mut self, index: u32, wanted: &[(&str, bool)]) -> io::Result<()> {
         let mut request = ethtool::Request::new().op_features_set_do();
         number(&mut request.encode(), ETHTOOL_MSG_FEATURES_SET);
@@ -409,8 +409,8 @@ impl Netlink {
         })
     }
 
-    /// Sets when a NAPI instance polls and interrupts; what is none stays as it is. EINVAL: before
-    /// Linux 6.13; EPERM: without CAP_NET_ADMIN.
+    /// Sets when a NAPI instance polls and interrupts; `None` leaves a value as it is. EINVAL:
+    /// before Linux 6.13; EPERM: without CAP_NET_ADMIN.
     pub fn set_napi(&mut self, id: u32, timing: &NapiTiming) -> io::Result<()> {
         let NapiTiming { defer_hard_irqs, gro_flush_timeout, irq_suspend_timeout, threaded } =
             *timing;
@@ -434,7 +434,7 @@ impl Netlink {
         let answer = reply.recv_one().map_err(explained)?;
         let mut names = Vec::new();
         for set in answer.get_stringsets().map_err(undecodable)?.get_stringset() {
-            // Not `get_strings()`: it gives up at the first other attribute.
+            // Not `get_strings()`, which stops at the first other attribute.
             let strings = set.filter_map(|attribute| match attribute {
                 Ok(ethtool::Stringset::Strings(strings)) => Some(strings),
                 _ => None,
@@ -453,9 +453,8 @@ impl Netlink {
 const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
 const ETHTOOL_MSG_FEATURES_SET: u8 = 12;
 
-/// Puts the right command number into a message of the `ethtool` family. The
-/// bindings (0.3.5) number requests and notifications in one sequence; the
-/// kernel numbers each direction on its own.
+/// Puts the right command number into a message of the `ethtool` family. The bindings (0.3.5)
+/// number requests and notifications in one sequence; the kernel numbers each direction separately.
 pub(super) fn number(message: &mut impl Pusher, command: u8) {
     if let Some(first) = message.as_vec_mut().first_mut() {
         *first = command;
@@ -468,8 +467,8 @@ pub fn veth_message(veth: &Veth) -> io::Result<Vec<u8>> {
     Ok(message(libc::RTM_NEWLINK, &veth_request(veth)?))
 }
 
-/// A complete message of this type that requests an acknowledgement, for those who
-/// cannot use [`Netlink`]: a child between fork and exec.
+/// A complete message of this type that requests an acknowledgement, for callers that cannot use
+/// [`Netlink`]: a child between fork and exec.
 pub(super) fn message<R: NetlinkRequest>(kind: u16, request: &R) -> Vec<u8> {
     framed(kind, request.flags() | libc::NLM_F_ACK as u16, request.payload())
 }
@@ -552,7 +551,7 @@ fn veth_end<'a>(attributes: LinkEncoder<'a>, name: &CStr, veth: &Veth) -> LinkEn
     put(named, veth.mtu, LinkEncoder::push_mtu)
 }
 
-/// Attributes of a device, being written.
+/// Encoder of a device's attributes.
 type LinkEncoder<'a> = rt_link::PushLinkAttrs<&'a mut Vec<u8>>;
 
 /// Adds an attribute if there is a value for it.
@@ -581,7 +580,7 @@ pub(super) fn link_header(index: u32) -> rt_link::Ifinfomsg {
     rt_link::Ifinfomsg { ifi_index: index as i32, ..Default::default() }
 }
 
-/// A device name the kernel can take: IFNAMSIZ - 1 = 15 bytes at most.
+/// Converts a device name the kernel accepts: IFNAMSIZ - 1 = 15 bytes at most.
 pub(super) fn device_name(name: &str) -> io::Result<CString> {
     if name.is_empty() || name.len() > 15 {
         let text = format!("'{name}' is not a device name of 1 to 15 bytes");
@@ -613,7 +612,7 @@ pub(super) fn undecodable(error: impl std::fmt::Debug) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("unexpected netlink answer: {error:?}"))
 }
 
-/// A bit of a compact ethtool bitset, which is an array of native 32-bit words.
+/// Whether a bit of a compact ethtool bitset, an array of native 32-bit words, is set.
 fn is_bit_set(words: &[u8], bit: u32) -> bool {
     u32_at(words, (bit / 32) as usize * 4).is_some_and(|word| word >> (bit % 32) & 1 == 1)
 }

@@ -1,13 +1,13 @@
-//! Counters of the protocols of a network namespace: `/proc/net/netstat` and
-//! `/proc/net/snmp` (net/ipv4/proc.c), which have the same form: a line of names and a
-//! line of values for each protocol.
+//! Protocol counters of a network namespace: `/proc/net/netstat` and `/proc/net/snmp`
+//! (net/ipv4/proc.c), which have the same format: a line of names and a line of values for each
+//! protocol.
 
 use super::procfs::Malformed;
 
 /// A counter with its protocol and name: `("TcpExt", "TCPBacklogDrop", 3)`.
 pub type Counter<'a> = (&'a str, &'a str, i64);
 
-/// All counters of a file, in its order. A protocol's two lines have to fit each other.
+/// Returns all counters of a file, in its order. Errors if a protocol's two lines do not match.
 pub fn parse(text: &str) -> Result<Vec<Counter<'_>>, Malformed> {
     const FILE: &str = "netstat or snmp";
     let mut counters = Vec::new();
@@ -24,7 +24,7 @@ pub fn parse(text: &str) -> Result<Vec<Counter<'_>>, Malformed> {
         loop {
             match (names.next(), values.next()) {
                 (Some(name), Some(value)) => {
-                    // Most are of unsigned longs; MaxConn of Tcp is -1.
+                    // Most are unsigned longs; MaxConn of Tcp is -1.
                     let value = super::attribute::number(value).ok_or_else(wrong)?;
                     counters.push((protocol, name, value));
                 }

@@ -1,6 +1,6 @@
-//! Counters of network devices that `/proc/net/dev` does not have: a driver's own
-//! (`ethtool -S`, by ioctl: the netlink family has only the standard groups), those of
-//! queues and page pools (netlink family `netdev`, Linux 6.9 and 6.8).
+//! Counters of network devices that `/proc/net/dev` lacks: a driver's own (`ethtool -S`, by ioctl:
+//! the netlink family has only the standard groups), and those of queues and page pools (netlink
+//! family `netdev`, Linux 6.9 and 6.8).
 
 use super::bytes::text;
 use super::interface_request::{Ethtool, word, words};
@@ -9,7 +9,7 @@ use super::route_request::{RawRequest, attributes, push_attribute, uint};
 use netlink_bindings::traits::Protocol;
 use std::io;
 
-/// The names and counters that a driver gives of one device, ready to be read again.
+/// A driver's counters for one device: their names, ready to read the values repeatedly.
 pub struct DriverStats {
     device: Ethtool,
     /// Names, in the order of the counters.
@@ -23,12 +23,12 @@ const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
 /// Bytes of a name.
 const NAME: usize = 32;
-/// Counters of a device that are read at most; a NIC with hundreds of queues has
-/// ten thousand.
+/// Most counters of a device to read; a NIC with hundreds of queues has ten thousand.
 const MOST: u32 = 1 << 16;
 
 impl DriverStats {
-    /// Reads the names of a driver's counters. EOPNOTSUPP: it has none. ENODEV: no such device here.
+    /// Reads the names of a driver's counters. EOPNOTSUPP: it has none. ENODEV: no such device
+    /// here.
     pub fn open(device: &str) -> io::Result<DriverStats> {
         let mut stats = DriverStats { device: Ethtool::open(device)?, names: Vec::new() };
         let count = stats.count()?;
@@ -36,8 +36,8 @@ impl DriverStats {
         Ok(stats)
     }
 
-    /// The counters now. EAGAIN: the device has other counters than before, so it has to
-    /// be opened again.
+    /// Reads the counters. EAGAIN: the number of counters has changed, so the device has to be
+    /// opened again.
     pub fn read(&mut self) -> io::Result<Vec<u64>> {
         let count = self.count()?;
         if count as usize != self.names.len() {
@@ -70,33 +70,31 @@ impl DriverStats {
         Ok(data.chunks(NAME).map(|name| text(name).trim().to_owned()).collect())
     }
 
-    /// What a command answers after its header: `count` items of a given size. There
-    /// is room for as many again and some more: the kernel writes as many as the driver
-    /// has by then, whatever is requested, and another program may add queues between
-    /// the question how many there are and this one.
+    /// Returns the content of a command's answer after its header: `count` items of size `size`.
+    /// There is room for twice as many and some more: the kernel writes as many as the driver has
+    /// by then, whatever was requested, and another program may add queues after the count was
+    /// read.
     fn ask_all(&mut self, header: &[u32], count: u32, size: usize) -> io::Result<Vec<u8>> {
         let mut data = words(header);
         let begin = data.len();
         data.resize(begin + (2 * count as usize + 1024) * size, 0);
-        // SAFETY: there is room for more answers than the kernel has just reported that
-        // there are.
+        // SAFETY: there is room for more items than the kernel has just reported.
         unsafe { self.device.ask(&mut data)? };
         data.truncate(begin + count as usize * size);
         Ok(data.split_off(begin))
     }
 }
 
-/// A counter of a queue, pool or qdisc: its name as the kernel's specification has
-/// it, and its value.
+/// A counter of a queue, pool or qdisc: its name in the kernel's specification, and its value.
 pub type Counted = (&'static str, u64);
 
 /// The counters of one queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueStats {
-    /// True of a transmit queue.
+    /// True for a transmit queue.
     pub transmits: bool,
     pub queue: u32,
-    /// What the driver counts of it.
+    /// The driver's counters for it.
     pub counts: Vec<Counted>,
 }
 
@@ -106,20 +104,20 @@ pub struct PoolStats {
     /// Id of the pool.
     pub id: u32,
     pub device: u32,
-    /// Who uses it; `None` if no NAPI does.
+    /// Its user; `None` if no NAPI uses it.
     pub user: Option<PoolUser>,
-    /// Whether its memory is that of a memory provider (an area of io_uring, a dmabuf).
+    /// Whether its memory comes from a memory provider (an area of io_uring, a dmabuf).
     pub provided: bool,
-    /// What the kernel counts of it.
+    /// The kernel's counters for it.
     pub counts: Vec<Counted>,
 }
 
-/// Who takes buffers from a page pool.
+/// The user of a page pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PoolUser {
-    /// The receive queue of this number.
+    /// The receive queue with this number.
     Queue(u32),
-    /// The NAPI of this id, which is not a queue's.
+    /// The NAPI instance with this id, which does not belong to a queue.
     Napi(u32),
 }
 
@@ -163,19 +161,19 @@ const POOL_COUNTS: &[(u16, &str)] = &[
 ];
 
 impl Netlink {
-    /// Counters of every queue of a device whose driver reports them, Linux 6.9; empty
+    /// Returns the counters of every queue of a device whose driver reports them, Linux 6.9; empty
     /// for others. EOPNOTSUPP or ENOENT: the kernel is older.
     pub fn queue_stats(&mut self, index: u32) -> io::Result<Vec<QueueStats>> {
         let request = dump(QSTATS_GET, &[(QSTATS_IFINDEX, index), (QSTATS_SCOPE, 1)]);
         self.read_all(&request, queue_stats)
     }
 
-    /// Counters of the page pools of a device, Linux 6.8 with CONFIG_PAGE_POOL_STATS.
+    /// Returns the counters of a device's page pools, Linux 6.8 with CONFIG_PAGE_POOL_STATS.
     pub fn pool_stats(&mut self, index: u32) -> io::Result<Vec<PoolStats>> {
         let mut all = self.read_all(&dump(PAGE_POOL_STATS_GET, &[]), pool_stats)?;
         all.retain(|pool| pool.device == index);
         let pools = self.read_all(&dump(PAGE_POOL_GET, &[]), pool)?;
-        // Linux 6.8 reports nothing of queues.
+        // Linux 6.8 reports nothing about queues.
         let queues = dump(QUEUE_GET, &[(QUEUE_IFINDEX, index)]);
         let queues = self.read_all(&queues, queue).unwrap_or_default();
         for stats in &mut all {
@@ -220,8 +218,8 @@ const QUEUE_NAPI_ID: u16 = 4;
 /// Bytes of `struct genlmsghdr`.
 const GENL: usize = 4;
 
-/// A dump of the family `netdev`. Answers come as they are, because the bindings (0.3.5)
-/// read the counters as 32-bit numbers, and the kernel writes 64 bits where a value needs
+/// Makes a dump request of the family `netdev`. Answers are decoded here, because the bindings
+/// (0.3.5) read the counters as 32-bit numbers, and the kernel writes 64 bits if a value needs
 /// them.
 fn dump(command: u8, of: &[(u16, u32)]) -> RawRequest {
     let mut payload = vec![command, 1, 0, 0];
@@ -231,13 +229,13 @@ fn dump(command: u8, of: &[(u16, u32)]) -> RawRequest {
     RawRequest { protocol: Protocol::Generic(b"netdev"), flags: libc::NLM_F_DUMP, payload }
 }
 
-/// The number in an attribute of this kind, if there is one.
+/// Returns the number in an attribute of this kind, if there is one.
 fn number(message: &[u8], kind: u16) -> Option<u32> {
     let (_, value) = attributes(message).find(|(found, _)| *found == kind)?;
     u32::try_from(uint(value)?).ok()
 }
 
-/// The counters of these kinds, in the order of the message.
+/// Returns the counters of these kinds, in the order of the message.
 fn counts(message: &[u8], names: &[(u16, &'static str)]) -> Vec<Counted> {
     let named = |(kind, value): (u16, &[u8])| {
         let (_, name) = names.iter().find(|(known, _)| *known == kind)?;
@@ -264,7 +262,7 @@ fn pool_stats(message: &[u8]) -> Option<PoolStats> {
     })
 }
 
-/// What page-pool-get reports of a pool.
+/// A pool as page-pool-get reports it.
 #[derive(Debug, PartialEq, Eq)]
 struct Pool {
     id: u32,
@@ -278,7 +276,7 @@ fn pool(message: &[u8]) -> Option<Pool> {
     Some(Pool { id: number(message, POOL_ID)?, napi: number(message, POOL_NAPI_ID), provided })
 }
 
-/// What queue-get reports of a queue.
+/// A queue as queue-get reports it.
 #[derive(Debug, PartialEq, Eq)]
 struct Queue {
     number: u32,
@@ -294,7 +292,7 @@ fn queue(message: &[u8]) -> Option<Queue> {
     })
 }
 
-/// Every decoder of this file on any bytes, for tests that throw bytes at them.
+/// Runs every decoder of this file on any bytes, for fuzzing.
 pub fn decode_anything(message: &[u8]) {
     let _ = (queue_stats(message), pool_stats(message), pool(message), queue(message));
 }

@@ -1,9 +1,9 @@
-//! The libraries of NVIDIA's driver, which may be missing, loaded at run time.
+//! NVIDIA's driver libraries, which may be missing, loaded at run time.
 
 use libloading::{Library, Symbol};
 use std::io;
 
-/// A library that stays loaded, whatever comes of it: it starts threads of its own.
+/// A library that stays loaded for good, because it starts threads of its own.
 #[derive(Clone, Copy)]
 pub(crate) struct Loaded {
     file: &'static str,
@@ -11,21 +11,20 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Loads a library by the name of its file.
+    /// Loads a library by its file name.
     pub(crate) fn load(file: &'static str) -> io::Result<Loaded> {
-        // SAFETY: both libraries have initialisers that are made to be run from any thread of
-        // any process.
+        // SAFETY: both libraries have initialisers that may run in any thread of any process.
         let library = unsafe { Library::new(file) }.map_err(|_| {
             io::Error::other(format!("{file} cannot be loaded: no NVIDIA driver is installed"))
         })?;
         Ok(Loaded { file, library: Box::leak(Box::new(library)) })
     }
 
-    /// A function of the library.
+    /// Looks up a function of the library.
     ///
     /// # Safety
     ///
-    /// `T` is the type of the function of that name.
+    /// `T` is the type of the function with that name.
     pub(crate) unsafe fn find<T: Copy>(&self, name: &str) -> io::Result<T> {
         // SAFETY: by the caller's promise; the library is never unloaded.
         let symbol: Result<Symbol<T>, _> = unsafe { self.library.get(name) };

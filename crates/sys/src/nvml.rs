@@ -1,13 +1,12 @@
-//! What NVIDIA's management library reports about GPUs (nvml.h of the CUDA toolkit, "NVML API
-//! Reference"). It is loaded when it is first requested, so that nothing of it is needed to build
-//! bytepath.
+//! GPU readings from NVIDIA's management library (nvml.h of the CUDA toolkit, "NVML API
+//! Reference"). It is loaded on first use, so building bytepath requires nothing of it.
 
 use crate::nvidia::Loaded;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt;
 use std::io;
 
-/// The library that comes with the driver.
+/// The library installed with the driver.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// `nvmlReturn_t`; 0 is success.
@@ -30,7 +29,7 @@ struct Utilisation {
     memory: c_uint,
 }
 
-/// The functions we call, by the names that the library exports them under.
+/// The functions of the library that are used here.
 struct Functions {
     init: unsafe extern "C" fn() -> Status,
     error_string: unsafe extern "C" fn(Status) -> *const c_char,
@@ -50,9 +49,9 @@ pub struct Nvml {
     gpus: Vec<(Handle, String)>,
 }
 
-// SAFETY: NVML may be called from any thread, and its handles are the process's.
+// SAFETY: NVML may be called from any thread, and its handles are valid in the whole process.
 unsafe impl Send for Nvml {}
-// SAFETY: as above; nothing in here is written after it was made.
+// SAFETY: as above; nothing in here is written after it is made.
 unsafe impl Sync for Nvml {}
 
 impl fmt::Debug for Nvml {
@@ -64,26 +63,26 @@ impl fmt::Debug for Nvml {
 /// A snapshot of one GPU. Fields that the driver does not report are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// Watts, as a mean over up to a second.
+    /// Watts, averaged over up to a second.
     pub watts: Option<f64>,
     /// Joules since the driver was loaded (Volta and later).
     pub joules: Option<f64>,
     /// Bytes per second sent and received by PCIe, over 20 ms.
     pub pcie: [Option<f64>; 2],
-    /// Part of the last period (up to a second) in which its multiprocessors were at work, and in
+    /// Fraction of the last period (up to a second) in which its multiprocessors were busy, and in
     /// which its memory was read or written.
     pub busy: [Option<f64>; 2],
-    /// Hertz of multiprocessors and memory.
+    /// Clock frequencies of multiprocessors and memory, in Hz.
     pub clocks: [Option<f64>; 2],
 }
 
 /// Loads the library of this machine. Errors name the missing library or contain its own message.
-/// There is at least one GPU.
+/// On success there is at least one GPU.
 pub fn open() -> io::Result<Nvml> {
     let call = functions(Loaded::load(LIBRARY)?)?;
     let mut nvml = Nvml { call, gpus: Vec::new() };
     let mut count = 0;
-    // SAFETY: plain calls by the signatures of nvml.h; every pointer is to a live variable.
+    // SAFETY: plain calls with the signatures of nvml.h; every pointer is to a live variable.
     unsafe {
         nvml.check("nvmlInit", (nvml.call.init)())?;
         nvml.check("nvmlDeviceGetCount", (nvml.call.count)(&mut count))?;
@@ -91,7 +90,7 @@ pub fn open() -> io::Result<Nvml> {
     for at in 0..count {
         let (mut handle, mut name) = (std::ptr::null_mut(), [0 as c_char; NAME]);
         // SAFETY: as above; the name is written with its terminating zero, which stays in place
-        // because the library is given a length of one byte less.
+        // because the length passed to the library is one byte less.
         let name = unsafe {
             nvml.check("nvmlDeviceGetHandleByIndex", (nvml.call.handle)(at, &mut handle))?;
             let room = NAME as c_uint - 1;
@@ -126,13 +125,13 @@ fn functions(library: Loaded) -> io::Result<Functions> {
 }
 
 impl Nvml {
-    /// Names of the GPUs, by number.
+    /// Returns the names of the GPUs, by number.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.gpus.iter().map(|(_, name)| name.as_str())
     }
 
-    /// Reads a GPU, which takes about 40 ms, because PCIe is watched for so long. All fields of
-    /// a missing GPU are `None`.
+    /// Reads a GPU, which takes about 40 ms, because PCIe is sampled for that long. All fields of a
+    /// missing GPU are `None`.
     pub fn snapshot(&self, gpu: usize) -> Snapshot {
         let Some((handle, _)) = self.gpus.get(gpu) else { return Snapshot::default() };
         let (call, handle) = (&self.call, *handle);
@@ -150,7 +149,7 @@ impl Nvml {
         Snapshot {
             watts: powered.then_some(f64::from(milliwatts) * 1e-3),
             joules: self.joules(gpu),
-            // In KB, which nvml.h leaves open; the driver's tools print them as 1000 bytes.
+            // In KB, which nvml.h does not define; the driver's tools take them as 1000 bytes.
             pcie: PCIE.map(|which| chosen(call.pcie, which).map(|kilobytes| kilobytes * 1e3)),
             busy: [busy.gpu, busy.memory]
                 .map(|percent| utilised.then_some(f64::from(percent) / 100.0)),
@@ -158,7 +157,7 @@ impl Nvml {
         }
     }
 
-    /// Joules that a GPU took since the driver was loaded.
+    /// Joules that a GPU consumed since the driver was loaded.
     pub fn joules(&self, gpu: usize) -> Option<f64> {
         let (handle, _) = self.gpus.get(gpu)?;
         let mut millijoules = 0;
@@ -171,7 +170,7 @@ impl Nvml {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: the call gives a string that lives as long as the library, or null.
+        // SAFETY: the call returns a string that lives as long as the library, or null.
         let words = unsafe {
             let words = (self.call.error_string)(status);
             if words.is_null() { None } else { Some(CStr::from_ptr(words).to_string_lossy()) }

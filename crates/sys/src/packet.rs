@@ -1,4 +1,4 @@
-//! Packet sockets: whole frames to a device and from it, packet(7).
+//! Packet sockets: whole frames to and from a device, packet(7).
 
 use super::check;
 use super::tcp::{self, Ready, get_option};
@@ -7,22 +7,22 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A socket that sends whole frames by the device of an interface index, and receives none.
-/// EPERM: no CAP_NET_RAW over the network namespace; ENODEV: no such device; ENETDOWN, from
-/// sending: the device is down, or gone.
+/// Opens a socket that sends whole frames through the device with this interface index, and
+/// receives none. EPERM: no CAP_NET_RAW over the network namespace; ENODEV: no such device;
+/// ENETDOWN, when sending: the device is down, or was removed.
 pub fn sender(index: u32) -> io::Result<OwnedFd> {
     let socket = open(SocketFlags::empty())?;
     bind(&socket, index, 0)?;
     Ok(socket)
 }
 
-/// A packet socket that receives nothing yet: its protocol is 0 until it is bound.
+/// Opens a packet socket that receives nothing yet: its protocol is 0 until it is bound.
 pub(super) fn open(flags: SocketFlags) -> io::Result<OwnedFd> {
     let flags = flags | SocketFlags::CLOEXEC;
     Ok(socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?)
 }
 
-/// Binds a packet socket to a device; it receives what is of this EtherType.
+/// Binds a packet socket to a device; it receives frames with this EtherType.
 pub(super) fn bind(socket: &OwnedFd, index: u32, ethertype: u16) -> io::Result<()> {
     // SAFETY: all-zero bytes are a valid `sockaddr_ll`: it is plain data.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -35,7 +35,7 @@ pub(super) fn bind(socket: &OwnedFd, index: u32, ethertype: u16) -> io::Result<(
     check(bound.into()).map(drop)
 }
 
-/// Has a device take in frames whatever their destination, as long as the descriptor is open
+/// Makes a device accept frames whatever their destination, as long as the descriptor is open
 /// (`PACKET_MR_PROMISC`). EPERM: no CAP_NET_RAW over the network namespace.
 pub fn promiscuous(index: u32) -> io::Result<OwnedFd> {
     let socket = open(SocketFlags::empty())?;
@@ -43,7 +43,7 @@ pub fn promiscuous(index: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Has a device take in more than what is for its own address, as long as the socket is open.
+/// Makes a device accept more than frames for its own address, as long as the socket is open.
 pub(super) fn join(socket: &OwnedFd, index: u32, kind: u16, hardware: &[u8]) -> io::Result<()> {
     // struct packet_mreq.
     let mut request = [0; 16];
@@ -54,13 +54,13 @@ pub(super) fn join(socket: &OwnedFd, index: u32, kind: u16, hardware: &[u8]) -> 
     tcp::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
-/// Has the sockets of one group share what a device receives, by a hash of its headers.
+/// Makes the sockets of one group share what a device receives, by a hash of its headers.
 pub(super) fn share(socket: BorrowedFd, group: u16) -> io::Result<()> {
     let value = i32::from(group) | (libc::PACKET_FANOUT_HASH as i32) << 16;
     tcp::set_int(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, value)
 }
 
-/// Frames for which a socket had no room, since this was last asked.
+/// Returns the number of frames for which a socket had no room since the last call.
 pub(super) fn dropped(socket: BorrowedFd) -> io::Result<u64> {
     // struct tpacket_stats; reading it resets it.
     let mut counts = [0u32; 2];
@@ -69,26 +69,26 @@ pub(super) fn dropped(socket: BorrowedFd) -> io::Result<u64> {
     Ok(counts[1].into())
 }
 
-/// Hands frames to the driver past the qdisc (`PACKET_QDISC_BYPASS`): one for
-/// which its queue has no room is refused by ENOBUFS.
+/// Makes sends bypass the qdisc and go to the driver (`PACKET_QDISC_BYPASS`): a frame for which its
+/// queue has no room is refused with ENOBUFS.
 pub fn bypass_qdisc(socket: BorrowedFd) -> io::Result<()> {
     tcp::set_int(socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
 }
 
-/// Waits until at least half of the socket's send buffer is free, at most this long. False:
-/// it is not. ENETDOWN, ENXIO: the device is down, or gone.
+/// Waits at most `timeout` until at least half of the socket's send buffer is free; returns false
+/// if it is not. ENETDOWN, ENXIO: the device is down, or was removed.
 pub fn wait_writable(socket: BorrowedFd, timeout: Duration) -> io::Result<bool> {
     ready(socket, Ready::OUT, timeout)
 }
 
-/// Waits until there is something to read, at most this long.
+/// Waits at most `timeout` until there is something to read.
 pub fn wait_readable(socket: BorrowedFd, timeout: Duration) -> io::Result<bool> {
     ready(socket, Ready::IN, timeout)
 }
 
 fn ready(fd: BorrowedFd, wanted: Ready, timeout: Duration) -> io::Result<bool> {
     match tcp::wait(fd, wanted, Some(timeout)) {
-        // Of a descriptor that is not a socket, EIO.
+        // For a descriptor that is not a socket, EIO.
         Ok(now) if now.contains(Ready::ERR) => match rustix::net::sockopt::socket_error(fd) {
             Ok(Err(errno)) => Err(errno.into()),
             _ => Err(io::Error::from_raw_os_error(libc::EIO)),
@@ -99,12 +99,12 @@ fn ready(fd: BorrowedFd, wanted: Ready, timeout: Duration) -> io::Result<bool> {
     }
 }
 
-/// Frames in memory of their own that are sent in batches (sendmmsg(2)), in a fixed order and
-/// again from its start. Allocates nothing after it was made.
+/// Frames in their own memory that are sent in batches (sendmmsg(2)), in a fixed order and over
+/// again. Allocates nothing after it is made.
 pub struct Frames {
-    /// What the vectors point into; never changed.
+    /// Memory that the vectors point to; never changed.
     _memory: Box<[u8]>,
-    /// What the headers point at; never changed.
+    /// Vectors that the headers point to; never changed.
     _vectors: Box<[libc::iovec]>,
     headers: Box<[libc::mmsghdr]>,
     next: usize,
@@ -116,16 +116,16 @@ unsafe impl Send for Frames {}
 /// The outcome of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Frames that the kernel took.
+    /// Number of frames that the kernel took.
     pub sent: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// Whether it refused the one after them by ENOBUFS: dropped, or no room.
+    /// Whether the kernel refused the next frame with ENOBUFS: dropped, or no room.
     pub refused: bool,
 }
 
 impl Frames {
-    /// These frames, in this order, as often as it takes to send `batch` of them at once.
+    /// Repeats these frames, in this order, until `batch` of them can be sent at once.
     pub fn new(frames: &[&[u8]], batch: usize) -> Frames {
         let memory: Box<[u8]> = frames.concat().into();
         let times = batch.div_ceil(frames.len().max(1)).max(1);
@@ -155,17 +155,17 @@ impl Frames {
         Frames { _memory: memory, _vectors: vectors, headers, next: 0 }
     }
 
-    /// Sends the next frames, at most that many; fewer at the end of the order. A frame that was
+    /// Sends the next frames, at most `most`; fewer at the end of the order. A frame that was
     /// refused is skipped. Waits for room in the socket's buffer.
     ///
-    /// sendmmsg reports an error only if it is the first frame's; where it took some, what
-    /// stopped it is not reported. A socket that waits for room can have been stopped by nothing
-    /// but a refusal, or by an error that the next batch meets again.
+    /// sendmmsg returns an error only if it concerns the first frame; if it took some frames, it
+    /// does not report what stopped it. For a socket that waits for room that can only be a
+    /// refusal, or an error that the next batch meets again.
     pub fn send(&mut self, socket: BorrowedFd, most: usize) -> io::Result<Batch> {
         let rest = &mut self.headers[self.next..];
         let wanted = most.min(rest.len());
-        // SAFETY: the headers are live and ours alone, each points at one live vector, and that
-        // at memory that is never written; the kernel writes the lengths in the headers only.
+        // SAFETY: the headers are live and exclusively ours, each points to one live vector, and
+        // that to memory that is never written; the kernel writes only the lengths in the headers.
         let sent = unsafe {
             libc::sendmmsg(socket.as_raw_fd(), rest.as_mut_ptr(), wanted as libc::c_uint, 0)
         };
@@ -184,8 +184,8 @@ impl Frames {
     }
 }
 
-/// Reads one frame from a descriptor that does not wait, its first `head` bytes by a vector of
-/// their own (readv(2)); `None` if there is none.
+/// Reads one frame from a non-blocking descriptor, with its first `head` bytes in a separate vector
+/// (readv(2)); `None` if there is none.
 #[inline]
 pub fn read_in_two(queue: BorrowedFd, room: &mut [u8], head: usize) -> io::Result<Option<usize>> {
     let (head, rest) = room.split_at_mut(head);
@@ -193,7 +193,7 @@ pub fn read_in_two(queue: BorrowedFd, room: &mut [u8], head: usize) -> io::Resul
     there(result)
 }
 
-/// Reads one frame from a descriptor that does not wait; `None` if there is none.
+/// Reads one frame from a non-blocking descriptor; `None` if there is none.
 #[inline]
 pub fn read(queue: BorrowedFd, room: &mut [u8]) -> io::Result<Option<usize>> {
     there(rustix::io::read(queue, room))
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn frames_are_sent_in_their_order_and_again() {
-        // A pair of sockets takes them as a device would.
+        // A pair of sockets accepts them like a device.
         let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
         let mut frames = Frames::new(&[b"one", b"three", b"fifteen"], 4);
         assert_eq!(frames.headers.len(), 6, "the whole order, as often as it takes");

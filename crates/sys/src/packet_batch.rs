@@ -1,5 +1,5 @@
-//! Frames of a device by a packet socket, many in each recvmmsg(2): each is copied into memory
-//! of the program.
+//! Receiving frames of a device through a packet socket, many with each recvmmsg(2): each is copied
+//! into memory of the program.
 
 use super::packet::{self, bind, dropped, share, wait_readable};
 use super::{check, tcp};
@@ -13,20 +13,20 @@ use std::time::Duration;
 pub struct Receiver {
     socket: OwnedFd,
     memory: Box<[u8]>,
-    /// What the headers point at.
+    /// Vectors that the headers point to.
     vectors: Box<[libc::iovec]>,
     headers: Box<[libc::mmsghdr]>,
     dropped: u64,
 }
 
-// SAFETY: the pointers are to what it owns.
+// SAFETY: the pointers are to memory that it owns.
 unsafe impl Send for Receiver {}
 
 impl Receiver {
-    /// Gets what a device receives of an EtherType, the addresses of other hosts included, up
-    /// to `batch` frames of at most `room` bytes at once. Those of one `group`, if there is
-    /// one, share it by a hash of its headers (`PACKET_FANOUT`). `buffer`: bytes that the
-    /// socket may hold, as `SO_RCVBUFFORCE` takes them; none leaves the usual.
+    /// Receives what a device receives of an EtherType, including frames for other hosts, up to
+    /// `batch` frames of at most `room` bytes at once. Sockets with the same `group` share the
+    /// frames by a hash of their headers (`PACKET_FANOUT`). `buffer`: bytes that the socket may
+    /// hold, as with `SO_RCVBUFFORCE`; `None` for the default.
     pub fn open(
         index: u32,
         ethertype: u16,
@@ -56,8 +56,8 @@ impl Receiver {
         })
     }
 
-    /// Takes what is there, at most `most` frames of the batch, and never waits; gives how many
-    /// there were, for [`Receiver::frames`]. ENETDOWN: the device is down, or gone.
+    /// Receives what is available, at most `most` frames of the batch, without waiting. Returns how
+    /// many there were, for [`Receiver::frames`]. ENETDOWN: the device is down, or was removed.
     #[inline]
     pub fn receive(&mut self, most: usize) -> io::Result<usize> {
         let most = most.min(self.headers.len());
@@ -68,8 +68,8 @@ impl Receiver {
             (header.msg_hdr.msg_iov, header.msg_hdr.msg_iovlen) = (vector, 1);
         }
         let (socket, headers) = (self.socket.as_raw_fd(), self.headers.as_mut_ptr());
-        // SAFETY: each header points at one live vector, and that at a place in memory of ours
-        // to which nothing else refers while the kernel writes there.
+        // SAFETY: each header points to one live vector, and that to a place in memory of ours to
+        // which nothing else refers while the kernel writes there.
         let received = unsafe {
             let flags = libc::MSG_DONTWAIT;
             libc::recvmmsg(socket, headers, most as libc::c_uint, flags as _, null_mut())
@@ -81,8 +81,8 @@ impl Receiver {
         }
     }
 
-    /// The frames that the last [`Receiver::receive`] took, which were this many; what did not
-    /// fit into the room of one is cut off.
+    /// Returns the `received` frames of the last [`Receiver::receive`]; a frame longer than its
+    /// room is truncated.
     pub fn frames(&self, received: usize) -> impl Iterator<Item = &[u8]> {
         let room = self.room();
         let places = self.memory.chunks_exact(room).zip(&self.headers).take(received);
@@ -93,12 +93,12 @@ impl Receiver {
         self.vectors.first().map_or(1, |vector| vector.iov_len)
     }
 
-    /// Waits until there is a frame, at most this long.
+    /// Waits at most `timeout` until there is a frame.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
         wait_readable(self.socket.as_fd(), timeout)
     }
 
-    /// Frames for which the socket had no room, since it was opened.
+    /// Returns the number of frames for which the socket had no room since it was opened.
     pub fn dropped(&mut self) -> io::Result<u64> {
         self.dropped += dropped(self.socket.as_fd())?;
         Ok(self.dropped)

@@ -1,5 +1,5 @@
-//! Rings of a packet socket that both the kernel and the program have in memory
-//! (Documentation/networking/packet_mmap.rst), of version 2: one slot a frame.
+//! Rings of a packet socket that the kernel and the program share in memory
+//! (Documentation/networking/packet_mmap.rst), version 2: one slot per frame.
 
 use super::memory::{MappedMemory, READ_WRITE};
 use super::packet::{self, Batch, bind, dropped, share, wait_readable};
@@ -12,12 +12,12 @@ use std::ptr::null;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Bytes of `struct tpacket2_hdr`, rounded up as TPACKET_ALIGN does: in a slot to be sent the
-/// frame starts after it.
+/// Bytes of `struct tpacket2_hdr`, rounded up as by TPACKET_ALIGN: in a slot to be sent, the frame
+/// starts after it.
 const HEADER: usize = 32;
 
-/// Bytes that the kernel puts before a received frame at most: the header, a `sockaddr_ll`,
-/// and room that aligns the network header.
+/// Most bytes that the kernel puts before a received frame: the header, a `sockaddr_ll`, and
+/// padding that aligns the network header.
 const BEFORE: usize = 96;
 
 /// Bytes of a block of slots: a power of two pages.
@@ -26,15 +26,15 @@ const BLOCK: usize = 64 << 10;
 /// A packet socket with one ring.
 struct Ring {
     socket: OwnedFd,
-    /// The kernel shares it; who may touch a slot is in the status of the slot, which is only
-    /// accessed atomically.
+    /// Shared with the kernel; the status of a slot, which is only accessed atomically, tells which
+    /// side may access the slot.
     memory: MappedMemory,
     slot: usize,
     slots: usize,
 }
 
 impl Ring {
-    /// A ring for at least this many frames of at most this size.
+    /// Opens a ring for at least `least` frames of at most `largest` bytes.
     fn open(
         kind: i32,
         index: u32,
@@ -63,17 +63,17 @@ impl Ring {
         unsafe { self.memory.start().as_ptr().add(slot * self.slot) }
     }
 
-    /// Whose a slot is, and in which state.
+    /// Returns the status of a slot: who owns it, and its state.
     #[inline]
     fn status(&self, slot: usize) -> &AtomicU32 {
-        // SAFETY: a slot begins with its status, which is aligned, lives as long as the mapping
-        // and is written by the kernel and here alone, atomically by both.
+        // SAFETY: a slot begins with its status, which is aligned, lives as long as the mapping and
+        // is written only by the kernel and here, atomically by both.
         unsafe { AtomicU32::from_ptr(self.at(slot).cast()) }
     }
 
-    /// Writes a number of the header of a slot that is ours.
+    /// Writes a number in the header of a slot that is ours.
     fn set(&self, slot: usize, offset: usize, value: u32) {
-        // SAFETY: within the header of the slot, aligned, and the kernel does not touch a slot
+        // SAFETY: within the header of the slot, aligned, and the kernel does not access a slot
         // that is ours.
         unsafe { self.at(slot).add(offset).cast::<u32>().write_volatile(value) }
     }
@@ -89,20 +89,20 @@ const LENGTH: usize = 4;
 const SNAPPED: usize = 8;
 const OFFSETS: usize = 12;
 
-/// Frames that lie in a ring and are sent from there, in a fixed order and again from its
-/// start. The kernel copies their link header and refers to the rest.
+/// Frames that are in a ring and are sent from there, in a fixed order and over again. The kernel
+/// copies their link header and refers to the rest.
 pub struct Sender {
     ring: Ring,
-    /// The next slot to be handed over.
+    /// The next slot to hand over.
     filled: usize,
-    /// The first that was handed over and that the kernel has not taken.
+    /// The first slot that was handed over and that the kernel has not taken.
     taken: usize,
-    /// How many were handed over and not taken.
+    /// Number of slots handed over and not taken.
     waiting: usize,
 }
 
 impl Sender {
-    /// Puts frames into a ring of at least this many slots that are sent by a device.
+    /// Puts frames into a ring of at least `least` slots, to be sent through a device.
     pub fn open(index: u32, frames: &[Vec<u8>], least: usize) -> io::Result<Sender> {
         let largest = frames.iter().map(Vec::len).max().unwrap_or(0);
         let ring = Ring::open(libc::PACKET_TX_RING, index, largest, least.max(frames.len()), 0)?;
@@ -110,7 +110,8 @@ impl Sender {
         for slot in 0..ring.slots {
             let frame = &frames[slot % frames.len()];
             ring.set(slot, LENGTH, frame.len() as u32);
-            // SAFETY: a slot has room for its header and the largest frame, and is ours now.
+            // SAFETY: a slot has room for its header and the largest frame, and is ours at this
+            // point.
             unsafe {
                 ring.at(slot).add(HEADER).copy_from_nonoverlapping(frame.as_ptr(), frame.len());
             }
@@ -122,9 +123,9 @@ impl Sender {
         self.ring.socket.as_fd()
     }
 
-    /// Hands over at most this many frames, as far as slots are free, with those that the kernel
-    /// did not take before, and never waits. One that is refused will be given again. EINVAL: the
-    /// kernel could not read a frame.
+    /// Hands over free slots until at most `most` frames are with the kernel, including those that
+    /// it has not taken before, without waiting. A frame that was refused is handed over again.
+    /// EINVAL: the kernel could not read a frame.
     pub fn send(&mut self, most: usize) -> io::Result<Batch> {
         while self.waiting < most
             && self.waiting < self.ring.slots
@@ -141,7 +142,7 @@ impl Sender {
         match check(result as libc::c_long) {
             Ok(_) => {}
             Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => turn.refused = true,
-            // Frames that a queue holds fill the socket's buffer.
+            // Frames held in a queue fill the socket's buffer.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(e) => return Err(e),
         }
@@ -162,7 +163,7 @@ impl Sender {
     }
 }
 
-/// Frames that a device receives, where they lie.
+/// Frames that a device receives, read in place.
 pub struct Receiver {
     ring: Ring,
     next: usize,
@@ -170,9 +171,9 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A ring of at least this many slots that gets what a device receives of an EtherType, the
-    /// addresses of other hosts included. Those of one `group`, if there is one, share it by a
-    /// hash of its headers (`PACKET_FANOUT`).
+    /// Opens a ring of at least `least` slots that receives what a device receives of an EtherType,
+    /// including frames for other hosts. Sockets with the same `group` share the frames by a hash
+    /// of their headers (`PACKET_FANOUT`).
     pub fn open(
         index: u32,
         ethertype: u16,
@@ -187,7 +188,7 @@ impl Receiver {
         Ok(Receiver { ring, next: 0, dropped: 0 })
     }
 
-    /// Looks at the next frame; `None` if there is none.
+    /// Passes the next frame to `at` and releases it; `None` if there is none.
     #[inline]
     pub fn look<T>(&mut self, at: impl FnOnce(&[u8]) -> T) -> Option<T> {
         if !self.is_there() {
@@ -195,12 +196,12 @@ impl Receiver {
         }
         let slot = self.next;
         let length = self.ring.get(slot, SNAPPED) as usize;
-        // Two numbers of 16 bits; the first is where the frame begins.
+        // Two 16-bit numbers; the first is the offset of the frame.
         let offsets = self.ring.get(slot, OFFSETS);
         let begin = if cfg!(target_endian = "big") { offsets >> 16 } else { offsets & 0xffff };
         let begin = begin as usize;
         let length = length.min(self.ring.slot.saturating_sub(begin));
-        // SAFETY: within the slot, which is ours until its status says otherwise.
+        // SAFETY: within the slot, which is ours until its status is changed below.
         let frame = unsafe { std::slice::from_raw_parts(self.ring.at(slot).add(begin), length) };
         let found = at(frame);
         self.ring.status(slot).store(TP_STATUS_KERNEL, Ordering::Release);
@@ -208,18 +209,18 @@ impl Receiver {
         Some(found)
     }
 
-    /// Whether there is a frame, seen without a call.
+    /// Whether there is a frame, without a system call.
     #[inline]
     pub fn is_there(&self) -> bool {
         self.ring.status(self.next).load(Ordering::Acquire) & TP_STATUS_USER != 0
     }
 
-    /// Waits until there is a frame, at most this long.
+    /// Waits at most `timeout` until there is a frame.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
         wait_readable(self.ring.socket.as_fd(), timeout)
     }
 
-    /// Frames for which the ring had no room, since it was opened.
+    /// Returns the number of frames for which the ring had no room since it was opened.
     pub fn dropped(&mut self) -> io::Result<u64> {
         self.dropped += dropped(self.ring.socket.as_fd())?;
         Ok(self.dropped)

@@ -1,8 +1,7 @@
-//! Packet sockets for a protocol stack in this process: whole frames with a hardware address
-//! of their own, each after a `struct virtio_net_hdr` (`PACKET_VNET_HDR`, packet(7),
-//! linux/virtio_net.h). That header states what the kernel still has to do for
-//! a sent frame, segmentation and checksum, and what is known about a
-//! received one.
+//! Packet sockets for a protocol stack in this process: whole frames with their own hardware
+//! address, each after a `struct virtio_net_hdr` (`PACKET_VNET_HDR`, packet(7),
+//! linux/virtio_net.h). That header states what the kernel still has to do for a sent frame,
+//! segmentation and checksum, and what is known about a received one.
 
 use super::packet::{self, bind, join, there};
 use super::tcp;
@@ -24,25 +23,25 @@ const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 
-/// What a header states about its frame.
+/// The content of a frame's header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// The checksum is not filled in, or the kernel has found it right: it need not be
-    /// computed.
+    /// The checksum of a received frame need not be verified: it is not filled in, or the kernel
+    /// has found it correct.
     pub vouched: bool,
-    /// Of a frame to be sent: where the bytes begin that the checksum is over, and how far
-    /// after that it goes. The sum of the pseudo header is already there.
+    /// For a frame to be sent: the offset at which the checksummed bytes begin, and the checksum's
+    /// offset from there. The sum of the pseudo header is already filled in.
     pub checksum: Option<[u16; 2]>,
-    /// The frame represents several.
+    /// Set if the frame represents several segments.
     pub segments: Option<Segments>,
 }
 
-/// How a frame is cut into segments of TCP.
+/// How a frame is cut into TCP segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segments {
-    /// Bytes of payload of each, the last excepted.
+    /// Bytes of payload of each segment but the last.
     pub size: u16,
-    /// Bytes of all headers, which each gets.
+    /// Bytes of all headers, which each segment gets.
     pub headers: u16,
     /// Whether it is IPv6.
     pub v6: bool,
@@ -64,7 +63,7 @@ impl Offload {
         }
     }
 
-    /// Reads the header of a frame that was received.
+    /// Parses the header of a received frame.
     #[inline]
     pub fn read(header: &[u8; HEADER]) -> Offload {
         let number = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
@@ -80,7 +79,7 @@ impl Offload {
     }
 }
 
-/// A packet socket with a hardware address of its own.
+/// A packet socket with its own hardware address.
 #[derive(Debug)]
 pub struct Port {
     socket: OwnedFd,
@@ -90,17 +89,17 @@ pub struct Port {
 /// The outcome of a frame to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// The kernel has it.
+    /// The kernel took it.
     Whole,
     /// There was no room for it, or it was dropped for lack of space (EAGAIN, ENOBUFS).
     NoRoom,
 }
 
 impl Port {
-    /// Opens it at the device of an interface index. It receives what is for `hardware`, ARP
-    /// and neighbour discovery for everyone, and nothing that this host sends; up to `room`
-    /// bytes of the kernel's memory wait to be received. EPERM: no CAP_NET_RAW over the network
-    /// namespace; ENODEV: no such device.
+    /// Opens it at the device with this interface index. It receives frames for `hardware`,
+    /// broadcast ARP and neighbour discovery, and nothing that this host sends; the kernel queues
+    /// up to `room` bytes for it. EPERM: no CAP_NET_RAW over the network namespace; ENODEV: no such
+    /// device.
     pub fn open(index: u32, hardware: [u8; 6], room: usize) -> io::Result<Port> {
         let socket = packet::open(SocketFlags::NONBLOCK)?;
         for option in [libc::PACKET_VNET_HDR, libc::PACKET_IGNORE_OUTGOING] {
@@ -111,7 +110,7 @@ impl Port {
         for (forced, plain) in
             [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
         {
-            // Forced by those who may; others get what net.core.rmem_max leaves them.
+            // Forced if privileged; otherwise limited by net.core.rmem_max.
             tcp::set_int(socket.as_fd(), libc::SOL_SOCKET, forced, room)
                 .or_else(|_| tcp::set_int(socket.as_fd(), libc::SOL_SOCKET, plain, room))?;
         }
@@ -121,15 +120,15 @@ impl Port {
         Ok(Port { socket, dropped: 0 })
     }
 
-    /// Receives the next frame with its header, without waiting: how many bytes they are. What
-    /// is longer than the room is cut off. ENETDOWN: the device went down or was removed.
+    /// Receives the next frame with its header, without waiting; returns their length in bytes. A
+    /// frame longer than `room` is truncated. ENETDOWN: the device went down or was removed.
     #[inline]
     pub fn receive(&self, room: &mut [u8]) -> io::Result<Option<usize>> {
         there(rustix::net::recv(&self.socket, room, RecvFlags::empty()).map(|(length, _)| length))
     }
 
-    /// Sends a frame that follows its header, without waiting. ENETDOWN, ENXIO: the device
-    /// is down, or gone.
+    /// Sends a frame that follows its header, without waiting. ENETDOWN, ENXIO: the device is down,
+    /// or was removed.
     #[inline]
     pub fn send(&self, frame: &[u8]) -> io::Result<Sent> {
         match rustix::net::send(&self.socket, frame, SendFlags::empty()) {
@@ -139,7 +138,7 @@ impl Port {
         }
     }
 
-    /// Frames for which the socket had no room, since it was opened.
+    /// Returns the number of frames for which the socket had no room since it was opened.
     pub fn dropped(&mut self) -> io::Result<u64> {
         self.dropped += packet::dropped(self.socket.as_fd())?;
         Ok(self.dropped)
@@ -152,15 +151,15 @@ impl AsFd for Port {
     }
 }
 
-/// Lets in what is for this address, and requests for everyone's by ARP and neighbour
-/// discovery (Documentation/networking/filter.rst).
+/// Accepts frames for this address, and broadcast requests of ARP and neighbour discovery
+/// (Documentation/networking/filter.rst).
 fn filter(socket: &OwnedFd, hardware: [u8; 6]) -> io::Result<()> {
     let [a, b, c, d, e, f] = hardware;
     let load = |size, at| (libc::BPF_LD | size | libc::BPF_ABS, 0, 0, at);
     let equal = |value, yes, no| (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, yes, no, value);
     let any_bit = |bits, yes, no| (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, yes, no, bits);
     let give = |bytes| (libc::BPF_RET | libc::BPF_K, 0, 0, bytes);
-    // Jumps say how many instructions they skip.
+    // Jump offsets are numbers of instructions to skip.
     let program = [
         load(libc::BPF_W, 0),
         equal(u32::from_be_bytes([a, b, c, d]), 0, 2),
@@ -191,7 +190,7 @@ mod tests {
 
     const OWN: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
-    /// A frame for an address.
+    /// Makes a frame for an address.
     fn to(hardware: [u8; 6], ethertype: u16) -> Vec<u8> {
         let mut frame = test_net::frame(7, 60);
         frame[..6].copy_from_slice(&hardware);
@@ -229,7 +228,7 @@ mod tests {
         for wanted in [everyone, OWN] {
             let length = loop {
                 assert!(Instant::now() < deadline, "nothing came for {wanted:?}");
-                // The kernel resolves neighbours on its own.
+                // The kernel resolves neighbours on its own; those frames are skipped.
                 match port.receive(&mut room).unwrap() {
                     Some(length) if room[HEADER + 12..][..2] != [0x86, 0xdd] => break length,
                     _ => {}

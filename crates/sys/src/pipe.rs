@@ -1,4 +1,4 @@
-//! Pipes as holders of pages: pipe(7), tee(2), splice(2), vmsplice(2).
+//! Pipes as containers of pages: pipe(7), tee(2), splice(2), vmsplice(2).
 
 use super::memory::Region;
 use rustix::io::retry_on_intr;
@@ -6,8 +6,8 @@ use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// A pipe whose both ends are ours. It keeps count of what it holds, so that
-/// no call on it can block for lack of bytes or of room.
+/// A pipe of which we have both ends. It counts the bytes it contains, so that no call on it can
+/// block for lack of bytes or room.
 #[derive(Debug)]
 pub struct Pipe {
     read: OwnedFd,
@@ -17,10 +17,10 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// An empty pipe that can hold at least `capacity` bytes, in a power of two
-    /// of pages. EPERM: more than `fs.pipe-max-size` without
-    /// `CAP_SYS_RESOURCE`, or more than `fs.pipe-user-pages-soft` pages in all
-    /// pipes of an unprivileged user (`F_SETPIPE_SZ`, fcntl(2)).
+    /// Makes an empty pipe that can hold at least `capacity` bytes, in a power of two of pages.
+    /// EPERM: more than `fs.pipe-max-size` without `CAP_SYS_RESOURCE`, or more than
+    /// `fs.pipe-user-pages-soft` pages in all pipes of an unprivileged user (`F_SETPIPE_SZ`,
+    /// fcntl(2)).
     pub fn new(capacity: usize) -> io::Result<Self> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
         let capacity = fcntl_setpipe_size(&write, capacity)?;
@@ -32,14 +32,14 @@ impl Pipe {
         self.capacity
     }
 
-    /// Bytes it holds.
+    /// Bytes it contains.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Copies bytes into an empty pipe. The kernel takes fresh pages of its own
-    /// for them, each but the last full: not page cache, not compound
-    /// (`anon_pipe_write`, fs/pipe.c). EINVAL: the pipe is not empty, or too small.
+    /// Copies bytes into an empty pipe. The kernel allocates fresh pages for them, each but the
+    /// last full: not page cache, not compound (`anon_pipe_write`, fs/pipe.c). EINVAL: the pipe is
+    /// not empty, or too small.
     pub fn fill(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.held != 0 || bytes.len() > self.capacity {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -50,9 +50,8 @@ impl Pipe {
         Ok(())
     }
 
-    /// Puts a reference to user memory into an empty pipe (vmsplice(2)). What
-    /// the owner writes to the memory afterwards shows at the other end.
-    /// EINVAL: the pipe is not empty, or too small.
+    /// Puts a reference to user memory into an empty pipe (vmsplice(2)). Later writes to the memory
+    /// are visible at the other end. EINVAL: the pipe is not empty, or too small.
     pub fn lend(&mut self, memory: &Region) -> io::Result<()> {
         if self.held != 0 || memory.len() > self.capacity {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -68,9 +67,9 @@ impl Pipe {
         Ok(())
     }
 
-    /// Puts references to the first `len` bytes of this pipe into an empty one
-    /// and takes nothing out (tee(2)). Returns how many bytes there were; a
-    /// length inside a page refers to the front of that page.
+    /// Puts references to the first `len` bytes of this pipe into an empty one without consuming
+    /// them (tee(2)). Returns the number of bytes referenced; a length inside a page refers to the
+    /// front of that page.
     #[inline]
     pub fn tee(&self, into: &mut Pipe, len: usize) -> io::Result<usize> {
         if self.held == 0 || into.held != 0 {
@@ -80,10 +79,9 @@ impl Pipe {
         Ok(into.held)
     }
 
-    /// Moves up to `len` bytes on to a socket by reference (splice(2)); waits
-    /// while the socket has no room. With `more`, the last segment may wait for
-    /// bytes to come. A process that does not ignore SIGPIPE dies of it when
-    /// the connection is gone.
+    /// Moves up to `len` bytes to a socket by reference (splice(2)); waits while the socket has no
+    /// room. With `more`, the last segment may wait for further bytes. A process that does not
+    /// ignore SIGPIPE is killed by it if the connection is closed.
     #[inline]
     pub fn splice(&mut self, socket: BorrowedFd, len: usize, more: bool) -> io::Result<usize> {
         if self.held == 0 {

@@ -1,6 +1,5 @@
-//! The kernel's own packet generator, driven through its files
-//! (Documentation/networking/pktgen.rst, net/core/pktgen.c). It has one thread on each CPU
-//! and, in each network namespace, files of its own.
+//! The kernel's packet generator, driven through its files (Documentation/networking/pktgen.rst,
+//! net/core/pktgen.c). It has one thread per CPU and separate files in each network namespace.
 
 use super::attribute;
 use super::procfs::Malformed;
@@ -10,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where its files are, below `/proc`: those of the caller's network namespace.
+/// Folder of its files below `/proc`, for the caller's network namespace.
 pub const FOLDER: &str = "net/pktgen";
 
 /// What to generate. The frames are UDP over IPv4.
@@ -18,19 +17,19 @@ pub const FOLDER: &str = "net/pktgen";
 pub struct Job {
     /// Name of the device.
     pub device: String,
-    /// The CPU of each generator's thread; one may serve several. Each generator uses the
-    /// device's transmit queue of its own place in this list.
+    /// The CPU of each generator's thread; one may serve several. Each generator uses the device's
+    /// transmit queue whose number is its index in this list.
     pub cpus: Vec<u32>,
-    /// Bytes of a frame without the checksum, 42 and more.
+    /// Bytes of a frame without the checksum, at least 42.
     pub size: u32,
-    /// Frames of each generator, in the order of the CPUs; 0 for as many as there is time for.
+    /// Number of frames per generator, in the order of the CPUs; 0 for no limit.
     pub counts: Vec<u64>,
-    /// Frames that are handed to the device at once (`xmit_more`). Above 1 the same buffer
-    /// is sent repeatedly, so the device has to let buffers be shared.
+    /// Frames handed to the device at once (`xmit_more`). Above 1, the same buffer is sent
+    /// repeatedly, so the device must allow shared buffers.
     pub burst: u32,
-    /// How often each buffer is sent again (`clone_skb`); the same holds for it.
+    /// How often each buffer is sent again (`clone_skb`); this, too, requires shared buffers.
     pub clones: u32,
-    /// Frames a second of each generator, likewise; 0 for as fast as possible.
+    /// Frames per second of each generator, in the same order; 0 for as fast as possible.
     pub rates: Vec<u64>,
     /// Hardware addresses, source and destination.
     pub hardware: [[u8; 6]; 2],
@@ -40,33 +39,33 @@ pub struct Job {
     pub ports: [u16; 2],
 }
 
-/// A file of pktgen that could not be written or read.
+/// Why a file of pktgen could not be written or read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {command}: {error}", .file.display())]
 pub struct Refused {
     pub file: PathBuf,
-    /// What was written, or that it was read.
+    /// The command that was written, or that the file was read.
     pub command: String,
-    /// What the kernel returned. EOPNOTSUPP: the device does not let buffers be shared
-    /// (`IFF_TX_SKB_SHARING`), as a burst or clones want; a tap and a veth do not. ENODEV:
-    /// no such device. ENOENT: there is no pktgen, or no thread on that CPU.
+    /// The error that the kernel returned. EOPNOTSUPP: the device does not allow shared buffers
+    /// (`IFF_TX_SKB_SHARING`), which bursts and clones require; taps and veths do not. ENODEV: no
+    /// such device. ENOENT: there is no pktgen, or no thread on that CPU.
     pub error: io::Error,
 }
 
-/// What one generator has done so far.
+/// Progress of one generator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Frames that the device took.
     pub sent: u64,
-    /// Frames that it dropped, or that could not be handed over.
+    /// Frames that it dropped, or that could not be handed to it.
     pub errors: u64,
-    /// Time that it waited, to keep to a rate or for a stopped queue.
+    /// Time spent waiting, to keep to a rate or for a stopped queue.
     pub idle: Duration,
-    /// Frames a second; none before it has ended.
+    /// Frames per second; `None` before it has ended.
     pub rate: Option<u64>,
 }
 
-/// Generators of a device that are set up. Dropping it takes the device from their threads.
+/// Generators set up for a device. Dropping it removes the device from their threads.
 #[derive(Debug)]
 pub struct Generator {
     folder: PathBuf,
@@ -74,18 +73,18 @@ pub struct Generator {
     devices: Vec<PathBuf>,
 }
 
-/// Whether the kernel has pktgen, in the caller's network namespace.
+/// Whether the kernel has pktgen in the caller's network namespace.
 pub fn is_there(proc: &Path) -> bool {
     proc.join(FOLDER).join(CONTROL).exists()
 }
 
 const CONTROL: &str = "pgctrl";
 
-/// How the names of its threads begin, and of their files: `kpktgend_0` is that of CPU 0. Every
-/// network namespace has threads of its own by the same names.
+/// Prefix of the names of its threads and of their files: `kpktgend_0` is for CPU 0. Every network
+/// namespace has its own threads, with the same names.
 pub const THREAD: &str = "kpktgend_";
 
-/// The threads of the caller's network namespace that have a device to send by, by name.
+/// Returns the names of those threads of the caller's network namespace that have a device.
 pub fn threads_at_work(proc: &Path) -> Vec<String> {
     let folder = proc.join(FOLDER);
     let at_work = |name: &String| {
@@ -104,8 +103,8 @@ pub fn has_device(text: &str) -> bool {
 }
 
 impl Generator {
-    /// Sets threads up; nothing is generated yet. `proc` is where `/proc` is. A setting that
-    /// the kernel refuses is an error with its name.
+    /// Sets up threads; nothing is generated yet. `proc` is the path of `/proc`. If the kernel
+    /// refuses a setting, the error names it.
     pub fn new(proc: &Path, job: &Job) -> Result<Generator, Refused> {
         let folder = proc.join(FOLDER);
         let refused = |command: &str, kind: io::ErrorKind| Refused {
@@ -113,7 +112,7 @@ impl Generator {
             command: command.to_owned(),
             error: kind.into(),
         };
-        // Its name becomes part of the names of files.
+        // The device's name becomes part of file names.
         let name = &job.device;
         if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) {
             return Err(refused(&format!("add_device {name}"), io::ErrorKind::InvalidInput));
@@ -133,17 +132,17 @@ impl Generator {
         Ok(generator)
     }
 
-    /// Generates until every thread has ended: by its count, or by [`Self::stop`].
+    /// Generates until every thread has ended, by its count or by [`Self::stop`].
     pub fn run(&self) -> Result<(), Refused> {
         write(&self.folder.join(CONTROL), "start")
     }
 
-    /// Ends all threads; one that has not begun yet begins nevertheless.
+    /// Ends all threads; one that has not started yet starts nevertheless.
     pub fn stop(&self) -> Result<(), Refused> {
         write(&self.folder.join(CONTROL), "stop")
     }
 
-    /// What a generator has done so far, by its place among the job's CPUs.
+    /// Returns the progress of a generator, given its index among the job's CPUs.
     pub fn progress(&self, number: usize) -> Result<Progress, Refused> {
         let file = self.devices.get(number).cloned().unwrap_or_default();
         let text = fs::read_to_string(&file);
@@ -159,13 +158,13 @@ impl Generator {
 impl Drop for Generator {
     fn drop(&mut self) {
         for cpu in &self.cpus {
-            // A device that is gone was taken from its threads by the kernel.
+            // If the device is gone, the kernel has already removed it from its threads.
             let _ = write(&self.thread(*cpu), "rem_device_all");
         }
     }
 }
 
-/// What is written to a device's file, one command at a time.
+/// Returns the commands to write to a device's file, one at a time.
 fn settings(job: &Job, number: usize) -> Vec<String> {
     let mac = |address: &[u8; 6]| {
         address.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
@@ -197,7 +196,7 @@ fn settings(job: &Job, number: usize) -> Vec<String> {
     all
 }
 
-/// Reads a device's file.
+/// Parses a device's file.
 pub fn parse(text: &str) -> Result<Progress, Malformed> {
     let current = text.split_once("\nCurrent:").map(|(_, rest)| rest);
     let current = current.ok_or_else(|| Malformed::new("pktgen", "Current:"))?;
@@ -218,14 +217,14 @@ pub fn parse(text: &str) -> Result<Progress, Malformed> {
     })
 }
 
-/// The number that a text begins with.
+/// Returns the number that a text begins with.
 fn leading_number(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text.get(..end)?.parse().ok()
 }
 
 fn write(file: &Path, command: &str) -> Result<(), Refused> {
-    // One write(2): pktgen takes each for one command.
+    // In one write(2): pktgen takes each as one command.
     fs::OpenOptions::new()
         .write(true)
         .open(file)

@@ -1,7 +1,7 @@
-//! Counters of performance-monitoring units that do not sample: what
-//! `/sys/bus/event_source/devices/UNIT` offers
-//! (Documentation/ABI/testing/sysfs-bus-event_source-devices-events), opened by
-//! perf_event_open(2) on the CPUs of the unit's `cpumask`.
+//! Counters of performance-monitoring units that do not sample: the events in
+//! `/sys/bus/event_source/devices/UNIT`
+//! (Documentation/ABI/testing/sysfs-bus-event_source-devices-events), opened by perf_event_open(2)
+//! on the CPUs of the unit's `cpumask`.
 
 use super::attribute;
 use super::perf::{Count, Event};
@@ -15,16 +15,15 @@ pub struct Offered {
     pub unit: String,
     /// Name of the event: "energy-pkg", "c6-residency".
     pub name: String,
-    /// What one count is worth, in [`Offered::measure`]s; 1 if the unit does not state it.
+    /// Value of one count, in [`Offered::measure`]s; 1 if the unit does not state it.
     pub scale: f64,
-    /// What is measured: "Joules"; empty if the unit does not state it.
+    /// Unit of measurement: "Joules"; empty if the performance-monitoring unit does not state it.
     pub measure: String,
-    /// CPUs on which to count it, one per package or core; empty where the unit
-    /// leaves that open.
+    /// CPUs on which to count it, one per package or core; empty if the unit does not specify any.
     pub cpus: Vec<u32>,
 }
 
-/// The units of a kind, which are numbered: "dsa0", "dsa2".
+/// Returns the units of a numbered kind: "dsa0", "dsa2".
 pub fn units(sys: &Path, kind: &str) -> Vec<String> {
     let is_one = |name: &String| {
         let number = name.strip_prefix(kind).unwrap_or_default();
@@ -33,7 +32,7 @@ pub fn units(sys: &Path, kind: &str) -> Vec<String> {
     attribute::names(&sys.join("bus/event_source/devices")).into_iter().filter(is_one).collect()
 }
 
-/// Every event that a unit below `sys` offers; empty if there is no such unit.
+/// Returns every event that a unit below `sys` offers; empty if there is no such unit.
 pub fn offered(sys: &Path, unit: &str) -> Vec<Offered> {
     let folder = sys.join("bus/event_source/devices").join(unit);
     let events = folder.join("events");
@@ -54,8 +53,8 @@ pub fn offered(sys: &Path, unit: &str) -> Vec<Offered> {
 }
 
 impl Offered {
-    /// Begins to count on a CPU. EACCES: not for this user (kernel.perf_event_paranoid, at most
-    /// 0 for events of a whole CPU). ENODEV, ENOENT: not on this CPU.
+    /// Starts counting on a CPU. EACCES: not allowed for this user (kernel.perf_event_paranoid may
+    /// be at most 0 for events of a whole CPU). ENODEV, ENOENT: not on this CPU.
     pub fn open(&self, cpu: u32, sys: &Path) -> io::Result<Count> {
         let event = Event::parse(&format!("{}/{}/", self.unit, self.name), sys)
             .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;

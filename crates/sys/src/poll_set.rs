@@ -1,4 +1,4 @@
-//! Many descriptors for poll(2), which a caller keeps from one call to the next.
+//! A set of descriptors for poll(2) that is kept from one call to the next.
 
 use super::check;
 use std::io;
@@ -8,22 +8,22 @@ use std::time::Duration;
 
 pub use crate::tcp::Ready;
 
-/// Descriptors, named by their place, and what each is waited for. The kernel looks at every entry, so
-/// there is one for each place in use, and none for the others.
+/// Descriptors, identified by index, and the events to wait for. The kernel reads every entry, so
+/// there are entries only for the indices in use.
 #[derive(Debug)]
 pub struct PollSet {
     entries: Vec<libc::pollfd>,
-    /// The place of each entry.
+    /// The index that each entry belongs to.
     places: Vec<u32>,
-    /// The entry of each place; [`NONE`] if it is not in use.
+    /// The entry for each index; [`NONE`] if it is not in use.
     at: Vec<u32>,
 }
 
 const NONE: u32 = u32::MAX;
 
 impl PollSet {
-    /// Waits for input on each of these, which have to stay open as long as they are in the set:
-    /// of one that is closed, poll(2) reports POLLNVAL.
+    /// Waits for input on each of these, which must stay open as long as they are in the set: for a
+    /// closed one, poll(2) reports POLLNVAL.
     pub fn new<'a>(all: impl IntoIterator<Item = BorrowedFd<'a>>) -> PollSet {
         let entry = |fd: BorrowedFd| libc::pollfd {
             fd: fd.as_raw_fd(),
@@ -35,8 +35,8 @@ impl PollSet {
         PollSet { entries, at: places.clone(), places }
     }
 
-    /// From now on waits for this at the descriptor of this place. Nothing takes it out of the set
-    /// for good: after a stream's end poll(2) would report it again and again.
+    /// From now on waits for these events at the descriptor with this index. Waiting for nothing
+    /// removes it for good: after the end of a stream, poll(2) would report it again and again.
     pub fn wait_for(&mut self, place: usize, ready: Ready) {
         match self.entry(place) {
             Some(at) if ready.is_empty() => self.take_out(place, at),
@@ -45,7 +45,7 @@ impl PollSet {
         }
     }
 
-    /// Makes room for so many places; those that are new are not in use.
+    /// Makes room for indices below `places`; new ones are not in use.
     pub fn reserve(&mut self, places: usize) {
         self.at.resize(places, NONE);
         let more = places.saturating_sub(self.entries.len());
@@ -53,7 +53,7 @@ impl PollSet {
         self.places.reserve_exact(more);
     }
 
-    /// From now on this descriptor is the one of a place; see [`PollSet::new`].
+    /// Assigns a descriptor to an index; see [`PollSet::new`].
     pub fn put(&mut self, place: usize, fd: BorrowedFd, ready: Ready) {
         let entry = libc::pollfd { fd: fd.as_raw_fd(), events: ready.bits() as i16, revents: 0 };
         if let Some(at) = self.entry(place) {
@@ -69,7 +69,7 @@ impl PollSet {
         self.at.get(place).filter(|at| **at != NONE).map(|at| *at as usize)
     }
 
-    /// The last entry takes the place of the one that goes.
+    /// Moves the last entry into the position of the removed one.
     fn take_out(&mut self, place: usize, at: usize) {
         self.entries.swap_remove(at);
         self.places.swap_remove(at);
@@ -79,7 +79,7 @@ impl PollSet {
         }
     }
 
-    /// Waits at most this long, or without a limit: how many are ready (ppoll(2)).
+    /// Waits at most `limit`, if given; returns how many descriptors are ready (ppoll(2)).
     pub fn wait(&mut self, limit: Option<Duration>) -> io::Result<usize> {
         let limit = limit.map(|time| libc::timespec {
             tv_sec: time.as_secs() as libc::time_t,
@@ -91,13 +91,13 @@ impl PollSet {
         check(unsafe { libc::ppoll(self.entries.as_mut_ptr(), count, limit, null()) }.into())
     }
 
-    /// Bytes that the set takes.
+    /// Bytes of memory that the set takes.
     pub fn memory(&self) -> usize {
         let numbers = self.places.capacity() + self.at.capacity();
         self.entries.capacity() * size_of::<libc::pollfd>() + numbers * size_of::<u32>()
     }
 
-    /// Those that the last wait found ready, and for what.
+    /// Returns the indices that the last wait found ready, with the events.
     pub fn ready(&self) -> impl Iterator<Item = (usize, Ready)> {
         let ready = |(place, entry): (&u32, &libc::pollfd)| {
             let found = Ready::from_bits_retain(entry.revents as _);
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(set.ready().collect::<Vec<_>>(), [(4, Ready::IN)]);
     }
 
-    /// As a server has it whose listener is at the last of many places.
+    /// As in a server whose listener has the last of many indices.
     #[test]
     fn the_kernel_is_given_only_the_places_in_use() {
         let pairs: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();

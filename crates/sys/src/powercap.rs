@@ -1,32 +1,30 @@
 //! Energy counters of the processor (RAPL) in the powercap class:
 //! `/sys/class/powercap/intel-rapl:*` (Documentation/power/powercap/powercap.rst,
-//! drivers/powercap/intel_rapl_common.c). AMD's processors are shown by the same driver.
+//! drivers/powercap/intel_rapl_common.c). The same driver covers AMD processors.
 
 use super::attribute;
 use std::path::{Path, PathBuf};
 
-/// A zone: one counter of energy.
+/// A zone: one energy counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zone {
-    /// Its name, with its parent's in front where it has one: "package-0",
-    /// "package-0/dram", "psys".
+    /// Its name, preceded by its parent's if it has one: "package-0", "package-0/dram", "psys".
     pub name: String,
     pub folder: PathBuf,
-    /// Where the counter wraps, microjoules: the last value before 0.
+    /// Last value of the counter before it wraps to 0, in microjoules.
     pub range: u64,
 }
 
 impl Zone {
-    /// The counter, microjoules. Since Linux 5.10 for root alone.
+    /// Path of the counter, in microjoules. Since Linux 5.10 only root may read it.
     pub fn energy(&self) -> PathBuf {
         self.folder.join("energy_uj")
     }
 }
 
-/// Every zone below `sys`, each counter once: a zone that two drivers show under the
-/// same name (`intel-rapl:0` by a register of the CPU, `intel-rapl-mmio:0` by memory)
-/// is the same counter, and the first in the order of names is taken, which is the
-/// register.
+/// Returns every zone below `sys`, each counter once: a zone that two drivers show under the same
+/// name (`intel-rapl:0` through a CPU register, `intel-rapl-mmio:0` through memory) is the same
+/// counter; the first by name is used, which is the register.
 pub fn zones(sys: &Path) -> Vec<Zone> {
     let class = sys.join("class/powercap");
     let folders = attribute::names(&class);
@@ -37,7 +35,7 @@ pub fn zones(sys: &Path) -> Vec<Zone> {
         let Some((own, range)) = name(folder).zip(range.and_then(|text| text.parse().ok())) else {
             continue;
         };
-        // "intel-rapl:0:1" is a part of "intel-rapl:0"; the type alone is not a zone.
+        // "intel-rapl:0:1" is a part of "intel-rapl:0"; "intel-rapl" alone is not a zone.
         let parent = folder.rsplit_once(':').filter(|(parent, _)| parent.contains(':'));
         let name = match parent.and_then(|(parent, _)| name(parent)) {
             Some(parent) => format!("{parent}/{own}"),
@@ -50,7 +48,7 @@ pub fn zones(sys: &Path) -> Vec<Zone> {
     zones
 }
 
-/// Microjoules between two readings of a counter that wraps at most once in between.
+/// Returns the microjoules between two readings of a counter that wraps at most once in between.
 pub fn gained(before: u64, after: u64, range: u64) -> u64 {
     match after.checked_sub(before) {
         Some(gained) => gained,

@@ -1,7 +1,6 @@
-//! Readers of `/proc`: a file that is read repeatedly, and one small
-//! parser a format. Every parser takes any text and gives a value or an error,
-//! never a panic; formats are those of proc(5) and of the kernel file each
-//! parser names.
+//! Readers of `/proc`: a file that is read repeatedly, and one small parser per format. Every
+//! parser accepts any text and returns a value or an error, and never panics; the formats are those
+//! of proc(5) and of the kernel file that each parser names.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -9,8 +8,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A file below `/proc`, held open. Reading it again costs one or two
-/// `pread(2)` and no path walk, which matters at the edges of a window.
+/// A file below `/proc`, kept open. Reading it again costs one or two `pread(2)` calls and no path
+/// walk, which matters at the edges of a window.
 #[derive(Debug)]
 pub struct Source {
     file: File,
@@ -24,8 +23,8 @@ impl Source {
         Ok(Source { file: File::open(path)?, buffer: vec![0; 4096], len: 0 })
     }
 
-    /// What the file says now. Bytes that are not UTF-8 (a thread may be called
-    /// anything) are replaced. The file of a thread that has ended gives ESRCH.
+    /// Returns the file's current content. Bytes that are not UTF-8 (a thread may have any name)
+    /// are replaced. ESRCH: it belongs to a thread that has ended.
     pub fn read(&mut self) -> io::Result<Cow<'_, str>> {
         self.len = 0;
         loop {
@@ -42,8 +41,8 @@ impl Source {
     }
 }
 
-/// Inode numbers of the sockets that a process has open, by its folder; empty if they
-/// cannot be read.
+/// Returns the inode numbers of the sockets that a process has open, given its folder; empty if
+/// they cannot be read.
 pub fn sockets(process: &Path) -> Vec<u64> {
     let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     files
@@ -54,16 +53,16 @@ pub fn sockets(process: &Path) -> Vec<u64> {
         .collect()
 }
 
-/// The name of a process or thread: `DIR/comm` without the line feed, or none
-/// if it has ended.
+/// Returns the name of a process or thread: `DIR/comm` without the line feed, or `None` if it has
+/// ended.
 pub fn name(dir: &Path) -> Option<String> {
     let bytes = fs::read(dir.join("comm")).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     Some(text.strip_suffix('\n').unwrap_or(&text).to_owned())
 }
 
-/// The entries of a folder that are numbers, ascending: processes of `/proc`,
-/// threads of `/proc/PID/task`.
+/// Returns the entries of a folder that are numbers, ascending: processes in `/proc`, threads in
+/// `/proc/PID/task`.
 pub fn numbered(dir: &Path) -> io::Result<Vec<u32>> {
     let mut ids: Vec<u32> = fs::read_dir(dir)?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -72,9 +71,9 @@ pub fn numbered(dir: &Path) -> io::Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// Ids of the kernel's threads as far as this PID namespace shows them: the
-/// children of `kthreadd`, process 2. Without `CONFIG_PROC_CHILDREN` it is all
-/// processes, so callers still have to look at names.
+/// Returns the ids of those kernel threads that this PID namespace shows: the children of
+/// `kthreadd`, process 2. Without `CONFIG_PROC_CHILDREN` these are all processes, so callers still
+/// have to check names.
 pub fn kernel_threads(proc: &Path) -> Vec<u32> {
     if name(&proc.join("2")).as_deref() != Some("kthreadd") {
         return Vec::new();
@@ -85,9 +84,9 @@ pub fn kernel_threads(proc: &Path) -> Vec<u32> {
     }
 }
 
-/// The NAPI threads of a device, named `napi/DEVICE-ID` (`napi_kthread_create`,
-/// net/core/dev.c): folder below `/proc`, id, name. A device of the same name in
-/// another network namespace cannot be distinguished.
+/// Returns the NAPI threads of a device, named `napi/DEVICE-ID` (`napi_kthread_create`,
+/// net/core/dev.c), as folder below `/proc`, id, and name. Devices of the same name in other
+/// network namespaces cannot be told apart.
 pub fn napi_threads(proc: &Path, device: &str) -> Vec<(PathBuf, u32, String)> {
     let prefix = format!("napi/{device}-");
     let thread = |pid: u32| {
@@ -98,18 +97,18 @@ pub fn napi_threads(proc: &Path, device: &str) -> Vec<(PathBuf, u32, String)> {
     kernel_threads(proc).into_iter().filter_map(thread).collect()
 }
 
-/// Kernels before 5.17 cut the name after 15 bytes.
+/// Kernels before 5.17 truncate the name to 15 bytes.
 fn is_napi_of(name: &str, prefix: &str) -> bool {
     name.starts_with(prefix) || (name.len() == 15 && prefix.starts_with(name))
 }
 
-/// Ticks a second in which `/proc` counts CPU time (`USER_HZ`, sysconf(3)); not
-/// the rate at which the kernel samples.
+/// Ticks per second in which `/proc` counts CPU time (`USER_HZ`, sysconf(3)); not the rate at which
+/// the kernel samples.
 pub fn user_hz() -> f64 {
     rustix::param::clock_ticks_per_second() as f64
 }
 
-/// Text that is not in the format its file is known for.
+/// A text that does not have the format of its file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file} has an unknown format at '{at}'")]
 pub struct Malformed {
@@ -123,7 +122,7 @@ impl Malformed {
     }
 }
 
-/// Time of one CPU since boot, in ticks of [`user_hz`].
+/// Times of one CPU since boot, in ticks of [`user_hz`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTicks {
     /// Number of the CPU.
@@ -135,17 +134,16 @@ pub struct CpuTicks {
     /// Kernel, outside interrupts.
     pub system: u64,
     pub idle: u64,
-    /// Nothing to run while a task that last ran here waits for I/O.
+    /// Idle while a task that last ran here waits for I/O.
     pub iowait: u64,
     pub irq: u64,
     pub softirq: u64,
-    /// Taken away by the hypervisor.
+    /// Stolen by the hypervisor.
     pub steal: u64,
 }
 
-/// How many connections to a local port wait for the third packet of their handshake:
-/// state SYN_RECV in `/proc/net/tcp` or `/proc/net/tcp6` (`get_openreq4`,
-/// net/ipv4/tcp_ipv4.c).
+/// Counts the connections to a local port that wait for the third packet of their handshake: state
+/// SYN_RECV in `/proc/net/tcp` or `/proc/net/tcp6` (`get_openreq4`, net/ipv4/tcp_ipv4.c).
 pub fn parse_half_open(text: &str, port: u16) -> Result<usize, Malformed> {
     const FILE: &str = "/proc/net/tcp";
     const SYN_RECV: &str = "03";
@@ -161,12 +159,12 @@ pub fn parse_half_open(text: &str, port: u16) -> Result<usize, Malformed> {
     Ok(count)
 }
 
-/// `/proc/stat` (fs/proc/stat.c): one entry for each CPU that is online.
-/// Columns that an old kernel lacks are zero.
+/// Parses `/proc/stat` (fs/proc/stat.c): one entry for each online CPU. Columns that an old kernel
+/// lacks are zero.
 pub fn parse_stat(text: &str) -> Result<Vec<CpuTicks>, Malformed> {
     const FILE: &str = "/proc/stat";
     let mut cpus = Vec::new();
-    // The CPU lines come first; what follows grows with the interrupts.
+    // The CPU lines come first; the rest grows with the number of interrupts.
     for line in text.lines().take_while(|line| line.starts_with("cpu")) {
         let wrong = || Malformed::new(FILE, line);
         let mut fields = line.split_ascii_whitespace();
@@ -193,16 +191,16 @@ pub fn parse_stat(text: &str) -> Result<Vec<CpuTicks>, Malformed> {
 /// Run time of one thread since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedStat {
-    /// Time on a CPU, nanoseconds, up to the last tick or switch.
+    /// Time on a CPU in ns, up to the last tick or switch.
     pub run: u64,
-    /// Time it was ready and had to wait for a CPU, nanoseconds.
+    /// Time it was runnable and waited for a CPU, in ns.
     pub wait: u64,
-    /// Times it was given a CPU.
+    /// Times it was scheduled on a CPU.
     pub slices: u64,
 }
 
-/// `/proc/PID/task/TID/schedstat` (`proc_pid_schedstat`, fs/proc/base.c). Three
-/// zeros are what some kernels print where scheduler statistics are off.
+/// Parses `/proc/PID/task/TID/schedstat` (`proc_pid_schedstat`, fs/proc/base.c). Some kernels print
+/// three zeros if scheduler statistics are off.
 pub fn parse_schedstat(text: &str) -> Result<SchedStat, Malformed> {
     let mut fields = text.split_ascii_whitespace().map(str::parse::<u64>);
     match (fields.next(), fields.next(), fields.next()) {
@@ -211,30 +209,30 @@ pub fn parse_schedstat(text: &str) -> Result<SchedStat, Malformed> {
     }
 }
 
-/// The parts of `/proc/PID/task/TID/stat` that are of use here.
+/// The fields of `/proc/PID/task/TID/stat` that are used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskStat<'a> {
     /// Process or thread id.
     pub id: u32,
     /// Name, without the parentheses around it.
     pub comm: &'a str,
-    /// R, S, D, T, ..., Z for one that has ended and was not waited for (proc_pid_stat(5)).
+    /// R, S, D, T, ..., or Z if it has ended and was not waited for (proc_pid_stat(5)).
     pub state: char,
     /// Id of the parent process.
     pub parent: u32,
-    /// User time, ticks of [`user_hz`].
+    /// User time in ticks of [`user_hz`].
     pub user: u64,
-    /// System time, ticks of [`user_hz`].
+    /// System time in ticks of [`user_hz`].
     pub system: u64,
-    /// When it began, ticks of [`user_hz`] after boot: distinguishes a thread from a
-    /// later one with the same id.
+    /// Start time in ticks of [`user_hz`] after boot: distinguishes a thread from a later one with
+    /// the same id.
     pub started: u64,
-    /// The CPU it runs on, or ran on last; `None` if the line ends before that.
+    /// The CPU it is running on or last ran on; `None` if the line ends before that field.
     pub cpu: Option<u32>,
 }
 
-/// `/proc/PID/task/TID/stat` (`do_task_stat`, fs/proc/array.c). The name may
-/// hold blanks, parentheses and line feeds, so it ends at the last `)`.
+/// Parses `/proc/PID/task/TID/stat` (`do_task_stat`, fs/proc/array.c). The name may contain blanks,
+/// parentheses and line feeds, so it ends at the last `)`.
 pub fn parse_task_stat(text: &str) -> Result<TaskStat<'_>, Malformed> {
     let parse = || {
         let (head, tail) = text.rsplit_once(')')?;
@@ -256,16 +254,16 @@ pub fn parse_task_stat(text: &str) -> Result<TaskStat<'_>, Malformed> {
 /// Context switches of one thread since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
-    /// It waited for something.
+    /// Switches because it waited for something.
     pub voluntary: u64,
-    /// It was made to make room.
+    /// Switches because it was preempted.
     pub involuntary: u64,
 }
 
-/// The last two lines of `/proc/PID/task/TID/status` (fs/proc/array.c).
+/// Parses the last two lines of `/proc/PID/task/TID/status` (fs/proc/array.c).
 pub fn parse_status_switches(text: &str) -> Result<Switches, Malformed> {
     let value = |key: &str| {
-        // From the end: the name in the first line could be anything.
+        // From the end: the name in the first line may contain anything.
         text.lines().rev().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
     };
     match (value("voluntary_ctxt_switches:"), value("nonvoluntary_ctxt_switches:")) {
@@ -274,19 +272,19 @@ pub fn parse_status_switches(text: &str) -> Result<Switches, Malformed> {
     }
 }
 
-/// Network softirqs of one CPU since boot. The kernel's counters are 32 bits wide
-/// and wrap.
+/// Counts of network softirqs on one CPU since boot. The kernel's counters are 32 bits wide and
+/// wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SoftirqRow {
     pub cpu: u32,
-    /// Times that NET_TX ran there.
+    /// Runs of NET_TX.
     pub net_tx: u32,
-    /// Times that NET_RX ran there.
+    /// Runs of NET_RX.
     pub net_rx: u32,
 }
 
-/// `/proc/softirqs` (`show_softirqs`, fs/proc/softirqs.c): a line that names every CPU
-/// that there could be, then a line a softirq with a count for each.
+/// Parses `/proc/softirqs` (`show_softirqs`, fs/proc/softirqs.c): a line with the names of all
+/// possible CPUs, then a line per softirq with a count for each CPU.
 pub fn parse_softirqs(text: &str) -> Result<Vec<SoftirqRow>, Malformed> {
     let counts = |name: &str| -> Option<Vec<u32>> {
         let line = text.lines().find_map(|line| line.trim_start().strip_prefix(name))?;
@@ -306,25 +304,24 @@ pub fn parse_softirqs(text: &str) -> Result<Vec<SoftirqRow>, Malformed> {
     rows().ok_or_else(|| Malformed::new("/proc/softirqs", first_line(text)))
 }
 
-/// Receive processing of one CPU since boot. The kernel's counters are 32 bits
-/// wide and wrap.
+/// Receive processing on one CPU since boot. The kernel's counters are 32 bits wide and wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SoftnetRow {
-    /// The CPU, where the kernel reports it (Linux 5.10 and later).
+    /// The CPU; `None` if the kernel does not report it (before Linux 5.10).
     pub cpu: Option<u32>,
-    /// Packets taken from devices; what GRO has put together is one packet.
+    /// Packets taken from devices; packets merged by GRO count as one.
     pub processed: u32,
     /// Packets dropped because the backlog was full.
     pub dropped: u32,
     /// Times the softirq ended with work left, out of budget or time.
     pub squeezed: u32,
-    /// Times another CPU asked this one to take packets over (RPS).
+    /// Times another CPU made this one process packets (RPS).
     pub received_rps: u32,
 }
 
-/// `/proc/net/softnet_stat` (`softnet_seq_show`, net/core/net-procfs.c): one
-/// row for each CPU that is online, hexadecimal. Rows had 9 columns at first,
-/// 10 with RPS (2.6.35), 11 (3.11), 13 with the CPU in the last (5.10), 15 since.
+/// Parses `/proc/net/softnet_stat` (`softnet_seq_show`, net/core/net-procfs.c): one row for each
+/// online CPU, hexadecimal. Rows had 9 columns at first, 10 with RPS (2.6.35), 11 (3.11), 13 with
+/// the CPU in the last (5.10), 15 since.
 pub fn parse_softnet(text: &str) -> Result<Vec<SoftnetRow>, Malformed> {
     let row = |line: &str| {
         let mut columns = [0u32; 13];
@@ -360,20 +357,20 @@ pub struct NetDev<'a> {
 pub struct LinkCounts {
     /// Bytes, link-layer headers included.
     pub bytes: u64,
-    /// Packets as the driver counts them: before GRO, and what is left to the
-    /// device to cut (TSO) may be one.
+    /// Packets as counted by the driver: before GRO; a packet that the device itself segments (TSO)
+    /// may count as one.
     pub packets: u64,
-    /// Bad packets.
+    /// Packets with errors.
     pub errors: u64,
-    /// Packets dropped by device or driver (and, received, those it missed).
+    /// Packets dropped by the device or driver (on receive, including missed ones).
     pub dropped: u64,
 }
 
-/// `/proc/PID/net/dev` (`dev_seq_printf_stats`, net/core/net-procfs.c): the
-/// devices of that process's network namespace.
+/// Parses `/proc/PID/net/dev` (`dev_seq_printf_stats`, net/core/net-procfs.c): the devices of that
+/// process's network namespace.
 pub fn parse_net_dev(text: &str) -> Result<Vec<NetDev<'_>>, Malformed> {
     fn device(line: &str) -> Option<NetDev<'_>> {
-        // No blank has to follow the colon, and an alias has one in its name.
+        // There may be no blank after the colon, and the name of an alias contains a colon.
         let (name, counters) = line.rsplit_once(':')?;
         let mut values = [0u64; 16];
         let mut fields = counters.split_ascii_whitespace();
@@ -516,7 +513,7 @@ mod tests {
 
     #[test]
     fn half_open_connections_of_a_port() {
-        // Made up: a listener, an open request at port 5001 and one at 5002.
+        // A constructed example: a listener, an open request at port 5001 and one at 5002.
         let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when\n   \
                     0: 0200090A:1389 00000000:0000 0A 00000000:00000000 00:00000000\n   \
                     1: 0200090A:1389 0100090A:D431 03 00000000:00000000 01:00000063\n   \
@@ -533,7 +530,7 @@ mod tests {
         assert!(is_napi_of("napi/veth0-8193", "napi/veth0-"));
         assert!(!is_napi_of("napi/veth01-8193", "napi/veth0-"));
         assert!(!is_napi_of("napi/veth0", "napi/veth0-"));
-        // "napi/bytepath-rx0-12" as an older kernel has it.
+        // "napi/bytepath-rx0-12" as truncated by an older kernel.
         assert!(is_napi_of("napi/bytepath-r", "napi/bytepath-rx0-"));
     }
 

@@ -1,6 +1,5 @@
-//! Qdiscs of devices: rtnetlink(7), RTM_GETQDISC and related calls
-//! (net/sched/sch_api.c). Encoded here, because the bindings of the `tc` family
-//! are larger than the rest of bytepath.
+//! Qdiscs of devices: rtnetlink(7), RTM_GETQDISC and related calls (net/sched/sch_api.c). Encoded
+//! here, because the bindings of the `tc` family are larger than the rest of bytepath.
 
 use super::bytes::{text, u32_at, u64_at};
 use super::interface_request::words;
@@ -11,25 +10,25 @@ use libc::{TCA_KIND, TCA_OPTIONS, TCA_STATS2};
 use std::ffi::CString;
 use std::io;
 
-/// A qdisc that is in force.
+/// An active qdisc.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Qdisc {
     /// Interface index of its device.
     pub device: u32,
     /// Its name: `fq_codel`, `noqueue`.
     pub kind: String,
-    /// Its number; 0 where the kernel put it there by itself.
+    /// Its handle; 0 if the kernel added it by itself.
     pub handle: u32,
     /// Its parent; [`ROOT`] for the root.
     pub parent: u32,
-    /// Its options as the kernel reports them (`TCA_OPTIONS`), which is how it
-    /// takes them, too.
+    /// Its options as the kernel reports them (`TCA_OPTIONS`), in the format in which it accepts
+    /// them.
     pub options: Vec<u8>,
-    /// Packets and bytes that it let pass, that it dropped, that wait in it.
+    /// Counters of packets and bytes that it sent, dropped and has queued.
     pub counts: Vec<Counted>,
 }
 
-/// `TC_H_ROOT`: the parent of a device's root discipline.
+/// `TC_H_ROOT`: the parent of a device's root qdisc.
 pub const ROOT: u32 = 0xffff_ffff;
 
 // linux/gen_stats.h.
@@ -38,14 +37,14 @@ const TCA_STATS_QUEUE: u16 = 3;
 /// Bytes of `struct tcmsg`: family and padding, device, handle, parent, info.
 const HEADER: usize = 20;
 
-/// What netem does to packets (net/sched/sch_netem.c).
+/// Parameters of the qdisc netem (net/sched/sch_netem.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Netem {
-    /// Nanoseconds that a packet is kept.
+    /// Delay of a packet in ns.
     pub delay: u64,
-    /// Bytes a second; none is no limit.
+    /// Rate in bytes per second; `None` for no limit.
     pub rate: Option<u64>,
-    /// Parts of a million that are lost, and that are not delayed.
+    /// Packets per million that are lost; `reorder`: packets per million that are not delayed.
     pub loss: u32,
     pub reorder: u32,
 }
@@ -53,7 +52,7 @@ pub struct Netem {
 impl Netem {
     /// Its options: `struct tc_netem_qopt` and attributes (linux/pkt_sched.h).
     pub fn options(&self) -> Vec<u8> {
-        // Packets that are kept: those of a second at 100 Gbit/s in packets of 64 KiB.
+        // Most packets held: those of a second at 100 Gbit/s in packets of 64 KiB.
         const LIMIT: u32 = 200_000;
         const TCA_NETEM_REORDER: u16 = 3;
         const TCA_NETEM_RATE: u16 = 6;
@@ -61,7 +60,7 @@ impl Netem {
         const TCA_NETEM_LATENCY64: u16 = 10;
         let part =
             |millionths: u32| (u64::from(u32::MAX) * u64::from(millionths) / 1_000_000) as u32;
-        // Every packet may be one that overtakes, with that probability.
+        // Every packet may overtake, with that probability.
         let gap = u32::from(self.reorder > 0);
         let mut options = words(&[0, LIMIT, part(self.loss), gap, 0, 0]);
         push_attribute(&mut options, TCA_NETEM_LATENCY64, &self.delay.to_ne_bytes());
@@ -80,8 +79,7 @@ impl Netem {
 }
 
 impl Netlink {
-    /// The qdiscs of a device that is up; a device that is down
-    /// has none.
+    /// Returns the qdiscs of a device that is up; a device that is down has none.
     pub fn qdiscs(&mut self, index: u32) -> io::Result<Vec<Qdisc>> {
         let (kind, flags) = (libc::RTM_GETQDISC, libc::NLM_F_DUMP);
         let request = RawRequest::route(kind, flags, header(index, 0, 0));
@@ -89,9 +87,8 @@ impl Netlink {
         self.dump(&request, |message| Ok(parse(message).filter(|qdisc| qdisc.device == index)))
     }
 
-    /// Puts a discipline at the root of a device in place of what is there. A
-    /// handle of 0 leaves the number to the kernel; without options it has its
-    /// defaults. ENOENT: the kernel has no such discipline.
+    /// Replaces the root qdisc of a device. With a handle of 0 the kernel chooses one; without
+    /// options the qdisc has its defaults. ENOENT: the kernel has no such qdisc.
     pub fn replace_root_qdisc(
         &mut self,
         index: u32,
@@ -109,9 +106,9 @@ impl Netlink {
         acknowledged(&mut self.socket, &request)
     }
 
-    /// Takes the root discipline off a device; the kernel puts its default there
-    /// (`net.core.default_qdisc`, or none for a virtual device). EINVAL or
-    /// ENOENT: the kernel's default already exists.
+    /// Removes the root qdisc of a device; the kernel installs its default
+    /// (`net.core.default_qdisc`, or none for a virtual device). EINVAL or ENOENT: the kernel's
+    /// default is already installed.
     pub fn delete_root_qdisc(&mut self, index: u32) -> io::Result<()> {
         let request = RawRequest::route(libc::RTM_DELQDISC, 0, header(index, 0, ROOT));
         acknowledged(&mut self.socket, &request)
@@ -122,7 +119,7 @@ fn header(index: u32, handle: u32, parent: u32) -> Vec<u8> {
     words(&[0, index, handle, parent, 0])
 }
 
-/// A message that describes a discipline; `None` if it is cut off.
+/// Parses a message that describes a qdisc; `None` if it is truncated.
 fn parse(message: &[u8]) -> Option<Qdisc> {
     let mut qdisc = Qdisc {
         device: u32_at(message, 4)?,
@@ -143,7 +140,7 @@ fn parse(message: &[u8]) -> Option<Qdisc> {
     Some(qdisc)
 }
 
-/// `struct gnet_stats_basic` and `gnet_stats_queue`.
+/// Parses `struct gnet_stats_basic` and `gnet_stats_queue`.
 fn count(qdisc: &mut Qdisc, kind: u16, value: &[u8]) {
     let mut put = |name, count: Option<u64>| qdisc.counts.extend(count.map(|count| (name, count)));
     let number = |at| u32_at(value, at).map(u64::from);
@@ -160,7 +157,7 @@ fn count(qdisc: &mut Qdisc, kind: u16, value: &[u8]) {
     }
 }
 
-/// `parse` on any bytes, for tests that throw bytes at it.
+/// Runs `parse` on any bytes, for fuzzing.
 pub fn decode_anything(message: &[u8]) {
     let _ = parse(message);
 }
@@ -194,7 +191,7 @@ mod tests {
         for length in 0..whole.len() {
             parse(&whole[..length]);
         }
-        // A length of zero must end the walk.
+        // A length of zero must end the iteration.
         whole[HEADER..HEADER + 2].copy_from_slice(&[0, 0]);
         assert_eq!(parse(&whole).unwrap().kind, "");
     }

@@ -1,8 +1,8 @@
 //! Groups of tasks whose memory traffic is monitored: `mon_groups` of resctrl
 //! (Documentation/filesystems/resctrl.rst).
 //!
-//! A group outlives its process. Whoever makes one holds a lock of flock(2) on its folder, which ends with
-//! the process, however that ends: a group without a lock was left behind.
+//! A group outlives its process. Its maker therefore holds a flock(2) lock on its folder, which
+//! ends with the process, however that ends: a group without a lock was left behind.
 
 use super::attribute;
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock};
@@ -13,14 +13,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-/// Where resctrl is mounted, below `/sys`.
+/// Mount point of resctrl, below `/sys`.
 pub const MOUNT: &str = "fs/resctrl";
 
-/// Where its monitoring groups are.
+/// Folder of its monitoring groups.
 const GROUPS: &str = "mon_groups";
 
-/// How many monitoring ids (RMIDs) there are, and how many of them groups have. NotFound: resctrl is not
-/// mounted, or the processor does not monitor; PermissionDenied: not for this user.
+/// Returns how many monitoring ids (RMIDs) there are, and how many of them are used by groups.
+/// NotFound: resctrl is not mounted, or the processor does not monitor; PermissionDenied: not
+/// allowed for this user.
 pub fn ids(resctrl: &Path) -> io::Result<[u32; 2]> {
     let groups = resctrl.join(GROUPS);
     accessat(CWD, &groups, Access::WRITE_OK, AtFlags::EACCESS)?;
@@ -32,20 +33,20 @@ pub fn ids(resctrl: &Path) -> io::Result<[u32; 2]> {
     Ok([all, of(resctrl) + others.map(|folder| of(&folder)).sum::<u32>()])
 }
 
-/// Why the kernel refused the last request, if it gave a reason.
+/// Returns why the kernel refused the last request, if it gave a reason.
 pub fn last_refusal(resctrl: &Path) -> Option<String> {
     attribute::text(&resctrl.join("info/last_cmd_status")).filter(|text| text != "ok")
 }
 
-/// The monitoring group that a thread is in; `None` if it is in its control group alone. `task` is its folder
-/// below `/proc`.
+/// Returns the monitoring group that a thread is in; `None` if it is in its control group only.
+/// `task` is its folder below `/proc`.
 pub fn group_of(task: &Path) -> Option<String> {
     let text = attribute::text(&task.join("cpu_resctrl_groups"))?;
     let name = text.lines().find_map(|line| line.strip_prefix("mon:"))?;
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// A group, which is removed when it is dropped.
+/// A group, removed on drop.
 #[derive(Debug)]
 pub struct MonitoringGroup {
     folder: PathBuf,
@@ -54,9 +55,9 @@ pub struct MonitoringGroup {
 }
 
 impl MonitoringGroup {
-    /// Makes a group, named so with a number, or takes over one of that name that was left behind.
-    /// ENOSPC: all monitoring ids are in use; EBUSY: those that are not wait for lines of the cache that
-    /// still have them.
+    /// Makes a group, with a number appended to its name, or takes over one with that name that was
+    /// left behind. ENOSPC: all monitoring ids are in use; EBUSY: the free ones wait until no cache
+    /// line is tagged with them.
     pub fn make(resctrl: &Path, name: &str) -> io::Result<MonitoringGroup> {
         let mut number = 0;
         loop {
@@ -69,38 +70,40 @@ impl MonitoringGroup {
                 Ok(Some(lock)) => {
                     return Ok(MonitoringGroup { folder, _lock: lock, is_removed: false });
                 }
-                // Somebody looks whether it was left behind, and has a lock for that moment.
+                // Another process is checking whether the group was left behind, and holds a lock
+                // for that moment.
                 Ok(None) if locked(&folder, LOOK).is_ok_and(|lock| lock.is_some()) => {
                     thread::yield_now();
                 }
                 Ok(None) => number += 1,
-                // Removed by somebody to whom it seemed left behind, before it had its lock.
+                // Another process took it for left behind and removed it before we could lock it.
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) => return Err(e),
             }
         }
     }
 
-    /// Its name, with the number.
+    /// Its name, including the number.
     pub fn name(&self) -> String {
         self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Adds a thread, and those that it starts from here on. ESRCH: it is gone; EINVAL: it is of another
-    /// control group.
+    /// Adds a thread, and those that it starts from now on. ESRCH: it has ended; EINVAL: it belongs
+    /// to another control group.
     pub fn add(&self, tid: u32) -> io::Result<()> {
         let mut tasks = File::options().append(true).open(self.folder.join("tasks"))?;
         tasks.write_all(format!("{tid}\n").as_bytes())
     }
 
-    /// What is counted of its threads: `mon_L3_00/mbm_total_bytes` and the like, by cache.
+    /// Returns the counter files of its threads: `mon_L3_00/mbm_total_bytes` and the like, by
+    /// cache.
     pub fn counters(&self, file: &str) -> Vec<PathBuf> {
         let data = self.folder.join("mon_data");
         let caches = attribute::names(&data).into_iter().filter(|name| name.starts_with("mon_L3_"));
         caches.map(|cache| data.join(cache).join(file)).filter(|path| path.exists()).collect()
     }
 
-    /// Removes it; its threads are in their control group alone again.
+    /// Removes it; its threads are then in their control group only.
     pub fn remove(mut self) -> io::Result<()> {
         self.is_removed = true;
         fs::remove_dir(&self.folder)
@@ -115,20 +118,22 @@ impl Drop for MonitoringGroup {
     }
 }
 
-/// The folders of the groups that were left behind, of those that [`MonitoringGroup::make`] gave this name.
+/// Returns the folders of groups that [`MonitoringGroup::make`] made with this name and that were
+/// left behind.
 pub fn left(resctrl: &Path, name: &str) -> Vec<PathBuf> {
     left_and_locked(resctrl, name, LOOK).map(|(folder, _)| folder).collect()
 }
 
-/// Removes the groups that were left behind, of those that [`MonitoringGroup::make`] gave this name, and
-/// returns the folders of those that are gone now.
+/// Removes groups that [`MonitoringGroup::make`] made with this name and that were left behind, and
+/// returns the folders of those removed.
 pub fn remove_left(resctrl: &Path, name: &str) -> Vec<PathBuf> {
     let removed =
         left_and_locked(resctrl, name, MAKE).filter(|(folder, _)| fs::remove_dir(folder).is_ok());
     removed.map(|(folder, _)| folder).collect()
 }
 
-/// The folders of the groups of this name that were left behind, each with a lock of this kind.
+/// Returns the folders of the groups with this name that were left behind, each with a lock of this
+/// kind.
 fn left_and_locked(
     resctrl: &Path,
     name: &str,
@@ -143,24 +148,24 @@ fn left_and_locked(
     })
 }
 
-/// Whether [`MonitoringGroup::make`] gave a group this name.
+/// Whether `group` is a name that [`MonitoringGroup::make`] makes from `name`.
 pub fn is_named(group: &str, name: &str) -> bool {
     let number = group.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// The lock of whoever makes a group, or removes it.
+/// Lock for making or removing a group.
 const MAKE: FlockOperation = FlockOperation::NonBlockingLockExclusive;
 
-/// The lock of whoever looks whether a group was left behind: there may be several.
+/// Lock for checking whether a group was left behind: several processes may hold it.
 const LOOK: FlockOperation = FlockOperation::NonBlockingLockShared;
 
-/// A lock of a group's folder, which is there; `None` if another's keeps it from being taken.
+/// Locks a group's existing folder; `None` if another process's lock prevents that.
 fn locked(folder: &Path, kind: FlockOperation) -> io::Result<Option<File>> {
     lock(File::open(folder)?, folder, kind)
 }
 
-/// Locks a folder that was opened. NotFound: it is removed, be there another of its name or not.
+/// Locks an open folder. NotFound: it was removed, whether or not there is another of its name.
 fn lock(file: File, folder: &Path, kind: FlockOperation) -> io::Result<Option<File>> {
     match flock(&file, kind) {
         Ok(()) => {
@@ -173,7 +178,8 @@ fn lock(file: File, folder: &Path, kind: FlockOperation) -> io::Result<Option<Fi
     }
 }
 
-/// Bytes that a file of monitoring shows, or what it shows instead: "Unavailable", "Error".
+/// Returns the bytes that a monitoring file shows, or what it shows instead: "Unavailable",
+/// "Error".
 pub fn bytes(path: &Path) -> Result<u64, String> {
     let text = attribute::text(path).ok_or("nothing that can be read")?;
     text.parse().map_err(|_| format!("'{text}'"))
@@ -284,7 +290,7 @@ mod tests {
         put("info/L3_MON/num_rmids", "144\n");
         put("info/last_cmd_status", "ok\n");
         let _made = MonitoringGroup::make(folder.path(), "one").unwrap();
-        // Another control group, with a monitoring group of its own.
+        // Another control group, with its own monitoring group.
         fs::create_dir_all(folder.path().join("latency/mon_groups/web")).unwrap();
         assert_eq!(ids(folder.path()).unwrap(), [144, 4]);
         assert_eq!(last_refusal(folder.path()), None);

@@ -1,9 +1,9 @@
-//! Requests of netlink(7) whose messages are encoded here and not by bindings, and the
+//! Requests of netlink(7) whose messages are encoded here instead of by bindings, and the
 //! attributes of their answers.
 
 use netlink_bindings::traits::{NetlinkRequest, Protocol};
 
-/// A request whose message is encoded here; its answers come as they are.
+/// A request whose message is encoded here; its answers are not decoded.
 pub(super) struct RawRequest {
     pub protocol: Protocol,
     pub flags: i32,
@@ -11,7 +11,7 @@ pub(super) struct RawRequest {
 }
 
 impl RawRequest {
-    /// A request to rtnetlink.
+    /// Makes a request to rtnetlink.
     pub(super) fn route(request_type: u16, flags: i32, payload: Vec<u8>) -> RawRequest {
         let protonum = libc::NETLINK_ROUTE as u16;
         RawRequest { protocol: Protocol::Raw { protonum, request_type }, flags, payload }
@@ -38,9 +38,9 @@ impl NetlinkRequest for RawRequest {
     }
 }
 
-/// Puts an attribute (`struct nlattr`) at the end of a message.
+/// Appends an attribute (`struct nlattr`) to a message.
 pub(super) fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    // The bindings leave it to the next attribute to fill up the one before.
+    // The bindings leave it to the next attribute to pad the one before it.
     message.resize(message.len().next_multiple_of(4), 0);
     message.extend(((4 + value.len()) as u16).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
@@ -48,7 +48,7 @@ pub(super) fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
     message.resize(message.len().next_multiple_of(4), 0);
 }
 
-/// Attributes of a message, up to the first that is cut off.
+/// Returns the attributes of a message, up to the first truncated one.
 pub(super) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let &[a, b, c, d] = rest.first_chunk::<4>()?;
@@ -59,7 +59,7 @@ pub(super) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> 
     })
 }
 
-/// A number of 32 or 64 bits, as attributes of type `uint` have it.
+/// Parses a number of 32 or 64 bits, as in attributes of type `uint`.
 pub(super) fn uint(value: &[u8]) -> Option<u64> {
     match *value {
         [a, b, c, d] => Some(u32::from_ne_bytes([a, b, c, d]).into()),

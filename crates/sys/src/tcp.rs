@@ -1,5 +1,4 @@
-//! TCP sockets: the calls and options that `std` does not offer. tcp(7),
-//! socket(7).
+//! TCP sockets: calls and options that `std` does not offer. tcp(7), socket(7).
 
 use super::bytes::{u16_at, u32_at, u64_at};
 use super::{check, ioctl};
@@ -11,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Options that both ends of every flow get before the handshake.
+/// Options set at both ends of every flow before the handshake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowOptions {
     /// `SO_SNDBUF`, bytes (the kernel doubles it).
@@ -20,16 +19,16 @@ pub struct FlowOptions {
     pub receive_buffer: Option<u64>,
     /// `TCP_CONGESTION`.
     pub congestion: Option<String>,
-    /// `TCP_NODELAY`: a small message does not wait for what was sent before it.
+    /// `TCP_NODELAY`: a small message does not wait for acknowledgements of earlier ones.
     pub at_once: bool,
-    /// `TCP_FASTOPEN_CONNECT`: connecting waits for the first send, whose bytes go out with the SYN to
-    /// a peer that has given out a cookie (RFC 7413).
+    /// `TCP_FASTOPEN_CONNECT`: connecting waits for the first send, whose bytes are sent with the
+    /// SYN if the peer has given us a cookie (RFC 7413).
     pub fast_open: bool,
 }
 
-/// Listens on this port, also while connections of an earlier listener there live on; 0
-/// leaves it to the kernel. Accepted sockets inherit the options. EADDRINUSE: another socket
-/// listens there.
+/// Listens on this port, even while connections of an earlier listener there still exist; port 0
+/// lets the kernel choose. Accepted sockets inherit the options. EADDRINUSE: another socket listens
+/// there.
 pub fn listen_at(
     address: SocketAddr,
     backlog: u32,
@@ -37,18 +36,18 @@ pub fn listen_at(
 ) -> io::Result<TcpListener> {
     let socket = stream_socket(&address.ip(), SocketFlags::CLOEXEC)?;
     set_options(socket.as_fd(), options)?;
-    // Not where the kernel chooses: it might choose one that another such socket is about
-    // to listen on.
+    // Not if the kernel chooses: it might choose a port that another socket with this option is
+    // about to listen on.
     rustix::net::sockopt::set_socket_reuseaddr(&socket, address.port() != 0)?;
     rustix::net::bind(&socket, &address)?;
-    // What is accepted here does not keep `listen_beside` from the port.
+    // Inherited by accepted sockets, so that they do not keep `listen_beside` from the port.
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::listen(&socket, backlog as i32)?;
     Ok(TcpListener::from(socket))
 }
 
-/// Listens on a port on which connections live that [`listen_at`] has accepted, beside others of
-/// this user that do the same: the kernel spreads connections over them (`SO_REUSEPORT`,
+/// Listens on a port that still has connections accepted by [`listen_at`], together with other
+/// sockets of this user that do the same: the kernel spreads connections over them (`SO_REUSEPORT`,
 /// socket(7)). EADDRINUSE: another socket listens there.
 pub fn listen_beside(
     address: SocketAddr,
@@ -65,20 +64,20 @@ pub fn listen_beside(
     Ok(socket)
 }
 
-/// Has a listening socket take the bytes of a SYN, and hand out so many such connections before their
-/// handshake is over (`TCP_FASTOPEN`, tcp(7)).
+/// Makes a listening socket accept data in a SYN, with up to `most` such connections handed out
+/// before their handshake is complete (`TCP_FASTOPEN`, tcp(7)).
 pub fn accept_early(listener: BorrowedFd, most: u32) -> io::Result<()> {
     let most = i32::try_from(most).unwrap_or(i32::MAX);
     set_int(listener, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, most)
 }
 
-/// The next connection of a listening socket (accept4(2)), which has its options.
+/// Accepts the next connection of a listening socket (accept4(2)), which inherits its options.
 #[inline]
 pub fn accept(listener: BorrowedFd, nonblocking: bool) -> io::Result<OwnedFd> {
     Ok(rustix::net::accept_with(listener, socket_flags(nonblocking))?)
 }
 
-/// A socket that is not connected, with its options.
+/// Makes a socket with these options that is not connected.
 pub fn unconnected(
     family: IpAddr,
     nonblocking: bool,
@@ -89,13 +88,13 @@ pub fn unconnected(
     Ok(socket)
 }
 
-/// Connects a socket (connect(2)): whether it is connected; one that does not block is so later.
-/// EADDRNOTAVAIL: every port that it could have is in use.
+/// Connects a socket (connect(2)). Returns whether it is connected yet; a non-blocking one will be
+/// later. EADDRNOTAVAIL: every port that it could use is taken.
 pub fn connect_socket(socket: BorrowedFd, peer: &SocketAddr) -> io::Result<bool> {
     loop {
         return match rustix::net::connect(socket, peer) {
             Ok(()) => Ok(true),
-            // Goes on by itself; the next call waits for it.
+            // The connect continues in the kernel; the next call waits for it.
             Err(Errno::INTR) => continue,
             Err(Errno::INPROGRESS | Errno::ALREADY) => Ok(false),
             Err(e) => Err(e.into()),
@@ -103,13 +102,14 @@ pub fn connect_socket(socket: BorrowedFd, peer: &SocketAddr) -> io::Result<bool>
     }
 }
 
-/// An address as the kernel reads it, in memory of any address's size, and its length.
+/// Returns an address as the kernel reads it, padded to the size of the largest kind, and its
+/// length.
 pub(super) fn address_bytes(
     address: &SocketAddr,
 ) -> ([u8; size_of::<libc::sockaddr_storage>()], u32) {
     use rustix::net::addr::SocketAddrArg;
     let mut bytes = [0; size_of::<libc::sockaddr_storage>()];
-    // SAFETY: the address has so many bytes, and is read while it is there.
+    // SAFETY: the address has `len` bytes, and is read while it is live.
     let len = unsafe {
         address.with_sockaddr(|raw, len| {
             std::ptr::copy_nonoverlapping(raw.cast::<u8>(), bytes.as_mut_ptr(), len as usize);
@@ -119,23 +119,23 @@ pub(super) fn address_bytes(
     (bytes, len)
 }
 
-/// The congestion control that a socket has where none is set (`net.ipv4.tcp_congestion_control`).
+/// Returns the congestion control of a socket on which none is set
+/// (`net.ipv4.tcp_congestion_control`).
 pub fn default_congestion(family: IpAddr) -> io::Result<String> {
     let socket = stream_socket(&family, SocketFlags::CLOEXEC)?;
     Ok(rustix::net::sockopt::tcp_congestion(&socket)?)
 }
 
-/// Bounds how long calls of a socket, and of those that it accepts, block (`SO_RCVTIMEO`,
-/// `SO_SNDTIMEO`, socket(7)): EAGAIN then, or EINPROGRESS of connect(2).
+/// Limits how long calls on a socket, and on those it accepts, block (`SO_RCVTIMEO`, `SO_SNDTIMEO`,
+/// socket(7)): they then return EAGAIN, or EINPROGRESS from connect(2).
 pub fn limit_blocking(socket: BorrowedFd, time: Duration) -> io::Result<()> {
     use rustix::net::sockopt::{Timeout, set_socket_timeout};
     set_socket_timeout(socket, Timeout::Recv, Some(time))?;
     Ok(set_socket_timeout(socket, Timeout::Send, Some(time))?)
 }
 
-/// Connects to a peer, with the options set before the handshake, because the
-/// window scale is agreed on there; from this port, or from one of the kernel's choice.
-/// EADDRINUSE: another socket has the port.
+/// Connects to a peer from port `from`, or from one the kernel chooses. The options are set before
+/// the handshake, which negotiates the window scale. EADDRINUSE: another socket uses the port.
 pub fn connect(
     peer: SocketAddr,
     from: Option<u16>,
@@ -144,7 +144,7 @@ pub fn connect(
     let socket = stream_socket(&peer.ip(), SocketFlags::CLOEXEC)?;
     set_options(socket.as_fd(), options)?;
     if let Some(port) = from {
-        // Also while a connection of an earlier session from there is in TIME-WAIT.
+        // Even while a connection of an earlier session from this port is in TIME-WAIT.
         rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
         rustix::net::bind(&socket, &SocketAddr::from((unspecified(peer.ip()), port)))?;
     }
@@ -152,7 +152,7 @@ pub fn connect(
     Ok(TcpStream::from(socket))
 }
 
-/// The address of its family that stands for any.
+/// Returns the unspecified address of the same family.
 pub fn unspecified(like: IpAddr) -> IpAddr {
     match like {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -182,7 +182,7 @@ pub fn set_options(socket: BorrowedFd, options: &FlowOptions) -> io::Result<()> 
         rustix::net::sockopt::set_socket_recv_buffer_size(socket, bytes as usize)?;
     }
     if let Some(name) = &options.congestion {
-        // ENOENT: the kernel has no such module; EPERM: it is not among
+        // ENOENT: the kernel has no such congestion control; EPERM: it is not in
         // `tcp_allowed_congestion_control`.
         rustix::net::sockopt::set_tcp_congestion(socket, name)?;
     }
@@ -195,12 +195,12 @@ pub fn set_options(socket: BorrowedFd, options: &FlowOptions) -> io::Result<()> 
     Ok(())
 }
 
-/// A socket option of type `int`.
+/// Sets a socket option of type `int`.
 pub fn set_int(socket: BorrowedFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     set_option(socket, level, option, &value.to_ne_bytes())
 }
 
-/// setsockopt(2) with these bytes, in which there is no address.
+/// Calls setsockopt(2) with these bytes, which contain no address.
 pub(super) fn set_option(
     socket: BorrowedFd,
     level: i32,
@@ -211,11 +211,11 @@ pub(super) fn set_option(
     unsafe { set_value(socket, level, option, value) }.map(drop)
 }
 
-/// setsockopt(2): what it returns, which is 0 for most options.
+/// Calls setsockopt(2) and returns its result, which is 0 for most options.
 ///
 /// # Safety
 ///
-/// The option takes a value of this type, and what its addresses refer to.
+/// The option takes a value of this type, and what its addresses point to.
 pub(super) unsafe fn set_value<T: ?Sized>(
     socket: BorrowedFd,
     level: i32,
@@ -227,11 +227,12 @@ pub(super) unsafe fn set_value<T: ?Sized>(
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, len) }.into())
 }
 
-/// getsockopt(2): how many bytes the kernel has written.
+/// Calls getsockopt(2) and returns how many bytes the kernel has written.
 ///
 /// # Safety
 ///
-/// Any bytes are a value of this type, and the kernel may do with its addresses what the option does.
+/// Any bytes are a valid value of this type, and its addresses are valid for what the option does
+/// with them.
 pub(super) unsafe fn get_option<T: ?Sized>(
     socket: BorrowedFd,
     level: i32,
@@ -248,13 +249,13 @@ pub(super) unsafe fn get_option<T: ?Sized>(
 /// `send(2)` with flags.
 #[inline]
 pub fn send(socket: BorrowedFd, bytes: &[u8], flags: i32) -> io::Result<usize> {
-    // With MSG_ZEROCOPY the kernel refers to the pages afterwards, too; that is safe
-    // whatever becomes of the slice, because the kernel holds references to them.
+    // With MSG_ZEROCOPY the kernel also refers to the pages afterwards; that is safe whatever
+    // becomes of the slice, because the kernel holds references to them.
     let flags = SendFlags::from_bits_retain(flags as u32) | SendFlags::NOSIGNAL;
     Ok(rustix::net::send(socket, bytes, flags)?)
 }
 
-/// `sendmsg(2)` of pieces that follow each other, with flags.
+/// `sendmsg(2)` of consecutive pieces, with flags.
 pub fn send_pieces(socket: BorrowedFd, pieces: &[IoSlice], flags: i32) -> io::Result<usize> {
     let flags = SendFlags::from_bits_retain(flags as u32) | SendFlags::NOSIGNAL;
     let mut control = SendAncillaryBuffer::default();
@@ -269,8 +270,8 @@ pub fn recv(socket: BorrowedFd, bytes: &mut [u8], flags: i32) -> io::Result<usiz
     Ok(received)
 }
 
-/// Bytes that were written and not yet acknowledged by the peer's kernel
-/// (`SIOCOUTQ`, tcp(7)).
+/// Returns the bytes that were written but not yet acknowledged by the peer's kernel (`SIOCOUTQ`,
+/// tcp(7)).
 pub fn unacknowledged(socket: BorrowedFd) -> io::Result<u64> {
     let mut value: libc::c_int = 0;
     // SAFETY: SIOCOUTQ (TIOCOUTQ) writes one int.
@@ -285,36 +286,36 @@ pub fn wait_acknowledged(socket: BorrowedFd, timeout: Duration) -> io::Result<()
         if start.elapsed() > timeout {
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
-        // An acknowledgement takes microseconds on a local link; polling is simpler
-        // than any notification, nothing is timed yet, and the peer may need this CPU.
+        // An acknowledgement takes microseconds on a local link; polling is simpler than any
+        // notification, nothing is being timed yet, and the peer may need this CPU.
         std::thread::sleep(Duration::from_micros(50));
     }
     Ok(())
 }
 
-/// Waits until a descriptor can be read from, or a time has passed: false then.
+/// Waits until a descriptor is readable; returns false if `timeout` has passed first.
 pub fn wait_readable(fd: BorrowedFd, timeout: Duration) -> io::Result<bool> {
     Ok(!wait(fd, Ready::IN, Some(timeout))?.is_empty())
 }
 
-/// Which half of a connection is over.
+/// Which half of a connection to shut down.
 pub use rustix::net::Shutdown;
 
-/// Half or all of a connection is over: `shutdown(2)`.
+/// Shuts down half or all of a connection: `shutdown(2)`.
 pub fn shutdown(socket: BorrowedFd, how: Shutdown) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, how)?)
 }
 
-/// What a socket can be waited for; errors and hang-ups are always among it.
+/// Events to wait for; errors and hang-ups are always included.
 pub use rustix::event::PollFlags as Ready;
 
-/// Waits until the socket is ready for one of these, fails, or the time is
-/// over (an empty answer). Without a timeout it waits forever. poll(2).
+/// Waits until the socket is ready for one of these, fails, or the timeout has passed (an empty
+/// answer). Without a timeout it waits forever. poll(2).
 pub fn wait(socket: BorrowedFd, ready: Ready, timeout: Option<Duration>) -> io::Result<Ready> {
     wait_for_any(&mut [rustix::event::PollFd::from_borrowed_fd(socket, ready)], timeout)
 }
 
-/// The same of several sockets: what any of them is ready for.
+/// Like [`wait`] for several sockets: returns what any of them is ready for.
 pub fn wait_for_any(
     sockets: &mut [rustix::event::PollFd],
     timeout: Option<Duration>,
@@ -325,36 +326,37 @@ pub fn wait_for_any(
     Ok(sockets.iter().fold(Ready::empty(), |all, one| all | one.revents()))
 }
 
-/// Whether closing the socket, also by the death of its process, resets the
-/// connection instead of ending it in order (`SO_LINGER` of 0 s, socket(7)).
+/// Sets whether closing the socket, even by the death of its process, resets the connection instead
+/// of closing it in order (`SO_LINGER` of 0 s, socket(7)).
 pub fn reset_on_close(socket: BorrowedFd, reset: bool) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_socket_linger(socket, reset.then_some(Duration::ZERO))?)
 }
 
-/// Whether the peer has ended its stream with a FIN that has arrived. A receive
-/// of 0 bytes alone does not say so: it also follows a shutdown of our own side.
+/// Whether a FIN of the peer has arrived. A receive of 0 bytes alone does not show that: it also
+/// follows a shutdown on our own side.
 pub fn peer_finished(socket: BorrowedFd) -> io::Result<bool> {
-    // States of include/net/tcp_states.h that a FIN of the peer leads to.
+    // States of include/net/tcp_states.h that follow a FIN from the peer.
     const CLOSE_WAIT: u8 = 8;
     const AFTER_FIN: [u8; 4] = [6, CLOSE_WAIT, 9, 11];
     Ok(AFTER_FIN.contains(&state(socket)?))
 }
 
-/// Whether nothing is left of the connection: where a receive of 0 bytes has found no error, its ends
-/// have ended both streams in order. (The kernel keeps TIME-WAIT apart from the socket.)
+/// Whether the connection is closed: if a receive returned 0 bytes without an error, both ends have
+/// ended their streams in order. (The kernel keeps TIME-WAIT separately from the socket.)
 pub fn is_over(socket: BorrowedFd) -> io::Result<bool> {
     const CLOSE: u8 = 7;
     Ok(state(socket)? == CLOSE)
 }
 
-/// The state of a connection, of include/net/tcp_states.h; 0 if it is not known.
+/// Returns the state of a connection (include/net/tcp_states.h), or 0 if it is not known.
 fn state(socket: BorrowedFd) -> io::Result<u8> {
     let mut raw = [0u8; 256];
     Ok(raw_info(socket, &mut raw)?.first().copied().unwrap_or(0))
 }
 
-/// The NAPI instance, which is a device's queue, that the last packet for a socket came by
-/// (`SO_INCOMING_NAPI_ID`, Linux 4.12); `None` if it came by none that can be polled.
+/// Returns the NAPI instance (a queue of a device) through which the last packet for a socket came
+/// (`SO_INCOMING_NAPI_ID`, Linux 4.12), or `None` if it came through no instance that can be
+/// polled.
 pub fn incoming_napi(socket: BorrowedFd) -> io::Result<Option<u32>> {
     let mut id = 0u32;
     // SAFETY: the option writes one int.
@@ -362,50 +364,50 @@ pub fn incoming_napi(socket: BorrowedFd) -> io::Result<Option<u32>> {
     Ok(Some(id).filter(|id| *id > 0))
 }
 
-/// Two connected sockets on the loopback device, for trying something out.
+/// Makes two connected sockets on the loopback device, for probes.
 pub fn loopback_pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok((TcpStream::connect(listener.local_addr()?)?, listener.accept()?.0))
 }
 
-/// What the kernel knows of a connection (`TCP_INFO`, include/uapi/linux/tcp.h).
+/// The kernel's data about a connection (`TCP_INFO`, include/uapi/linux/tcp.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TcpInfo {
     /// Segments retransmitted since the connection began.
     pub retransmits: u64,
     /// Congestion window in segments.
     pub cwnd: u64,
-    /// Maximum segment size for sending, bytes of payload.
+    /// Maximum segment size for sending, in bytes of payload.
     pub snd_mss: u64,
-    /// Largest segment received, bytes of payload.
+    /// Largest segment received, in bytes of payload.
     pub rcv_mss: u64,
     /// Smoothed round-trip time in seconds.
     pub rtt: f64,
-    /// Smallest round-trip time seen, seconds; none before the first.
+    /// Smallest round-trip time measured, in seconds; `None` before the first.
     pub min_rtt: Option<f64>,
     /// Most recent delivery rate, bytes per second.
     pub delivery_rate: f64,
-    /// Time spent limited by the peer's receive window, seconds.
+    /// Time limited by the peer's receive window, in seconds.
     pub rwnd_limited: f64,
-    /// Time spent limited by its own send buffer, seconds.
+    /// Time limited by its own send buffer, in seconds.
     pub sndbuf_limited: f64,
-    /// Time spent with unsent or unacknowledged data, seconds.
+    /// Time with unsent or unacknowledged data, in seconds.
     pub busy: f64,
     /// Bytes received in order, by the kernel's count.
     pub bytes_received: u64,
     /// Bytes acknowledged by the peer, by the kernel's count.
     pub bytes_acked: u64,
-    /// Bytes of payload sent, those sent again included (Linux 4.19, like the next three).
+    /// Bytes of payload sent, including retransmitted ones (Linux 4.19, like the next three).
     pub bytes_sent: u64,
-    /// Bytes of payload sent again.
+    /// Bytes of payload retransmitted.
     pub bytes_retransmitted: u64,
-    /// Segments that the peer reported as received twice (DSACK): sent again for nothing.
+    /// Segments that the peer reported as received twice (DSACK): retransmitted needlessly.
     pub duplicates: u64,
-    /// Times at which segments turned out to have been reordered on their way.
+    /// Times that segments turned out to have been reordered in the network.
     pub reorderings: u64,
-    /// Segments with payload sent, those sent again included.
+    /// Segments with payload sent, including retransmitted ones.
     pub data_segments_sent: u64,
-    /// Segments by which an order of arrival still counts as no loss.
+    /// Reordering distance in segments that is not yet taken for loss.
     pub reordering: u64,
     /// Segments received out of order (Linux 5.4).
     pub out_of_order: u64,
@@ -425,7 +427,7 @@ fn raw_info<'a>(socket: BorrowedFd, raw: &'a mut [u8; 256]) -> io::Result<&'a [u
     Ok(&raw[..len.min(raw.len())])
 }
 
-/// Offsets of `struct tcp_info`, which only ever grows at its end.
+/// Parses `struct tcp_info`, which only ever grows at its end.
 pub(super) fn parse_info(raw: &[u8]) -> TcpInfo {
     let word = |at| u32_at(raw, at).unwrap_or(0);
     let long = |at| u64_at(raw, at).unwrap_or(0);
@@ -439,7 +441,8 @@ pub(super) fn parse_info(raw: &[u8]) -> TcpInfo {
         retransmits: word(100).into(),
         bytes_acked: long(120),
         bytes_received: long(128),
-        // Nothing was measured yet (`tcp_init_sock`, net/ipv4/tcp.c), or the kernel is too old.
+        // Nothing has been measured yet (`tcp_init_sock`, net/ipv4/tcp.c), or the kernel is too
+        // old.
         min_rtt: Some(word(148)).filter(|n| !matches!(*n, 0 | u32::MAX)).map(micro),
         delivery_rate: long(160) as f64,
         busy: long(168) as f64 * MICRO,
@@ -502,7 +505,7 @@ mod tests {
         assert!(!peer_finished(rx.as_fd()).unwrap());
     }
 
-    /// As the server of connections that come and go does.
+    /// As the server of short-lived connections does.
     #[test]
     fn listens_again_beside_connections_of_an_earlier_listener() {
         let options = FlowOptions { at_once: true, ..FlowOptions::default() };
@@ -526,7 +529,8 @@ mod tests {
         assert!(default_congestion(at.ip()).unwrap().len() > 1);
     }
 
-    /// A signal ends the wait of a call that has a limit (signal(7)), as a stop of the process does.
+    /// A signal interrupts the wait of a call with a time limit (signal(7)), as stopping the
+    /// process does.
     #[test]
     fn a_connect_that_is_interrupted_goes_on() {
         extern "C" fn nothing(_: libc::c_int) {}
@@ -536,14 +540,14 @@ mod tests {
         let options = FlowOptions::default();
         let listener = listen_at((Ipv4Addr::LOCALHOST, 0).into(), 1, &options).unwrap();
         let peer = listener.local_addr().unwrap();
-        // Whoever comes next is not answered.
+        // The backlog is full: further connections are not answered.
         let _waiting = [(); 2].map(|()| connect(peer, None, &options).unwrap());
         let socket = unconnected(peer.ip(), false, &options).unwrap();
         limit_blocking(socket.as_fd(), Duration::from_millis(200)).unwrap();
         let thread = crate::thread::id();
         let interrupts = std::thread::spawn(move || {
             for _ in 0..20 {
-                // SAFETY: the call takes numbers alone.
+                // SAFETY: the call takes only numbers.
                 let sent = unsafe { libc::syscall(libc::SYS_tkill, thread, libc::SIGURG) };
                 assert_eq!(sent, 0);
                 std::thread::sleep(Duration::from_millis(5));

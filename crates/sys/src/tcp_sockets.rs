@@ -1,10 +1,10 @@
 //! All TCP sockets of a network namespace, as the kernel reports them: sock_diag(7).
 //!
-//! Two sockets to the kernel: one is asked for those that exist (`TCPF` states below), the
-//! other gets each socket as it is freed, with its last `TCP_INFO`
-//! (`SKNLGRP_INET_TCP_DESTROY`, net/core/sock_diag.c). Both stay in the namespace in which
-//! the thread was that opened them, and neither needs a privilege. The messages of both have
-//! one form, and only one of them is an answer, so they are read by [`parse`] alone.
+//! Uses two netlink sockets: one dumps the existing sockets (`TCPF` states below), the other
+//! receives each socket as it is freed, with its last `TCP_INFO` (`SKNLGRP_INET_TCP_DESTROY`,
+//! net/core/sock_diag.c). Both stay in the namespace of the thread that opened them, and neither
+//! needs privilege. Their messages have the same format, and only those of one are answers, so
+//! [`parse`] reads both.
 
 use super::bytes::{text, u16_at, u32_at};
 use super::netlink::framed;
@@ -19,42 +19,42 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// What reports the TCP sockets of one namespace.
+/// A source of the TCP sockets of one namespace.
 #[derive(Debug)]
 pub struct TcpSockets {
     asked: OwnedFd,
     freed: OwnedFd,
 }
 
-/// A TCP socket as it was at a moment.
+/// A snapshot of a TCP socket.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TcpSocket {
-    /// Own address; an IPv4 address where IPv6 only carries one.
+    /// Local address; an IPv4-mapped IPv6 address is given as IPv4.
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// The kernel's own number of it, which no other socket ever gets.
+    /// The kernel's number for it, which no other socket ever gets.
     pub cookie: u64,
-    /// Inode number, as in `/proc/PID/fd`; 0 where no process has it any more.
+    /// Inode number, as in `/proc/PID/fd`; 0 if no process has it open any more.
     pub inode: u64,
     pub info: TcpInfo,
     /// Congestion control; empty in the report of a freed socket.
     pub congestion: String,
 }
 
-/// What one datagram from the kernel holds.
+/// Content of one datagram from the kernel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Messages {
-    /// Sockets, in their order.
+    /// Sockets, in the order of the datagram.
     pub sockets: Vec<TcpSocket>,
-    /// Whether the answer ends here.
+    /// Whether this is the end of the answer.
     pub done: bool,
-    /// Number of an error (errno(3)) in place of an answer.
+    /// Error number (errno(3)) in place of an answer.
     pub error: Option<i32>,
 }
 
 impl TcpSockets {
-    /// Of the calling thread's namespace, and of those freed from now on. EPROTONOSUPPORT or
-    /// ENOENT: the kernel has no `CONFIG_INET_DIAG`.
+    /// Opens both for the calling thread's namespace; frees are recorded from now on.
+    /// EPROTONOSUPPORT or ENOENT: the kernel has no `CONFIG_INET_DIAG`.
     pub fn open() -> io::Result<TcpSockets> {
         let open = |flags| {
             let kind = (AddressFamily::NETLINK, SocketType::RAW);
@@ -62,14 +62,14 @@ impl TcpSockets {
         };
         let asked = open(SocketFlags::CLOEXEC)?;
         let freed = open(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-        // Many may close at once; the kernel gives at most what rmem_max allows.
+        // Many sockets may close at once; the kernel limits the buffer to rmem_max.
         sockopt::set_socket_recv_buffer_size(&freed, ROOM)?;
         let groups = (1 << (INET_TCP_DESTROY - 1)) | (1 << (INET6_TCP_DESTROY - 1));
         bind(&freed, &SocketAddrNetlink::new(0, groups))?;
         Ok(TcpSockets { asked, freed })
     }
 
-    /// Those that exist and are or were connected.
+    /// Returns the existing sockets that are or were connected.
     pub fn read(&mut self) -> io::Result<Vec<TcpSocket>> {
         let mut found = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
@@ -80,7 +80,7 @@ impl TcpSockets {
                 let messages = parse(buffer.get(..length).unwrap_or_default());
                 found.extend(messages.sockets);
                 match messages.error {
-                    // A kernel without IPv6.
+                    // The kernel has no IPv6.
                     Some(libc::ENOENT) if family == libc::AF_INET6 => break,
                     Some(number) => return Err(io::Error::from_raw_os_error(number)),
                     None if messages.done => break,
@@ -91,8 +91,8 @@ impl TcpSockets {
         Ok(found)
     }
 
-    /// Those freed since the last call. False: some were freed and not reported, for lack of
-    /// room.
+    /// Returns the sockets freed since the last call, and whether these are all: false if some were
+    /// not reported for lack of buffer space.
     pub fn freed(&mut self) -> io::Result<(Vec<TcpSocket>, bool)> {
         let (mut found, mut complete) = (Vec::new(), true);
         let mut buffer = vec![0; DATAGRAM];
@@ -109,7 +109,7 @@ impl TcpSockets {
         }
     }
 
-    /// Can be read from when a socket was freed.
+    /// A descriptor that is readable when a socket was freed.
     pub fn freed_ready(&self) -> BorrowedFd<'_> {
         self.freed.as_fd()
     }
@@ -129,7 +129,7 @@ const MESSAGE: usize = 72;
 /// NEW_SYN_RECV, TIME_WAIT, which has no `TCP_INFO`, and LISTEN.
 const UNCONNECTED: u32 = 1 << 3 | 1 << 12 | 1 << 6 | 1 << 10;
 const ROOM: usize = 1 << 20;
-/// More than the kernel puts into one part of an answer.
+/// More than the kernel puts into one datagram of an answer.
 const DATAGRAM: usize = 64 << 10;
 
 fn request(family: u8) -> Vec<u8> {
@@ -140,7 +140,7 @@ fn request(family: u8) -> Vec<u8> {
     framed(BY_FAMILY, libc::NLM_F_DUMP as u16, &bytes)
 }
 
-/// Reads one datagram. Whatever is cut short or of another kind is passed over.
+/// Parses one datagram. Truncated messages and those of other kinds are skipped.
 pub fn parse(datagram: &[u8]) -> Messages {
     let mut messages = Messages::default();
     let mut rest = datagram;
@@ -161,7 +161,7 @@ pub fn parse(datagram: &[u8]) -> Messages {
     messages
 }
 
-/// `struct inet_diag_msg` and its attributes. None without a `TCP_INFO`.
+/// Parses `struct inet_diag_msg` and its attributes. `None` without a `TCP_INFO`.
 fn socket(body: &[u8]) -> Option<TcpSocket> {
     let address = body.get(4..)?;
     let family = i32::from(*body.first()?);
@@ -198,8 +198,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::time::{Duration, Instant};
 
-    /// What Linux 6.18 answered for a connection that had sent 100000 bytes, and what it
-    /// said when that was freed (`tests/data/meters` has other recordings).
+    /// The answer of Linux 6.18 about a connection that had sent 100000 bytes, and its message when
+    /// that was freed (`tests/data/meters` has other recordings).
     const ANSWER: &[u8] = include_bytes!("../../../fuzz/seeds/tcp_sockets/answer");
     const FREED: &[u8] = include_bytes!("../../../fuzz/seeds/tcp_sockets/freed");
 

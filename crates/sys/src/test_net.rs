@@ -1,5 +1,5 @@
-//! What tests that move frames share: a network namespace of the calling thread's own, and
-//! sockets that send and receive whole frames there (packet(7)).
+//! Shared by tests that move frames: a network namespace for the calling thread, and sockets that
+//! send and receive whole frames there (packet(7)).
 
 use super::bpf::xdp::Mark;
 use super::netlink::{Netlink, Veth};
@@ -10,22 +10,23 @@ use rustix::thread::UnshareFlags;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// The protocol of frames that are ours (IEEE 802, local experiments): the kernel sends some
-/// on its own.
+/// The EtherType of frames sent by tests (IEEE 802, local experiments): the kernel sends other
+/// frames on its own.
 pub(crate) const PROTOCOL: [u8; 2] = [0x88, 0xb5];
 
-/// Puts the calling thread into a network namespace of its own. None, with the reason
-/// printed, where it may not.
+/// Moves the calling thread into a new network namespace. `None`, with the reason printed, if that
+/// is not allowed.
 pub(crate) fn apart() -> Option<()> {
-    // SAFETY: the thread of a test shares no descriptors that a namespace matters to.
+    // SAFETY: the thread of a test shares no descriptors that depend on a namespace.
     let apart = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
     apart.map_err(|e| skip!("no network namespace: {e}")).ok()
 }
 
-/// By what frames below 65536 are known.
+/// Identifies test frames with numbers below 65536.
 pub(crate) const MARK: Mark = Mark { at: 12, bytes: [PROTOCOL[0], PROTOCOL[1], 0, 0] };
 
-/// The indices of both ends of a veth pair, up, in a namespace of the thread's own.
+/// Makes a veth pair that is up, in a new namespace of the thread; returns the indices of both
+/// ends.
 pub(crate) fn pair() -> Option<[u32; 2]> {
     apart()?;
     let mut netlink = Netlink::new();
@@ -34,14 +35,14 @@ pub(crate) fn pair() -> Option<[u32; 2]> {
     netlink.create_veth(&veth).map_err(|e| skip!("no veth: {e}")).ok()?;
     let indices = [&veth.name, &veth.peer].map(|name| netlink.link(name).unwrap().unwrap().index);
     indices.iter().for_each(|index| netlink.set_up(*index).unwrap());
-    // The carrier comes in the kernel's own time.
+    // The kernel raises the carrier asynchronously.
     while !netlink.link("other").unwrap().unwrap().operational {
         std::thread::sleep(Duration::from_millis(1));
     }
     Some(indices)
 }
 
-/// A frame that is ours, with a number in it.
+/// Makes a test frame with a number in it.
 pub(crate) fn frame(number: u32, len: usize) -> Vec<u8> {
     let mut frame = vec![number as u8; len];
     frame[..12].copy_from_slice(b"\x02\0\0\0\0\x01\x02\0\0\0\0\x02");
@@ -50,13 +51,13 @@ pub(crate) fn frame(number: u32, len: usize) -> Vec<u8> {
     frame
 }
 
-/// Sends and receives the frames of one device that are ours.
+/// Sends and receives test frames at one device.
 pub(crate) struct Port(OwnedFd);
 
 impl Port {
     pub(crate) fn of(index: u32) -> Port {
-        // With a protocol from the start, so that binding takes a grace period of the kernel's:
-        // frames sent right after an XDP program was attached are lost.
+        // The protocol is set from the start, so that binding waits for a grace period of the
+        // kernel: otherwise frames sent right after an XDP program was attached are lost.
         let protocol = u32::from(u16::from_ne_bytes(PROTOCOL)).try_into().ok();
         let kind = (AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC);
         let protocol = protocol.map(rustix::net::Protocol::from_raw);
@@ -69,7 +70,7 @@ impl Port {
         rustix::net::send(&self.0, frame, SendFlags::empty()).unwrap();
     }
 
-    /// The next frame; `None` if there is none for a while.
+    /// Returns the next frame, or `None` if there is none for a while.
     pub(crate) fn receive(&self) -> Option<Vec<u8>> {
         use std::os::fd::AsFd;
         let timeout = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! Threads: where they run and what they are called.
+//! Threads: their CPUs and ids.
 
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 use std::io;
@@ -14,7 +14,7 @@ pub fn pin_other(tid: u32, cpu: u32) -> io::Result<()> {
     pin_to(Some(tid), cpu)
 }
 
-/// Lets another thread run wherever the first thread of this process may. ESRCH: it has
+/// Lets another thread run on every CPU allowed to the first thread of this process. ESRCH: it has
 /// ended.
 pub fn free_other(tid: u32) -> io::Result<()> {
     let tid = Pid::from_raw(tid as i32).ok_or(io::ErrorKind::InvalidInput)?;
@@ -23,8 +23,8 @@ pub fn free_other(tid: u32) -> io::Result<()> {
     Ok(sched_setaffinity(Some(tid), &all)?)
 }
 
-/// Lets the calling thread run wherever the first thread of this process may, except for one CPU,
-/// if any other is left.
+/// Lets the calling thread run on every CPU allowed to the first thread of this process, except
+/// `cpu`, if any other is left.
 pub fn leave(cpu: u32) -> io::Result<()> {
     let mut set = rustix::thread::sched_getaffinity(Some(rustix::process::getpid()))?;
     if set.count() > 1 && (cpu as usize) < CpuSet::MAX_CPU {
@@ -42,12 +42,12 @@ fn pin_to(thread: Option<Pid>, cpu: u32) -> io::Result<()> {
     Ok(sched_setaffinity(thread, &set)?)
 }
 
-/// CPUs this process may run on.
+/// Returns the CPUs that this process may run on.
 pub fn allowed() -> io::Result<Vec<u32>> {
     allowed_cpus(None)
 }
 
-/// CPUs that another thread may run on. ESRCH: it has ended.
+/// Returns the CPUs that another thread may run on. ESRCH: it has ended.
 pub fn allowed_to(tid: u32) -> io::Result<Vec<u32>> {
     allowed_cpus(Some(Pid::from_raw(tid as i32).ok_or(io::ErrorKind::InvalidInput)?))
 }
@@ -57,7 +57,7 @@ fn allowed_cpus(thread: Option<Pid>) -> io::Result<Vec<u32>> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect())
 }
 
-/// Thread id of the caller, as `/proc/self/task` names it.
+/// Thread id of the caller, as in `/proc/self/task`.
 pub fn id() -> u32 {
     let tid: Pid = rustix::thread::gettid();
     tid.as_raw_nonzero().get() as u32

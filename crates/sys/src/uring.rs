@@ -4,23 +4,20 @@
 //!
 //! # Why this is safe to call
 //!
-//! The kernel reads and writes memory of an operation long after the call that
-//! asked for it, so that memory must outlive the operation whatever the caller
-//! does. Here every ring owns all memory that its operations refer to, callers
-//! name parts of it by offset, and the memory is returned only after the
-//! kernel has reported the end of every operation. Where that is not possible
-//! (a ring that is dropped by a thread other than the one it is bound to,
-//! while operations are in flight), the memory is leaked instead.
-//! Notifications of zero-copy sends are the one exception: they may stay
-//! outstanding, because the kernel holds references to those pages itself.
+//! The kernel reads and writes an operation's memory long after the call that requested the
+//! operation, so that memory must outlive it whatever the caller does. Every ring here owns all
+//! memory that its operations refer to, callers name parts of it by offset, and it is freed only
+//! after the kernel has reported the end of every operation. If that is not possible (a ring is
+//! dropped by a thread other than the one it is bound to, while operations are in flight), the
+//! memory is leaked instead. Notifications of zero-copy sends are the one exception: they may stay
+//! outstanding, because the kernel itself holds references to those pages.
 //!
 //! # Threads
 //!
-//! A ring is made disabled, may be moved, and is bound for good to the thread
-//! that calls `activate` (`IORING_SETUP_R_DISABLED`, `SINGLE_ISSUER`,
-//! `DEFER_TASKRUN`): completions are then processed only inside of
-//! io_uring_enter(2), so no interrupt of the engine goes unaccounted. Rings for many sockets can be
-//! driven in other ways ([`RingMode`]).
+//! A ring is made disabled, may be moved, and is bound for good to the thread that calls `activate`
+//! (`IORING_SETUP_R_DISABLED`, `SINGLE_ISSUER`, `DEFER_TASKRUN`): completions are then processed
+//! only inside io_uring_enter(2), so no interrupt on behalf of io_uring goes unaccounted. Rings for
+//! many sockets can be driven in other ways ([`RingMode`]).
 
 mod attempt;
 mod buffers;
@@ -49,22 +46,22 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// True where the call that gave this error should simply be made again: a
-/// signal came (EINTR), or completions have to be taken first (EBUSY).
+/// True if the call that returned this error should simply be repeated: it was interrupted by a
+/// signal (EINTR), or completions have to be consumed first (EBUSY).
 pub fn is_transient(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY))
 }
 
-/// How long the end of cancelled operations is waited for. Cancelling a socket
-/// operation takes microseconds; the bound only keeps a bug from being a hang.
+/// How long to wait for cancelled operations to end. Cancelling a socket operation takes
+/// microseconds; the limit only keeps a bug from becoming a hang.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Mark in the user data of operations that also post a notification.
+/// Set in the user data of operations that also post a notification.
 const NOTIFIES: u64 = 1 << 63;
-/// Mark in the user data of sends that pick their buffers from a group.
+/// Set in the user data of sends that pick their buffers from a group.
 const BUNDLE: u64 = 1 << 62;
 
-/// Mark in the user data of operations whose result is a descriptor.
+/// Set in the user data of operations whose result is a descriptor.
 const DESCRIPTOR: u64 = 1 << 60;
 
 /// One completion queue entry.
@@ -76,19 +73,20 @@ struct Completion {
 }
 
 impl Completion {
-    /// Bytes, or the error the operation ended with.
+    /// Returns the number of bytes, or the error the operation ended with.
     fn bytes(&self) -> io::Result<u32> {
         u32::try_from(self.result).map_err(|_| io::Error::from_raw_os_error(-self.result))
     }
 
-    /// The descriptor that the operation has opened, or its error.
+    /// Returns the descriptor that the operation opened, or its error.
     ///
     /// # Safety
     ///
-    /// The operation opens descriptors ([`DESCRIPTOR`]), and nothing else takes this one.
+    /// The operation opens descriptors ([`DESCRIPTOR`]), and nothing else takes ownership of this
+    /// one.
     unsafe fn descriptor(&self) -> io::Result<OwnedFd> {
         self.bytes()?;
-        // SAFETY: by the caller's promise it is open, and no one else's.
+        // SAFETY: by the caller's promise it is open and has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(self.result) })
     }
 
@@ -101,26 +99,27 @@ impl Completion {
     }
 }
 
-/// What all rings have in common: the ring with its registered sockets, the memory that
-/// operations refer to, and the count of operations that the kernel still works on.
+/// What all rings have in common: the ring with its registered sockets, the memory that operations
+/// refer to, and the number of operations in flight.
 struct Core {
-    // Dropped before `kept`: no new operation can begin on memory that is gone.
+    // Dropped before `kept`: no new operation can begin on memory that has been freed.
     ring: SocketRing<cqueue::Entry>,
     kept: Vec<Region>,
     gathered: VecDeque<Completion>,
     operations: u32,
-    /// How many operations were ever queued.
+    /// Number of operations ever queued.
     queued: u64,
-    /// Descriptors that the last of so many operations closes, as long as it may not have begun.
+    /// Descriptors to be closed by the operation with this number in the order of queueing, kept
+    /// here as long as that operation may not have begun.
     closing: VecDeque<(u64, OwnedFd)>,
-    /// Notifications promised less those that came: below zero while one has
-    /// overtaken the completion that promises it.
+    /// Notifications announced minus notifications received: negative while one has overtaken the
+    /// completion that announces it.
     notifications: i64,
 }
 
 impl Core {
-    /// A disabled ring for up to `entries` submissions at once, with the
-    /// sockets registered as files from 0 on.
+    /// Makes a disabled ring for up to `entries` submissions at once, with the sockets registered
+    /// as files from 0 on.
     fn new(
         sockets: &[BorrowedFd],
         entries: u32,
@@ -133,7 +132,7 @@ impl Core {
         Ok(Core { ring, kept, gathered, operations: 0, queued: 0, closing, notifications: 0 })
     }
 
-    /// Takes memory into the ring's care and says at which place in `kept`.
+    /// Keeps `memory` until the ring is closed, and returns its index in `kept`.
     fn keep(&mut self, memory: Region) -> usize {
         self.kept.push(memory);
         self.kept.len() - 1
@@ -151,11 +150,11 @@ impl Core {
         unsafe { self.push_all(std::slice::from_ref(entry)) }
     }
 
-    /// As [`Core::push`], of all of these at once, or of none.
+    /// Like [`Core::push`], for several operations: all of them are queued, or none.
     ///
     /// # Safety
     ///
-    /// As of [`Core::push`].
+    /// Same as for [`Core::push`].
     unsafe fn push_all(&mut self, entries: &[squeue::Entry]) -> io::Result<()> {
         // SAFETY: the caller vouches for the memory and the files.
         unsafe { self.ring.push(entries) }?;
@@ -164,13 +163,14 @@ impl Core {
         Ok(())
     }
 
-    /// The operation that was queued last closes this descriptor, which is ours until it begins.
+    /// Lets the operation queued last close `descriptor`, which stays ours until that operation
+    /// begins.
     fn closes(&mut self, descriptor: OwnedFd) {
         self.hand_over();
         self.closing.push_back((self.queued, descriptor));
     }
 
-    /// Gives up the descriptors whose close has begun.
+    /// Gives up ownership of descriptors whose close has begun.
     fn hand_over(&mut self) {
         let begun = self.queued - self.ring.uring.submission().len() as u64;
         while self.closing.front().is_some_and(|(number, _)| *number <= begun) {
@@ -178,17 +178,17 @@ impl Core {
         }
     }
 
-    /// The one place where io_uring_enter(2) is called while bytes flow:
-    /// submits what is queued, waits for `want` completions, and takes all that
-    /// are there. The value is the bytes these report.
+    /// The one place where io_uring_enter(2) is called while bytes flow: submits what is queued,
+    /// waits for `want` completions, and takes all that are available. Returns the bytes they
+    /// report.
     fn enter(&mut self, want: u32) -> io::Result<usize> {
         let entered = self.ring.enter(want);
         let bytes = self.gather();
         entered.map(|_| bytes)
     }
 
-    /// Takes what a thread of the kernel has completed meanwhile, if one submits and needs no call
-    /// to go on.
+    /// With a submitting kernel thread that is awake, takes the completions it has posted
+    /// meanwhile, without a system call.
     #[inline]
     fn poll(&mut self) {
         if self.ring.polled && !self.ring.uring.submission().need_wakeup() {
@@ -196,22 +196,22 @@ impl Core {
         }
     }
 
-    /// Waits for one completion at most this long and submits nothing. ETIME
-    /// is not an error. Needs `IORING_FEAT_EXT_ARG` (Linux 5.11).
+    /// Waits at most `timeout` for one completion and submits nothing. ETIME is not an error. Needs
+    /// `IORING_FEAT_EXT_ARG` (Linux 5.11).
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let waited = self.ring.wait(timeout);
         self.gather();
         waited
     }
 
-    /// As [`Core::enter`], with limits to the wait; the end of its time is not an error.
+    /// Like [`Core::enter`], with limits on the wait; reaching the time limit is not an error.
     fn enter_within(&mut self, wait: &Wait) -> io::Result<usize> {
         let entered = self.ring.enter_within(wait);
         let bytes = self.gather();
         entered.map(|()| bytes)
     }
 
-    /// Moves completions out of the kernel's queue; the bytes they report.
+    /// Moves completions out of the kernel's queue; returns the bytes they report.
     fn gather(&mut self) -> usize {
         let mut bytes = 0;
         let room = self.gathered.capacity() - self.gathered.len();
@@ -222,9 +222,9 @@ impl Core {
                 self.notifications -= 1;
             } else {
                 bytes += if data & DESCRIPTOR == 0 { result.max(0) as usize } else { 0 };
-                // A zero-copy send is over now, and says whether a
-                // notification will follow; other operations go on as long as
-                // they say so.
+                // The first completion of a zero-copy send ends the operation, and its flags show
+                // whether a notification will follow; other operations continue as long as their
+                // completions are flagged so.
                 if data & NOTIFIES != 0 {
                     self.operations -= 1;
                     self.notifications += i64::from(completion.more());
@@ -241,19 +241,20 @@ impl Core {
         self.gathered.pop_front()
     }
 
-    /// Drops the completions that are there, and closes what they have opened.
+    /// Drops the completions that have been posted, and closes the descriptors they opened.
     fn discard(&mut self) {
         self.gather();
         for completion in self.gathered.drain(..).filter(|one| one.data & DESCRIPTOR != 0) {
-            // SAFETY: no one takes the completion any more.
+            // SAFETY: the completion was removed from the queue, so nothing else takes its
+            // descriptor.
             drop(unsafe { completion.descriptor() });
         }
     }
 
-    /// Cancels everything under way and waits until the kernel is done with
-    /// it; true if it is. Completions that come meanwhile are dropped.
+    /// Cancels all operations in flight and waits until the kernel is done with them; returns true
+    /// if it is. Completions posted meanwhile are dropped.
     fn cancel(&mut self) -> bool {
-        // What is queued never begins, unless a thread of the kernel submits.
+        // Queued operations never begin, unless a kernel thread submits.
         let queued = |core: &mut Core| match core.ring.polled {
             true => 0,
             false => core.ring.uring.submission().len() as u32,
@@ -262,8 +263,8 @@ impl Core {
         let begin = Instant::now();
         while self.operations > queued(self) && begin.elapsed() < CANCEL_TIMEOUT {
             let limit = Some(Timespec::from(CANCEL_TIMEOUT));
-            // ENOENT says that nothing was found; what is left then only has
-            // to be taken. EEXIST: this is not the ring's own thread.
+            // ENOENT: nothing was found to cancel; completions may still have to be taken. EEXIST:
+            // this is not the ring's own thread.
             match self.ring.uring.submitter().register_sync_cancel(limit, CancelBuilder::any()) {
                 Err(e) if e.raw_os_error() == Some(libc::EEXIST) => return false,
                 _ => {}
@@ -281,33 +282,33 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         let is_over = self.cancel();
-        // What is still queued never begins: those descriptors are closed with the ring.
+        // Operations still queued never begin: the descriptors they would close are closed with the
+        // ring.
         self.hand_over();
         if !is_over {
             std::mem::forget(std::mem::take(&mut self.kept));
         }
         if !is_over && self.ring.polled {
-            // Unless a thread of the kernel still gets there.
+            // A submitting kernel thread may still begin those operations.
             std::mem::forget(std::mem::take(&mut self.closing));
         }
-        // Otherwise the kernel would release these only some time after the
-        // ring is closed, and the next ring would find its memory still
-        // charged and its peer would wait for the socket to close. Errors mean
-        // that there is nothing to release.
+        // Otherwise the kernel would release these only some time after the ring is closed: the
+        // next ring would find its memory still charged, and the peer would have to wait for the
+        // socket to close. Errors mean that there is nothing to release.
         let _ = self.ring.uring.submitter().unregister_buffers();
         let _ = self.ring.uring.submitter().unregister_files();
     }
 }
 
-/// What a ring waits for.
+/// How long a ring waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wait {
     /// Completions to wait for.
     pub want: u32,
-    /// Longest time; `None`: without a limit.
+    /// Longest time to wait; `None` if there is no limit.
     pub limit: Option<Duration>,
-    /// How long fewer than `want` are waited for to become so many; from then on one is
-    /// enough (`IORING_FEAT_MIN_TIMEOUT`, Linux 6.12). Zero: they are waited for as long as `limit`.
+    /// How long to wait for all of `want`; after that a single completion is enough
+    /// (`IORING_FEAT_MIN_TIMEOUT`, Linux 6.12). Zero: wait for all of them up to `limit`.
     pub gather: Duration,
 }
 
@@ -317,7 +318,7 @@ pub struct BusyPoll {
     pub microseconds: u32,
     /// Whether the queues' interrupts stay off meanwhile.
     pub prefer: bool,
-    /// NAPI instances; `None`: those by which sockets receive that operations wait for.
+    /// NAPI instances; `None` for those from which the sockets of waiting operations receive.
     pub queues: Option<Vec<u32>>,
 }
 
@@ -330,32 +331,32 @@ struct GetEvents {
     timespec: u64,
 }
 
-/// Who submits the operations of a ring, and where their completions are processed.
+/// Which thread submits the operations of a ring, and where their completions are processed.
 /// io_uring_setup(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RingMode {
-    /// The ring's thread; the best of the next three that the kernel has.
+    /// The ring's thread; the best of the next three modes that the kernel supports.
     #[default]
     Best,
-    /// The ring's thread, which alone may, and processes completions only inside of
-    /// io_uring_enter(2) (`SINGLE_ISSUER`, `DEFER_TASKRUN`; Linux 6.1).
+    /// Only the ring's thread, which processes completions only inside io_uring_enter(2)
+    /// (`SINGLE_ISSUER`, `DEFER_TASKRUN`; Linux 6.1).
     Deferred,
     /// The ring's thread, which processes completions at its next system call of any kind
     /// (`COOP_TASKRUN`, Linux 5.19).
     Cooperative,
     /// The ring's thread, which is interrupted to process completions.
     Interrupted,
-    /// A thread of the kernel, which polls for them on this CPU, or any, and sleeps after a second
-    /// without work (`SQPOLL`; Linux 5.11 without privilege).
+    /// A kernel thread, which polls for operations on this CPU (`None`: on any), and sleeps after a
+    /// second without work (`SQPOLL`; Linux 5.11 without privilege).
     Polled { cpu: Option<u32> },
 }
 
-/// A ring with registered sockets, files from 0 on, whatever the size of its completions.
+/// A ring with sockets registered as files from 0 on, for either size of completions.
 struct SocketRing<C: cqueue::EntryMarker> {
     uring: IoUring<squeue::Entry, C>,
-    /// How it waits for completions.
+    /// Flags of each wait for completions.
     wait_flags: EnterFlags,
-    /// Whether a thread of the kernel submits ([`RingMode::Polled`]).
+    /// Whether a kernel thread submits ([`RingMode::Polled`]).
     polled: bool,
 }
 
@@ -371,16 +372,16 @@ impl<C: cqueue::EntryMarker> SocketRing<C> {
         Ok(SocketRing { uring, wait_flags, polled })
     }
 
-    /// Whether the kernel is to count waits as iowait. Otherwise they are counted as idle, where
-    /// the kernel can (Linux 6.15).
+    /// Has the kernel count waits as iowait if `wanted`. Otherwise they count as idle, if the
+    /// kernel supports that (Linux 6.15).
     fn count_iowait(&mut self, wanted: bool) {
         if wanted {
             self.wait_flags -= EnterFlags::NO_IOWAIT;
         }
     }
 
-    /// Has waits poll devices. EINVAL: before Linux 6.9, or 6.13 with `queues`; EOPNOTSUPP: without
-    /// `CONFIG_NET_RX_BUSY_POLL`.
+    /// Makes waits poll devices. EINVAL: before Linux 6.9, or 6.13 with `queues`; EOPNOTSUPP:
+    /// without `CONFIG_NET_RX_BUSY_POLL`.
     fn busy_poll(&self, polling: &BusyPoll) -> io::Result<()> {
         let tracking = match polling.queues {
             Some(_) => NapiTracking::Static,
@@ -395,30 +396,31 @@ impl<C: cqueue::EntryMarker> SocketRing<C> {
         polling.queues.iter().flatten().try_for_each(|id| submitter.register_napi_add_id(*id))
     }
 
-    /// Binds it to the calling thread. Has to come before the first operation; a second call
-    /// does nothing.
+    /// Binds the ring to the calling thread. Must be called before the first operation; a second
+    /// call does nothing.
     fn activate(&self) -> io::Result<()> {
         match self.uring.submitter().register_enable_rings() {
-            // EBADFD: it is not disabled (any more).
+            // EBADFD: the ring is not disabled (any more).
             Err(e) if e.raw_os_error() != Some(libc::EBADFD) => Err(e),
             _ => Ok(()),
         }
     }
 
-    /// Queues operations, of which a thread of the kernel that submits sees all or none. EBUSY: the
-    /// queue has no room for them.
+    /// Queues operations; a submitting kernel thread sees all of them or none. EBUSY: the queue has
+    /// no room for them.
     ///
     /// # Safety
     ///
-    /// As of [`io_uring::SubmissionQueue::push_multiple`].
+    /// Same as for [`io_uring::SubmissionQueue::push_multiple`].
     unsafe fn push(&mut self, entries: &[squeue::Entry]) -> io::Result<()> {
         // SAFETY: by the caller's promise.
         let pushed = unsafe { self.uring.submission().push_multiple(entries) };
         pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))
     }
 
-    /// What is to be submitted, and the flags of a call that submits it and waits for so many
-    /// completions. A thread of the kernel that sleeps is woken; who waits for none wants room.
+    /// Returns the number of entries to submit, and the flags of a call that submits them and waits
+    /// for `want` completions. A sleeping kernel thread is woken; if `want` is 0, the call waits
+    /// for room in the queue.
     fn submission(&mut self, want: u32) -> (u32, EnterFlags) {
         let queue = self.uring.submission();
         let mut flags = self.wait_flags;
@@ -427,14 +429,14 @@ impl<C: cqueue::EntryMarker> SocketRing<C> {
         (queue.len() as u32, flags)
     }
 
-    /// Submits what is queued, and waits for this many completions.
+    /// Submits what is queued, and waits for `want` completions.
     fn enter(&mut self, want: u32) -> io::Result<usize> {
         let (submit, flags) = self.submission(want);
         // SAFETY: no argument is passed, so there is no pointer to be valid.
         unsafe { self.uring.submitter().enter::<libc::sigset_t>(submit, want, flags.bits(), None) }
     }
 
-    /// Submits what is queued, and waits. ETIME is not an error.
+    /// Submits what is queued, and waits within the limits of `wait`. ETIME is not an error.
     fn enter_within(&mut self, wait: &Wait) -> io::Result<()> {
         let (submit, flags) = self.submission(wait.want);
         let limit = wait.limit.map(Timespec::from);
@@ -453,8 +455,8 @@ impl<C: cqueue::EntryMarker> SocketRing<C> {
         }
     }
 
-    /// Waits for one completion at most this long and submits nothing (a thread of the kernel
-    /// does). ETIME is not an error.
+    /// Waits at most `timeout` for one completion and submits nothing (a kernel thread may). ETIME
+    /// is not an error.
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let limit = Timespec::from(timeout);
         let args = SubmitArgs::new().timespec(&limit);
@@ -468,9 +470,9 @@ impl<C: cqueue::EntryMarker> SocketRing<C> {
     }
 }
 
-/// Makes a disabled ring. EINVAL: the kernel has no such mode.
+/// Makes a disabled ring. EINVAL: the kernel does not support `mode`.
 fn setup(entries: u32, completions: u32, mode: RingMode) -> io::Result<IoUring> {
-    // Each step down leaves out what an older kernel refuses with EINVAL.
+    // Each next mode leaves out what an older kernel refuses with EINVAL.
     let modes = match mode {
         RingMode::Best => &[RingMode::Deferred, RingMode::Cooperative, RingMode::Interrupted][..],
         _ => &[mode],
@@ -500,8 +502,8 @@ fn setup(entries: u32, completions: u32, mode: RingMode) -> io::Result<IoUring> 
     Err(refusal)
 }
 
-/// Milliseconds without work after which a thread of the kernel that submits sleeps: the kernel's
-/// own default.
+/// Milliseconds without work after which a submitting kernel thread sleeps: the kernel's own
+/// default.
 const SQ_IDLE: u32 = 1000;
 
 #[cfg(test)]
@@ -515,12 +517,12 @@ mod tests {
     const SHAPE: RecvShape =
         RecvShape { buffers: 2, buffer_size: 4096, bundle: false, incremental: false };
 
-    /// None, with the reason printed, where this host has no io_uring.
+    /// `None`, with the reason printed, if this host has no io_uring.
     fn here() -> Option<Features> {
         features().map_err(|e| skip!("io_uring_setup: {e}")).ok()
     }
 
-    /// A stream socket whose other end takes nothing more.
+    /// Returns a stream socket whose send queue is full, and its peer.
     fn full() -> (UnixStream, UnixStream) {
         let (socket, peer) = UnixStream::pair().unwrap();
         socket.set_nonblocking(true).unwrap();
@@ -566,7 +568,7 @@ mod tests {
         });
         let mut sent = 0;
         for _ in 0..10 {
-            // The second finds the group empty, or what is left of it.
+            // The second send finds the group empty, or only what is left in it.
             ring.send_bundle(1).unwrap();
             ring.send_bundle(2).unwrap();
             assert_eq!(ring.provided(), 3);
@@ -631,8 +633,8 @@ mod tests {
         assert!(rest.iter().all(|byte| *byte == 0), "something was sent after the end");
     }
 
-    /// A ring may be dropped by a thread that cannot cancel for it: then its
-    /// memory is leaked, and the receive that goes on writes to nothing else.
+    /// A ring may be dropped by a thread that cannot cancel its operations: then its memory is
+    /// leaked, and the receive in flight writes to nothing else.
     #[test]
     fn a_receive_under_way_survives_its_ring() {
         let Some(Features { deferred: true, .. }) = here() else { return };

@@ -1,12 +1,11 @@
-//! AF_XDP sockets: frames of one queue of a device in memory of ours
+//! AF_XDP sockets: frames of one device queue in memory of ours
 //! (Documentation/networking/af_xdp.rst, linux/if_xdp.h).
 //!
 //! # Why this is safe to call
 //!
-//! The kernel holds the pages of a socket's memory for as long as the socket is. It writes
-//! to a frame only while that is in its fill ring, and a frame goes there only after the
-//! borrow by which the caller looked at it. Frames that are sent are written once, before
-//! the first is shown.
+//! The kernel keeps the pages of a socket's memory as long as the socket exists. It writes to a
+//! frame only while that is in its fill ring, and a frame goes there only after the borrow by which
+//! the caller read it has ended. Frames to be sent are written once, before the first is published.
 
 mod ring;
 
@@ -24,34 +23,33 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// How frames get between the device and our memory.
+/// How frames move between the device and our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
     /// The kernel copies each.
     Copy,
-    /// The device reads and writes the memory itself. EOPNOTSUPP, EINVAL: this one cannot.
+    /// The device accesses the memory directly. EOPNOTSUPP, EINVAL: this one cannot.
     ZeroCopy,
-    /// Zero-copy where the driver can; `binding()` of the end says what it became.
+    /// Zero-copy if the driver supports it; `binding()` of the end returns the outcome.
     Auto,
 }
 
-/// Bytes for a frame; a page holds two.
+/// Bytes per frame; a page holds two.
 pub const FRAME: usize = 2048;
 
-/// Frames that the kernel handed over and that did not get in
-/// (`struct xdp_statistics`).
+/// Frames from the kernel that were lost, and frames of ours that it rejected (`struct
+/// xdp_statistics`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Other reasons than the two below: none of the memory's frames was on offer, or one
-    /// was too large.
+    /// For other reasons than the two below: the fill ring was empty, or the frame was too large.
     pub dropped: u64,
-    /// There was no room in the ring of what is received.
+    /// There was no room in the receive ring.
     pub ring_full: u64,
-    /// Descriptors of ours that the kernel would not send.
+    /// Descriptors of ours that the kernel rejected.
     pub invalid: u64,
 }
 
-/// A socket that is bound to one queue of a device.
+/// A socket bound to one queue of a device.
 #[derive(Debug)]
 struct Socket {
     // Dropped before the memory that it refers to.
@@ -61,7 +59,7 @@ struct Socket {
     wakes: u64,
 }
 
-/// Receives the frames of a queue that a program hands to it
+/// Receives the frames of a queue that an XDP program redirects to it
 /// ([`super::bpf::xdp::Redirector`]).
 #[derive(Debug)]
 pub struct Receiver {
@@ -78,31 +76,31 @@ pub struct Sender {
     completed: Ring<u64>,
     frames: Vec<Filled>,
     next: usize,
-    /// The first of those that the kernel is not done with.
+    /// The oldest frame that the kernel has not completed.
     oldest: usize,
-    /// Frames that were shown to the kernel and that it has not completed.
+    /// Frames that were published to the kernel and that it has not completed.
     under_way: u32,
 }
 
-/// What one call of [`Sender::send`] did.
+/// Result of one call of [`Sender::send`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Frames that were shown to the kernel.
+    /// Frames that were published to the kernel.
     pub shown: u32,
-    /// Frames that the kernel is done with since the last call.
+    /// Frames that the kernel has completed since the last call.
     pub completed: u32,
     /// Their bytes.
     pub bytes: u64,
-    /// Whether it dropped one of them because the device's queue was full (EBUSY).
+    /// Whether the kernel dropped one of them because the device's queue was full (EBUSY).
     pub dropped: bool,
-    /// Whether it could take nothing for the moment (EAGAIN, ENOBUFS).
+    /// Whether the kernel could take nothing for the moment (EAGAIN, ENOBUFS).
     pub no_room: bool,
 }
 
 impl Receiver {
-    /// Binds to a queue of the device of an interface index, with a ring of this many frames:
-    /// a power of two. EBUSY: another socket is bound to the queue; EPERM: no CAP_NET_RAW;
-    /// EINVAL: there is no such queue; ENOBUFS: not so much memory may be locked.
+    /// Binds to a queue of the device with this interface index, with a ring of `entries` frames: a
+    /// power of two. EBUSY: another socket is bound to the queue; EPERM: no CAP_NET_RAW; EINVAL:
+    /// there is no such queue; ENOBUFS: too much memory would be locked.
     pub fn bind(device: u32, queue: u32, entries: u32, binding: Binding) -> io::Result<Self> {
         let memory = memory_of(entries)?;
         let mut socket = Socket::new(memory)?;
@@ -117,8 +115,8 @@ impl Receiver {
         Ok(Receiver { socket, fill, received })
     }
 
-    /// Looks at what has come, up to `most` frames, and gives their memory back. The value
-    /// is how many they were. EIO: the kernel reports that a frame lies outside of the memory.
+    /// Passes to `visit` what has arrived, up to `most` frames, and gives their memory back.
+    /// Returns their number. EIO: the kernel reports a frame outside the memory.
     #[inline]
     pub fn take(&mut self, most: usize, mut visit: impl FnMut(&[u8])) -> io::Result<usize> {
         let count = (self.received.filled() as usize).min(most);
@@ -128,7 +126,7 @@ impl Receiver {
                 io::Error::other("the kernel reports a frame outside the socket's memory")
             })?;
             visit(bytes);
-            // In aligned memory the kernel rounds down to where the frame's room begins.
+            // In aligned mode the kernel rounds down to the start of the frame.
             self.fill.put(frame.address);
         }
         self.received.release();
@@ -140,15 +138,15 @@ impl Receiver {
         Ok(count)
     }
 
-    /// Whether something has come.
+    /// Whether something has arrived.
     #[inline]
     pub fn has_received(&self) -> bool {
         self.received.filled() > 0
     }
 }
 
-/// Sleeps until something has come to one of these or the time is over: true when something has.
-/// ENETDOWN, ENXIO: the device is down, or gone.
+/// Sleeps until something has arrived at one of these or `timeout` has passed; returns true if
+/// something has. ENETDOWN, ENXIO: the device is down, or was removed.
 pub fn wait_for_any(receivers: &[Receiver], timeout: Duration) -> io::Result<bool> {
     let polled = |one| PollFd::new(one, tcp::Ready::IN);
     wait(&mut receivers.iter().map(polled).collect::<Vec<_>>(), timeout)?;
@@ -156,10 +154,10 @@ pub fn wait_for_any(receivers: &[Receiver], timeout: Duration) -> io::Result<boo
 }
 
 impl Sender {
-    /// Binds to a queue of the device of an interface index, with a ring of this many frames:
-    /// a power of two. The frames are sent in this order and again from their start.
-    /// EINVAL: there are none, more than the ring has room for, one of them is larger than
-    /// [`FRAME`], or there is no such queue. Other errors as for [`Receiver::bind`].
+    /// Binds to a queue of the device with this interface index, with a ring of `entries` frames: a
+    /// power of two. The frames are sent in this order, over and over. EINVAL: there are none, more
+    /// than the ring has room for, one of them is larger than [`FRAME`], or there is no such queue.
+    /// Other errors as for [`Receiver::bind`].
     pub fn bind(
         device: u32,
         queue: u32,
@@ -186,13 +184,13 @@ impl Sender {
         Ok(Sender { socket, send, completed, frames, next: 0, oldest: 0, under_way: 0 })
     }
 
-    /// Sees what was completed, shows up to `most` frames to the kernel, and wakes it where
-    /// it has to be. ENETDOWN, ENXIO: the device is down, or gone.
+    /// Collects completions, publishes up to `most` frames to the kernel, and wakes it if
+    /// necessary. ENETDOWN, ENXIO: the device is down, or was removed.
     #[inline]
     pub fn send(&mut self, most: u32) -> io::Result<Sent> {
         let completed = self.completed.discard();
         self.under_way = self.under_way.saturating_sub(completed);
-        // What is in flight has to fit into the ring of what is completed.
+        // Frames in flight must fit into the completion ring.
         let room = self.send.room().min(self.completed.entries() - self.under_way).min(most);
         for _ in 0..room {
             self.send.put(self.frames[self.next]);
@@ -216,38 +214,38 @@ impl Sender {
         Ok(sent)
     }
 
-    /// The place after this one in the order of the frames.
+    /// Returns the next index in the order of the frames.
     #[inline]
     fn after(&self, place: usize) -> usize {
         if place + 1 == self.frames.len() { 0 } else { place + 1 }
     }
 
-    /// Frames that were shown to the kernel and that it is not done with.
+    /// Number of frames that were published to the kernel and that it has not completed.
     pub fn under_way(&self) -> u32 {
         self.under_way
     }
 
-    /// Waits until the kernel can take more, at most this long.
+    /// Waits at most `timeout` until the kernel can take more.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         wait(&mut [PollFd::new(&self.socket.fd, tcp::Ready::OUT)], timeout)
     }
 }
 
-/// What both kinds of sockets can report.
+/// Methods of both kinds of sockets.
 macro_rules! of_the_socket {
     ($kind:ty) => {
         impl $kind {
-            /// What it was bound as: [`Binding::Copy`] or [`Binding::ZeroCopy`].
+            /// How it was bound: [`Binding::Copy`] or [`Binding::ZeroCopy`].
             pub fn binding(&self) -> Binding {
                 if self.socket.zero_copy { Binding::ZeroCopy } else { Binding::Copy }
             }
 
-            /// What did not get in, or would not be sent.
+            /// Returns the frames that were lost or rejected.
             pub fn lost(&self) -> io::Result<Lost> {
                 self.socket.lost()
             }
 
-            /// System calls by which the kernel was woken.
+            /// Number of system calls that woke the kernel.
             pub fn wakes(&self) -> u64 {
                 self.socket.wakes
             }
@@ -264,11 +262,11 @@ macro_rules! of_the_socket {
 of_the_socket!(Receiver);
 of_the_socket!(Sender);
 
-/// Entries of a ring that the kernel insists on and that nothing goes through.
+/// Entries of a ring that the kernel requires but that is not used.
 const MOSTLY_UNUSED: u32 = 2;
 
 impl Socket {
-    /// A socket with its memory registered.
+    /// Makes a socket with its memory registered.
     fn new(memory: Region) -> io::Result<Socket> {
         let kind = (AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC);
         let fd = rustix::net::socket_with(kind.0, kind.1, kind.2, None)?;
@@ -302,7 +300,7 @@ impl Socket {
         Ok(())
     }
 
-    /// A frame that the kernel has filled; `None` if it lies outside of the memory.
+    /// Returns a frame that the kernel has filled; `None` if it lies outside the memory.
     #[inline]
     fn frame(&self, frame: Filled) -> Option<&[u8]> {
         let start = usize::try_from(frame.address).ok()?;
@@ -327,7 +325,7 @@ fn wait(sockets: &mut [PollFd], timeout: Duration) -> io::Result<()> {
     }
 }
 
-/// Memory for this many frames, a power of two.
+/// Allocates memory for `entries` frames, a power of two.
 fn memory_of(entries: u32) -> io::Result<Region> {
     if !entries.is_power_of_two() {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));

@@ -9,8 +9,8 @@ use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 use std::slice;
 
-/// `struct tcp_zerocopy_receive`. An older kernel fills in the fields it knows
-/// and says so by the length it returns.
+/// `struct tcp_zerocopy_receive`. An older kernel fills in only the fields it knows; the length it
+/// returns shows which.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct Request {
@@ -28,23 +28,22 @@ struct Request {
     reserved: u32,
 }
 
-/// An address range into which the kernel maps received pages. The range is
-/// reused: each call of [`Mapping::receive`] makes the kernel drop the pages of
-/// the call before, as far as it needs the room, so nothing has to be unmapped
-/// in between. Next to it is a page for what the kernel copies in the same call.
+/// An address range into which the kernel maps received pages. The range is reused: each call of
+/// [`Mapping::receive`] makes the kernel drop the pages of the previous call as it needs room, so
+/// nothing has to be unmapped in between. Next to it is a page for bytes that the kernel copies in
+/// the same call.
 #[derive(Debug)]
 pub struct Mapping {
     range: MappedMemory,
     leftover: Region,
     mapped: usize,
     copied: usize,
-    /// How many bytes come next that cannot be mapped and have to be read with
-    /// recv(2). The kernel looks no further than to the end of one packet.
+    /// How many of the next bytes cannot be mapped and have to be read with recv(2). The kernel
+    /// considers only bytes up to the end of one packet.
     pub skip: usize,
-    /// Bytes that were still queued after the last call (1 also for the end of
-    /// the stream).
+    /// Bytes still queued after the last call (also 1 at the end of the stream).
     pub queued: usize,
-    /// Packets end inside pages, as far as the last call shows.
+    /// Whether packets end inside pages, judging by the last call.
     pieces: bool,
     pending: Option<i32>,
 }
@@ -73,22 +72,18 @@ impl Mapping {
         })
     }
 
-    /// Takes the whole pages at the front of the queue by mapping them, as many
-    /// as there are and fit, and up to a page after them by copying
-    /// (`copybuf`, Linux 5.11), and never waits. Returns how many bytes that
-    /// were; [`Mapping::mapped`] and [`Mapping::copied`] are these bytes, in this
+    /// Takes as many whole pages at the front of the queue as there are and fit, by mapping them,
+    /// and up to a page after them by copying (`copybuf`, Linux 5.11), without waiting. Returns the
+    /// number of bytes; [`Mapping::mapped`] and [`Mapping::copied`] return these bytes, in this
     /// order. 0 with nothing to [`Mapping::skip`] means that nothing is queued.
     ///
-    /// Packets whose payload is not whole pages end in a piece of one. Copied in
-    /// the same call it costs no call of its own. That is requested only after a
-    /// call that ended at such a piece: where the range is full the kernel copies a
-    /// page that it could have mapped. And then it is a whole page that may be
-    /// copied, because after a part of it nothing of the packet could be mapped
-    /// any more.
+    /// Packets whose payload is not whole pages end in a partial one. Copying it in the same call
+    /// saves a separate call. This is requested only after a call that ended at such a piece: if
+    /// the range is full, the kernel copies a page that it could have mapped. A whole page may then
+    /// be copied, because after part of one nothing more of the packet could be mapped.
     ///
-    /// EIO: nothing is queued and the peer has ended its stream; the kernel has
-    /// no other use for EIO here. An error that came with bytes is kept for the
-    /// next call.
+    /// EIO: nothing is queued and the peer has ended its stream; the kernel has no other use for
+    /// EIO here. An error that came with bytes is kept for the next call.
     pub fn receive(&mut self, socket: BorrowedFd) -> io::Result<usize> {
         let offered = if self.pieces { self.leftover.len() } else { 0 };
         (self.mapped, self.copied, self.skip, self.queued) = (0, 0, 0, 0);
@@ -103,13 +98,13 @@ impl Mapping {
             ..Request::default()
         };
         let (level, option) = (libc::IPPROTO_TCP, libc::TCP_ZEROCOPY_RECEIVE);
-        // SAFETY: the kernel writes the request, the page table of our own range
-        // and the page next to it; all are exclusively ours, and no slice of them
-        // is alive, because `self` is borrowed mutably.
+        // SAFETY: the kernel writes the request, the page table of our own range and the page next
+        // to it; all are exclusively ours, and no slice of them is alive, because `self` is
+        // borrowed mutably.
         let size = unsafe { get_option(socket, level, option, &mut request) }?;
         self.mapped = (request.length as usize).min(self.range.len());
-        // A kernel that does not know the field leaves it as it was; one that
-        // could not copy puts an error there, and the bytes are still to be read.
+        // A kernel that does not know the field leaves it unchanged; one that could not copy puts
+        // an error there, and the bytes are still to be read.
         if size > offset_of!(Request, copybuf_len) {
             let copied = usize::try_from(request.copybuf_len).unwrap_or(0);
             self.copied = copied.min(self.leftover.len());
@@ -130,16 +125,15 @@ impl Mapping {
         }
     }
 
-    /// What the last call mapped.
+    /// Returns the bytes that the last call mapped.
     pub fn mapped(&self) -> &[u8] {
-        // SAFETY: the kernel has mapped this much of the range, readable, and it
-        // stays mapped until `self` is borrowed mutably. It maps only whole
-        // pages that belong to the receive queue alone: neither page cache nor
-        // memory of a process, so no one writes to them.
+        // SAFETY: the kernel has mapped this part of the range, readable, and it stays mapped until
+        // `self` is borrowed mutably. It maps only whole pages that belong only to the receive
+        // queue: neither page cache nor memory of a process, so no one writes to them.
         unsafe { slice::from_raw_parts(self.range.start().as_ptr(), self.mapped) }
     }
 
-    /// What the last call copied; it comes after what it mapped.
+    /// Returns the bytes that the last call copied; they come after the mapped ones.
     pub fn copied(&self) -> &[u8] {
         &self.leftover[..self.copied]
     }

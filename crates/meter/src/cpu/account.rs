@@ -1,5 +1,5 @@
-//! The account that the kernel keeps for us of each CPU's time: makes the map, loads the
-//! programs, attaches them for a window and reads what they counted.
+//! The kernel's account of each CPU's time: makes the map, loads the programs, attaches them for a
+//! window and reads the result.
 
 use super::programs::{Kin, Members, Programs, class, identify, state};
 use crate::bpf::{self, Named, attach_all};
@@ -8,13 +8,13 @@ use bytepath_sys::Roots;
 use bytepath_sys::bpf::{Hook, Link, Map, MapKind, Program};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// System calls are watched from the beginning of every N windows of a process, and
-/// during one of this many ticks of a window. To watch a call takes 0.12 to 0.19 us: all the
-/// time, it would cost paths of many calls 2 % of their rate and others nothing.
+/// System calls are watched at the beginning of every Nth window of a process, and during one of
+/// this many ticks of a window. Watching a call takes 0.12 to 0.19 us: if it were done all the
+/// time, paths with many calls would lose 2 % of their rate and others nothing.
 const WINDOWS: u64 = 8;
 const TICKS: u64 = 10;
 
-/// Programs that were loaded and are attached to nothing.
+/// Programs that are loaded but not attached.
 #[derive(Debug)]
 pub(super) struct Account {
     states: Map,
@@ -24,17 +24,17 @@ pub(super) struct Account {
     watched: Mutex<Watched>,
 }
 
-/// What was seen of system calls since this process began.
+/// System call times observed since this process began.
 #[derive(Debug, Default)]
 struct Watched {
     windows: u64,
-    /// Seconds by class, of which those of threads are of interest.
+    /// Seconds by class; only those of threads matter.
     parts: [f64; class::COUNT],
 }
 
 impl Account {
-    /// With typed tracepoints: Linux 5.12 and later with `CONFIG_DEBUG_INFO_BTF`.
-    /// `cpus`: one more than the highest number of a CPU.
+    /// Needs typed tracepoints: Linux 5.12 and later with `CONFIG_DEBUG_INFO_BTF`. `cpus`: one more
+    /// than the highest number of a CPU.
     pub(super) fn load(roots: &Roots, role: Role, cpus: u32) -> Result<Account, Fault> {
         bpf::refuse_emulated(roots)?;
         let btf = bpf::types(roots)?;
@@ -59,7 +59,7 @@ impl Account {
         })
     }
 
-    /// Begins to count on these CPUs. One that is not online is left out.
+    /// Starts counting on these CPUs. Those that are not online are left out.
     pub(super) fn start(self: &Arc<Self>, cpus: &[u32]) -> Result<Counting, Fault> {
         let links = attach_all(&self.programs)?;
         let mut watched = self.watched();
@@ -80,7 +80,7 @@ impl Account {
         Ok(counting)
     }
 
-    /// The accounts of these CPUs up to now, of those that are online.
+    /// Returns the current accounts of those of these CPUs that are online.
     fn states(&self, cpus: impl Iterator<Item = u32>) -> Result<Vec<State>, Fault> {
         cpus.filter_map(|cpu| self.state(cpu).transpose()).collect()
     }
@@ -100,12 +100,12 @@ impl Account {
     }
 }
 
-/// An account that is being kept.
+/// An account that is being kept for a window.
 #[derive(Debug)]
 pub(super) struct Counting {
     account: Arc<Account>,
     _links: Vec<Link>,
-    /// System calls are watched, since the accounts were these.
+    /// While system calls are watched: the links, and the accounts when watching began.
     calls: Option<(Vec<Link>, Vec<State>)>,
     ticks: u64,
     failed: Option<Fault>,
@@ -113,7 +113,7 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// From time to time: begins or ends to watch system calls.
+    /// Starts or stops watching system calls from time to time.
     pub(super) fn tick(&mut self) {
         let done = match (&self.calls, self.ticks % TICKS) {
             (Some(_), _) => self.look_away(),
@@ -145,7 +145,7 @@ impl Counting {
         self.account.states(self.start.iter().map(|state| state.cpu))
     }
 
-    /// Ends it; what was counted of each CPU that was online at both ends.
+    /// Ends the account; returns the times of each CPU that was online at both edges.
     pub(super) fn stop(mut self) -> Result<Vec<Spent>, Fault> {
         self.look_away()?;
         let mut spent = Spent::of_all(&self.start, &self.states()?);
@@ -159,14 +159,14 @@ impl Counting {
 #[derive(Clone, Debug, PartialEq)]
 struct State {
     cpu: u32,
-    /// Nanoseconds of the monotonic clock.
+    /// Time in ns of the monotonic clock.
     at: u64,
-    /// Nanoseconds by class, since any time.
+    /// Nanoseconds by class; only differences matter.
     sums: [u64; class::COUNT],
 }
 
 impl State {
-    /// A value that is too short counts as zeros.
+    /// Decodes a value; missing bytes count as zeros.
     fn decode(cpu: u32, value: &[u8]) -> State {
         let sum = |class: usize| bpf::number(value, state::SUMS as usize + 8 * class, 8);
         let at = bpf::number(value, state::LAST as usize, 8);
@@ -174,7 +174,7 @@ impl State {
     }
 }
 
-/// What a CPU's time in a window went to, seconds.
+/// Times of a CPU in a window, in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Spent {
     pub cpu: u32,
@@ -191,8 +191,8 @@ impl Spent {
     }
 
     fn between(start: &State, stop: &State) -> Spent {
-        // Sums begin at any number and wrap. A part that an interrupt's program took away
-        // from is below zero by nanoseconds.
+        // Sums begin at any number and wrap. If an interrupt's program took time away from a part,
+        // that may be negative by nanoseconds.
         let seconds = |from: u64, to: u64| to.wrapping_sub(from) as i64 as f64 * 1e-9;
         Spent {
             cpu: start.cpu,
@@ -201,9 +201,9 @@ impl Spent {
         }
     }
 
-    /// Divides the run time of each role's threads as they were outside and inside of
-    /// system calls while those were watched. Of one that was not seen then, all of it is
-    /// inside: that is where its class begins.
+    /// Divides the run time of each role's threads into user and system time in the proportion
+    /// observed while system calls were watched. If a role was not observed then, all of its time
+    /// counts as system time, because that is where its class begins.
     fn split(&mut self, watched: &[f64; class::COUNT]) {
         for role in Role::ALL {
             let (user, system) = (class::thread(role), class::thread(role) + class::SYSTEM);
@@ -214,12 +214,12 @@ impl Spent {
         }
     }
 
-    /// Seconds of a [`class`].
+    /// Seconds of one [`class`].
     pub(super) fn of(&self, class: usize) -> f64 {
         self.parts[class]
     }
 
-    /// One that did nothing for so long: for tests.
+    /// A CPU that was idle for `wall` seconds, for tests.
     #[cfg(test)]
     pub(crate) fn idle(cpu: u32, wall: f64) -> Spent {
         let mut parts = [0.0; class::COUNT];
@@ -227,7 +227,7 @@ impl Spent {
         Spent { cpu, wall, parts }
     }
 
-    /// It did something instead: for tests.
+    /// Moves idle time to another class, for tests.
     #[cfg(test)]
     pub(crate) fn move_from_idle(&mut self, class: usize, seconds: f64) {
         self.parts[class::IDLE] -= seconds;
@@ -235,7 +235,7 @@ impl Spent {
     }
 }
 
-/// Asks the kernel who we are: inside a PID namespace we would not know.
+/// Gets the ids of this process from the kernel: inside a PID namespace we cannot know them.
 fn kin(members: Members, role: Role) -> Result<Kin, Fault> {
     let map = bpf::map(MapKind::Array, "bytepath_kin", 4, 8, 1)?;
     let program = bpf::load(Hook::OnDemand, "identify", identify(members, &map))?;
@@ -295,7 +295,7 @@ mod tests {
                 let _ = rustix::process::getppid();
             }
         });
-        // Calls are watched from the beginning to the first tick, and from the tenth on again.
+        // Calls are watched from the beginning to the first tick, and again from the tenth on.
         std::thread::sleep(Duration::from_millis(50));
         assert!(counting.calls.is_some());
         (0..TICKS).for_each(|_| counting.tick());
@@ -313,7 +313,7 @@ mod tests {
         let (user, system) = (class::SENDER, class::SENDER + class::SYSTEM);
         assert!(total(&spent, user) > 0.0 && total(&spent, system) > 0.0, "{spent:?}");
         assert_eq!(total(&spent, class::RECEIVER), 0.0);
-        // The same programs once more, after they were detached; calls are not watched.
+        // The same programs again, after they were detached; calls are not watched.
         let again = account.start(&cpus).unwrap();
         assert!(again.calls.is_none());
         assert_eq!(again.stop().unwrap().len(), cpus.len());
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn splits_run_time_as_calls_were_watched() {
         let mut spent = Spent::idle(0, 1.0);
-        // What a thread was in last while unobserved means nothing.
+        // The class that a thread had last while calls were not watched means nothing.
         spent.move_from_idle(class::thread(Role::Receiver), 0.3);
         spent.move_from_idle(class::thread(Role::Receiver) + class::SYSTEM, 0.1);
         spent.move_from_idle(class::thread(Role::Sender), 0.2);
@@ -354,12 +354,12 @@ mod tests {
         assert!(fault.message.contains("QEMU TCG"), "{fault}");
     }
 
-    /// What only a quiet machine can show: `make timing`.
+    /// Tests that need a quiet machine: `make timing`.
     mod timing {
         use super::*;
         use std::io::{Read, Write};
 
-        /// Nanoseconds that one of this many takes: the least of several.
+        /// Nanoseconds that one of `count` repetitions takes: the smallest of several measurements.
         fn each(count: u32, mut work: impl FnMut()) -> f64 {
             let once = |_| {
                 let begin = Instant::now();
@@ -369,7 +369,7 @@ mod tests {
             (0..30).map(once).fold(f64::INFINITY, f64::min)
         }
 
-        /// A call, and a switch from one thread to another and back.
+        /// Costs of a call, and of a switch from one thread to another and back.
         fn costs(cpu: u32) -> [f64; 2] {
             let costs = move || {
                 bytepath_sys::thread::pin(cpu).unwrap();

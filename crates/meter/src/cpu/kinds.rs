@@ -1,5 +1,5 @@
-//! The time of each CPU by kind: from `/proc/stat` at both edges of the
-//! window, and from the kernel's account where there is one.
+//! The time of each CPU by kind: from `/proc/stat` at both edges of the window, and from the
+//! kernel's account if there is one.
 
 use super::account::Spent;
 use super::programs::class;
@@ -7,8 +7,8 @@ use crate::Output;
 use bytepath_record::{Role, Scope, Unit, joined};
 use bytepath_sys::procfs::CpuTicks;
 
-/// How `wall` seconds were spent on each CPU that was online at both ends; `exact` has the
-/// kernel's own account of some or none.
+/// Returns how `wall` seconds were spent on each CPU that was online at both edges; `exact`
+/// contains the kernel's own account for some CPUs, or none.
 pub(super) fn account(
     start: &[CpuTicks],
     stop: &[CpuTicks],
@@ -18,7 +18,7 @@ pub(super) fn account(
 ) -> Output {
     let mut output = Output::default();
     let mut doubts = Doubts::default();
-    // The edges of the account are sharper, and microseconds apart from CPU to CPU.
+    // The edges of the account are sharper, and differ by microseconds between CPUs.
     let walls = exact.iter().map(|spent| spent.wall).sum::<f64>() / exact.len() as f64;
     let wall = if exact.is_empty() { wall } else { walls };
     output.add("cpu.wall", Unit::Seconds, wall, &Scope::Machine);
@@ -59,7 +59,7 @@ struct Kinds {
 impl Kinds {
     fn by_ticks(before: &CpuTicks, after: &CpuTicks, hz: f64) -> Kinds {
         let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / hz;
-        // Widened, because a file may contain any number at all.
+        // Widened, because a file may contain any number.
         let resting = |c: &CpuTicks| u128::from(c.idle) + u128::from(c.iowait);
         let rest = resting(after).saturating_sub(resting(before)) as f64 / hz;
         let iowait = seconds(before.iowait, after.iowait).min(rest);
@@ -74,8 +74,8 @@ impl Kinds {
         }
     }
 
-    /// Ticks show which of the foreign work was user time, and which of the idle time was
-    /// iowait.
+    /// Combines the account with ticks, which show how much of the foreign work was user time, and
+    /// how much of the idle time was iowait.
     fn exact(exact: &Spent, ticks: &Kinds) -> Kinds {
         let of = |class| exact.of(class);
         let roles_user = of(class::SENDER) + of(class::RECEIVER);
@@ -101,7 +101,7 @@ impl Kinds {
         self.user + self.system + self.softirq + self.irq + self.iowait + self.idle + self.steal
     }
 
-    /// What is left of this time.
+    /// Returns the wall time minus idle, iowait and steal.
     fn busy(&self, wall: f64) -> f64 {
         (wall - self.idle - self.iowait - self.steal).max(0.0)
     }
@@ -122,8 +122,8 @@ impl Kinds {
     }
 }
 
-/// Readings of a CPU that only the kernel's account has; `cpu.foreign` shows that it was
-/// accounted for.
+/// Adds the readings of a CPU that only the kernel's account has; `cpu.foreign` shows that there
+/// was an account.
 fn enter_parts(output: &mut Output, exact: &Spent) {
     let mut add = |metric: &str, class| {
         output.add(metric, Unit::Seconds, exact.of(class), &Scope::Cpu(exact.cpu));
@@ -138,7 +138,7 @@ fn enter_parts(output: &mut Output, exact: &Spent) {
     }
 }
 
-/// What limits the use of the numbers; one line a kind, however many CPUs.
+/// Reasons to doubt the numbers; one line per kind, however many CPUs.
 #[derive(Default)]
 struct Doubts {
     ticks: Vec<(u32, f64)>,
@@ -150,14 +150,14 @@ struct Doubts {
 impl Doubts {
     fn consider(&mut self, cpu: u32, spent: &Kinds, taken_back: f64, wall: f64, exact: bool) {
         let off = (spent.sum() - wall).abs();
-        // Several columns, each cut to 10 ms: a short window proves nothing.
+        // Several columns, each rounded to 10 ms: a short window proves nothing.
         if !exact && off > 0.1 * wall && off > 0.05 {
             self.ticks.push((cpu, spent.sum() / wall));
         }
         if spent.steal > 0.01 * wall {
             self.steal.push((cpu, spent.steal / wall));
         }
-        // How far iowait went down.
+        // By how much iowait went down.
         if taken_back > 0.01 * wall {
             self.taken_back.push((cpu, taken_back / wall));
         }
@@ -185,7 +185,7 @@ impl Doubts {
     }
 }
 
-/// `CPU 0 81%, CPU 1 79%`; a large machine does not fill the screen.
+/// `CPU 0 81%, CPU 1 79%`; shortened, so that a large machine does not fill the screen.
 fn shares(list: &[(u32, f64)]) -> String {
     const SHOWN: usize = 4;
     let mut parts: Vec<_> = list
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(lost, "cpu: left out, not online throughout: CPU 4");
     }
 
-    /// A CPU of one second, by class: made up.
+    /// A made-up CPU over one second, by class.
     fn spent(parts: &[(usize, f64)]) -> Spent {
         let mut spent = Spent::idle(0, 1.0);
         parts.iter().for_each(|(class, seconds)| spent.move_from_idle(*class, *seconds));
@@ -287,7 +287,7 @@ mod tests {
             (class::KSOFTIRQD, 0.04),
             (class::IRQ, 0.01),
         ]);
-        // The ticks saw 0.13 s of user time, 0.3 s of the rest, and 0.2 s of iowait.
+        // The ticks show 0.13 s of user time, 0.3 s of the rest, and 0.2 s of iowait.
         let after = CpuTicks { user: 13, system: 30, iowait: 20, idle: 99, ..CpuTicks::default() };
         let output = account(&[CpuTicks::default()], &[after], 0.98, 100.0, &[exact]);
         let find = |metric: &str, scope| {
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn counts_idle_that_became_iowait_once() {
-        // An idle phase of 0.2 s is called iowait, and 0.5 s more pass in it.
+        // An idle phase of 0.2 s is reported as iowait, and another 0.5 s pass in it.
         let before = CpuTicks { idle: 1000, iowait: 50, ..CpuTicks::default() };
         let after = CpuTicks { idle: 980, iowait: 120, system: 50, ..CpuTicks::default() };
         let output = account(&[before], &[after], 1.0, 100.0, &[]);

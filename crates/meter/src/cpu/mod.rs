@@ -1,38 +1,34 @@
-//! Where the time of each CPU went: by an account that the kernel keeps for us
-//! where it lets programs in, otherwise by `/proc/stat`, and `ksoftirqd` by its
-//! own run time.
+//! How the time of each CPU was spent: by the kernel's account, if it permits BPF programs,
+//! otherwise by `/proc/stat`, and `ksoftirqd` by its own run time.
 //!
-//! **Exact.** Programs at `sched_switch` and at the beginning and end of softirqs and
-//! interrupts add up the time by what the CPU was doing ([`programs`]), from clock
-//! to clock. They are attached for the window alone; those at system calls, which
-//! divide a thread's time into user and system, for a part of it ([`account`]).
-//! A CPU with `cpu.foreign` was accounted for in this way; its user, system,
-//! softirq, irq, iowait and idle times add up to `cpu.wall`. The user
-//! part of foreign work still comes from ticks, as does iowait; time
-//! that the hypervisor took is in what it was taken from, and in `cpu.steal`.
+//! **Exact.** Programs at `sched_switch` and at the beginning and end of softirqs and interrupts
+//! add up the time by what the CPU was doing ([`programs`]), from clock to clock. They are attached
+//! only for the window; those at system calls, which divide a thread's time into user and system,
+//! only for a part of it ([`account`]). A CPU with `cpu.foreign` was accounted for in this way; its
+//! user, system, softirq, irq, iowait and idle times add up to `cpu.wall`. The user part of foreign
+//! work still comes from ticks, as does iowait; time stolen by the hypervisor is included in
+//! whatever it interrupted, and also in `cpu.steal`.
 //!
-//! **Ticks.** `/proc/stat` has two kinds of numbers. User, system, irq and softirq
-//! time are *sampled*, on most kernels: the tick charges whatever it happens to
-//! interrupt (`CONFIG_TICK_CPU_ACCOUNTING` without `CONFIG_IRQ_TIME_ACCOUNTING`).
-//! A CPU that alternates between idle and busy stops its tick whenever it
-//! idles, so many of its busy phases are never sampled and its ticks add up to
-//! well under a second each second. Idle and iowait time, in contrast, are
-//! measured from clock to clock where idle CPUs stop their tick
-//! (`CONFIG_NO_HZ_COMMON`, `get_cpu_idle_time_us`, kernel/time/tick-sched.c).
+//! **Ticks.** `/proc/stat` has two kinds of numbers. User, system, irq and softirq time are
+//! *sampled* on most kernels: the tick charges whatever it happens to interrupt
+//! (`CONFIG_TICK_CPU_ACCOUNTING` without `CONFIG_IRQ_TIME_ACCOUNTING`). A CPU that alternates
+//! between idle and busy stops its tick whenever it idles, so many of its busy phases are never
+//! sampled and its ticks add up to well under a second per second. Idle and iowait time, in
+//! contrast, are measured from clock to clock if idle CPUs stop their tick (`CONFIG_NO_HZ_COMMON`,
+//! `get_cpu_idle_time_us`, kernel/time/tick-sched.c).
 //!
 //! So `cpu.busy = wall - idle - iowait - steal` is the figure to trust, and
 //! user : system : softirq : irq are the proportions within it.
 //!
-//! Iowait is idle time too: nothing was there to run, and the kernel guesses
-//! why. An idle phase still going on is called one or the other by what is
-//! outstanding at the moment of reading, so iowait can go down between two
-//! readings, by as much as idle goes up beyond the truth. Their sum holds, and
-//! busy rests on the sum alone; a negative iowait is entered as idle.
+//! Iowait is idle time too: nothing was runnable, and the kernel guesses why. An idle phase still
+//! in progress is counted as one or the other by what is outstanding at the moment of reading, so
+//! iowait can go down between two readings, by as much as idle goes up beyond the truth. Their sum
+//! is correct, and busy depends only on the sum; a negative iowait is counted as idle.
 //!
-//! `cpu.ksoftirqd` is time that `cpu.softirq` has counted already: it is the part of the
-//! softirq time that ran in that thread, and must not be added to it.
+//! `cpu.ksoftirqd` is already included in `cpu.softirq`: it is the part of the softirq time that
+//! ran in that thread, and must not be added to it.
 //!
-//! `/proc/stat` prints hundredths of a second, so every number of it is good to 10 ms.
+//! `/proc/stat` has hundredths of a second, so every number from it is accurate to 10 ms.
 
 mod account;
 mod kinds;
@@ -57,11 +53,11 @@ pub(crate) static METER: Meter = Meter {
     ..Meter::BASE
 };
 
-/// The programs of this process, which has one role, or why there are none; `None` before
-/// `prepare`.
+/// The programs of this process, which has one role, or why there are none; `None` before `prepare`
+/// was called.
 static ACCOUNT: Mutex<Option<Result<Arc<Account>, Fault>>> = Mutex::new(None);
 
-/// Loads the programs, once in a process: it takes some ten milliseconds.
+/// Loads the programs, once per process: it takes some ten milliseconds.
 fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {
     let proc = &context.roots.proc;
     if *proc == Roots::real().proc {
@@ -89,8 +85,8 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     Ok(Box::new(Window { stat, start, method }))
 }
 
-/// The kernel's account from now on, or why there is none; `None` if it was not prepared, or is
-/// of another machine than `proc`.
+/// Starts the kernel's account, or returns why there is none; `None` if it was not prepared, or
+/// `proc` is not that of this machine.
 fn start_account(proc: &Path, online: &[CpuTicks]) -> Option<Result<Counting, Fault>> {
     let account = ACCOUNT.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let account = account.filter(|_| *proc == Roots::real().proc)?;
@@ -98,10 +94,10 @@ fn start_account(proc: &Path, online: &[CpuTicks]) -> Option<Result<Counting, Fa
     Some(account.and_then(|account| account.start(&cpus)))
 }
 
-/// The threads that serve those softirqs of a CPU that do not fit between other work, each with
+/// Returns the threads that serve softirqs of a CPU that do not fit between other work, each with
 /// its CPU and its run time at the start.
 fn watch_ksoftirqd(proc: &Path, online: usize) -> Vec<(u32, ProcFile, u64)> {
-    /// They live as long as the kernel, and to find them takes milliseconds on a large machine.
+    /// They live as long as the kernel, and finding them takes milliseconds on a large machine.
     static KSOFTIRQD: SharedSource<Vec<(u32, u32)>> = SharedSource::new();
     let watch = |(cpu, pid): (u32, u32)| {
         let path = proc.join(pid.to_string()).join("schedstat");
@@ -114,7 +110,8 @@ fn watch_ksoftirqd(proc: &Path, online: usize) -> Vec<(u32, ProcFile, u64)> {
     threads.into_iter().filter_map(watch).collect()
 }
 
-/// CPU and id of each. They are among the first threads of a kernel, so the search ends early.
+/// Finds CPU and id of each. They are among the first threads of a kernel, so the search ends
+/// early.
 fn find_ksoftirqd(proc: &Path, online: usize) -> Vec<(u32, u32)> {
     let thread = |pid: u32| {
         let name = procfs::name(&proc.join(pid.to_string()))?;
@@ -132,7 +129,7 @@ struct Window {
     method: Method,
 }
 
-/// How the time is found.
+/// How the time is measured.
 enum Method {
     Exact(Counting),
     Ticks {
@@ -150,8 +147,8 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    /// The kernel adds the numbers up while they are read, so they belong to a moment
-    /// between the two readings of the clock.
+    /// Reads the snapshot. The kernel adds up the numbers while they are read, so they are dated
+    /// between the two clock readings.
     fn take(stat: &mut ProcFile) -> Result<Self, Fault> {
         let before = Instant::now();
         let cpus = stat.read(procfs::parse_stat)?;

@@ -1,10 +1,10 @@
 //! The programs that account for the time of each CPU, and the layout shared with user space.
 //!
-//! A CPU's time is always one class's ([`class`]). At each event the time since the event
-//! before is added to the class that it was, so the classes add up to the wall time
-//! whatever happens between. The clock of the last event is exchanged and the sum is added
-//! atomically: an interrupt in the middle of a program, which brings a program of its own,
-//! takes nothing away and counts nothing twice.
+//! At any moment, a CPU's time belongs to one class ([`class`]). At each event the time since the
+//! previous event is added to the class until then, so the classes add up to the wall time whatever
+//! happens in between. The clock of the last event is exchanged and the sum is added to atomically:
+//! an interrupt in the middle of a program, which runs another program, loses nothing and counts
+//! nothing twice.
 //!
 //! Above each program is the C that it stands for; [`state`] is its `struct state`.
 
@@ -15,45 +15,45 @@ use bytepath_sys::bpf::Map;
 use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
 use bytepath_sys::btf::Btf;
 
-/// What a CPU's time is spent on.
+/// What a CPU spends its time on.
 pub(super) mod class {
     use bytepath_record::Role;
 
     pub(crate) const IDLE: usize = 0;
-    /// Any task that is not of another class.
+    /// Any task that does not belong to another class.
     pub(crate) const FOREIGN: usize = 1;
     /// `ksoftirqd`, with the softirqs that it serves.
     pub(crate) const KSOFTIRQD: usize = 2;
     /// Kernel threads that poll for a device.
     pub(crate) const NAPI: usize = 3;
-    /// A sender's thread outside of system calls. Those of threads come in pairs, the
-    /// second being inside.
+    /// A sender's thread outside system calls. Classes of threads come in pairs, the second of
+    /// which is inside system calls.
     pub(crate) const SENDER: usize = 4;
     pub(crate) const RECEIVER: usize = 6;
-    /// A sender's workers of io_uring, its submission thread included.
+    /// A sender's io_uring workers, including its submission thread.
     pub(crate) const SENDER_URING: usize = 8;
     pub(crate) const RECEIVER_URING: usize = 9;
     /// Softirqs, except for those in `ksoftirqd`.
     pub(crate) const SOFTIRQ: usize = 10;
     pub(crate) const IRQ: usize = 11;
     pub(crate) const COUNT: usize = 12;
-    /// Added to a thread's class inside of system calls.
+    /// Added to a thread's class inside system calls.
     pub(crate) const SYSTEM: usize = 1;
 
-    /// A role's thread outside of system calls.
+    /// The class of a role's thread outside system calls.
     pub(crate) fn thread(role: Role) -> usize {
         SENDER + 2 * role as usize
     }
 
-    /// A role's workers of io_uring.
+    /// The class of a role's io_uring workers.
     pub(crate) fn uring(role: Role) -> usize {
         SENDER_URING + role as usize
     }
 }
 
-/// The account of one CPU; offsets in bytes, numbers of 64 bits.
+/// Layout of the account of one CPU: offsets in bytes of 64-bit numbers.
 pub(super) mod state {
-    /// When the last event was, nanoseconds of the monotonic clock.
+    /// Time of the last event in ns of the monotonic clock.
     pub(crate) const LAST: i16 = 0;
     /// The class since then.
     pub(crate) const CURRENT: i16 = 8;
@@ -63,13 +63,13 @@ pub(super) mod state {
     pub(crate) const UNDER_IRQ: i16 = 24;
     /// Nanoseconds by class.
     pub(crate) const SUMS: i16 = 32;
-    /// Room for the sums; a power of two, because programs mask with it.
+    /// Number of sums there is room for; a power of two, because programs use it as a mask.
     pub(crate) const ROOM: usize = 16;
-    /// Size of the whole, so that no two CPUs write to one line of the cache.
+    /// Size of the whole, so that no two CPUs write to one cache line.
     pub(crate) const SIZE: usize = 256;
 }
 
-/// Where members of `task_struct` are, bytes.
+/// Offsets of members of `task_struct`, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Members {
     pid: i16,
@@ -92,27 +92,27 @@ impl Members {
     }
 }
 
-/// The processes whose threads are roles'. The numbers are the first PID namespace's.
+/// The processes that contain threads of roles. The ids are those of the initial PID namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kin {
     /// This process: an agent.
     pub own: u32,
     pub role: Role,
-    /// The process that started it, and the peer's agent if that is on this machine.
+    /// The process that started it, which also started the peer's agent if that is on this machine.
     pub parent: u32,
 }
 
-/// The programs are written for one machine and one pair of agents.
+/// The programs, which are written for one machine and one pair of agents.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Programs<'a> {
     pub members: Members,
     /// [`state`] by CPU.
     pub states: &'a Map,
-    /// Whose threads are roles'.
+    /// The processes that contain threads of roles.
     pub kin: Kin,
 }
 
-/// Run on demand: stores the ids of the process that runs it and of its parent.
+/// Runs on demand: stores the ids of the process that runs it and of its parent.
 ///
 /// ```c
 /// int identify(void *context)
@@ -138,7 +138,7 @@ pub(super) fn identify(members: Members, map: &Map) -> Result<Vec<Insn>, AsmErro
 }
 
 impl Programs<'_> {
-    /// Run at the edges of a window, on the CPU itself: brings the account up to now, and
+    /// Runs at the edges of a window, on the CPU itself: brings the account up to date, and
     /// determines what the CPU is running.
     ///
     /// ```c
@@ -186,7 +186,8 @@ impl Programs<'_> {
         })
     }
 
-    /// When a softirq or an interrupt begins; `CLASS` and `under` are constants of the program.
+    /// Runs when a softirq or an interrupt begins; `CLASS` and `under` are constants of the
+    /// program.
     ///
     /// ```c
     /// int softirq_entry(void) /* irq_handler_entry */
@@ -214,7 +215,7 @@ impl Programs<'_> {
         })
     }
 
-    /// When it ends.
+    /// Runs when it ends.
     ///
     /// ```c
     /// int softirq_exit(void) /* irq_handler_exit */
@@ -235,7 +236,7 @@ impl Programs<'_> {
         })
     }
 
-    /// When a system call begins or, if `inside`, ends: until then a role's thread was
+    /// Runs when a system call begins or, if `inside`, ends: until then a role's thread was
     /// outside, or inside. The classes of threads come in pairs, which differ by `SYSTEM`.
     ///
     /// ```c
@@ -268,15 +269,15 @@ impl Programs<'_> {
         })
     }
 
-    /// `R9` = the account of this CPU, whose time up to now is charged to the class in `R8`, the
-    /// current one. Changes R0 to R5.
+    /// `R9` = the account of this CPU; its time up to now is charged to the current class, which is
+    /// left in `R8`. Changes R0 to R5.
     fn charge_current(&self, a: &mut Assembler) {
         self.find_state(a);
         a.load(Size::Double, R8, R9, state::CURRENT);
         charge(a);
     }
 
-    /// `R9` = the account of this CPU; goes to `out` if there is none. Changes R0 to R5.
+    /// `R9` = the account of this CPU; jumps to `out` if there is none. Changes R0 to R5.
     ///
     /// ```c
     /// u32 cpu = bpf_get_smp_processor_id();
@@ -288,9 +289,9 @@ impl Programs<'_> {
         a.mov(R9, R0);
     }
 
-    /// `R8` = the class of the task in `R7`. A role's thread is in a system call when it
-    /// begins to run: that is where it left the CPU. One that was preempted outside is corrected
-    /// by its next call.
+    /// `R8` = the class of the task in `R7`. A role's thread starts inside a system call, because
+    /// that is where it usually left the CPU. The class of one that was preempted outside is
+    /// corrected by its next call.
     ///
     /// ```c
     /// u64 classify(struct task_struct *task)
@@ -326,7 +327,7 @@ impl Programs<'_> {
     fn classify(&self, a: &mut Assembler) {
         // include/linux/sched.h
         const PF_IO_WORKER: i32 = 0x10;
-        /// vhost's workers, too (Linux 6.4).
+        /// Includes vhost's workers (Linux 6.4).
         const PF_USER_WORKER: i32 = 0x4000;
         const PF_KTHREAD: i32 = 0x20_0000;
         let Members { pid, tgid, flags, comm, parent } = self.members;
@@ -378,10 +379,10 @@ fn charge(a: &mut Assembler) {
     a.atomic_add(R2, state::SUMS, R0);
 }
 
-/// Place of the key of a map on the stack.
+/// Offset of a map's key on the stack.
 const KEY: i16 = -8;
 
-/// `R0` = the value in a map for the key on the stack; goes to `out` if there is none.
+/// `R0` = the value in a map for the key on the stack; jumps to `out` if there is none.
 fn lookup(a: &mut Assembler, map: &Map) {
     bpf::lookup(a, map, KEY);
     a.jump_if(If::Eq, R0, 0, "out");

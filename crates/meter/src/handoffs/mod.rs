@@ -1,10 +1,10 @@
-//! Work that goes from one CPU to another: threads woken there (`sched_waking`,
-//! `sched_wakeup`), interrupts sent there (`ipi_send_cpu`, `ipi_send_cpumask`, Linux 6.4), memory
-//! freed on a CPU other than the allocating one (`kmalloc`, `kmem_cache_alloc`, `mm_page_alloc`
-//! and what frees), by the function that did it.
+//! Work handed from one CPU to another: threads woken there (`sched_waking`, `sched_wakeup`),
+//! interrupts sent there (`ipi_send_cpu`, `ipi_send_cpumask`, Linux 6.4), memory freed on a CPU
+//! other than the allocating one (`kmalloc`, `kmem_cache_alloc`, `mm_page_alloc` and the functions
+//! that free), by the function that did it.
 //!
-//! Of memory one address in [`SAMPLED`] is followed, the same ones all the time, and its
-//! figures are multiplied by that. Of [`ASKED`] threads woken, one is unwound for its function.
+//! For memory, one address in [`SAMPLED`] is followed, always the same ones, and its figures are
+//! multiplied accordingly. One in [`ASKED`] wakeups is unwound to find its function.
 
 mod programs;
 
@@ -20,8 +20,8 @@ use bytepath_sys::bpf::{Map, MapKind};
 use programs::{Programs, SAMPLED, task_cpu, waking, what};
 use std::sync::Arc;
 
-/// Work handed over, machine-wide. In trials of its own: what it watches happens for each
-/// packet, some ten times.
+/// Work handed over, machine-wide. Only in separate trials: the watched events occur some ten times
+/// per packet.
 pub(crate) static METER: Meter = Meter {
     name: "handoffs",
     summary: "wake-ups, interrupts, frees across CPUs, by function; in profile trials, on request (BPF)",
@@ -33,7 +33,7 @@ pub(crate) static METER: Meter = Meter {
         attempted(ATTEMPT, loaded.map(|handoffs| handoffs.absent.unwrap_or_default()))
     },
     probe: |facts| bpf::supported(facts, ATTEMPT, "5.12"),
-    // A fault is reported at the start.
+    // Faults are reported at the start of the window.
     prepare: |context| {
         let _ = handoffs(&context.roots);
         Ok(None)
@@ -51,14 +51,14 @@ pub(crate) static METER: Meter = Meter {
 
 const ATTEMPT: &str = "bpf.handoffs";
 
-/// Loads the programs, once in a process: with the names of functions it takes some ten
+/// Loads the programs, once per process: with the names of functions it takes some ten
 /// milliseconds.
 fn handoffs(roots: &Roots) -> Result<Arc<Handoffs>, Fault> {
     static HANDOFFS: SharedSource<Result<Arc<Handoffs>, Fault>> = SharedSource::new();
     HANDOFFS.get(&roots.proc, |_| Handoffs::load(roots, Names::read(roots)?).map(Arc::new))
 }
 
-/// The programs, and what is in flight.
+/// The programs, and the handoffs in flight.
 struct Handoffs {
     tallies: Tallies,
     wakings: Map,
@@ -68,9 +68,9 @@ struct Handoffs {
 }
 
 impl Handoffs {
-    /// Threads that are woken at once.
+    /// Most threads being woken at once.
     const WAKINGS: u32 = 4096;
-    /// Addresses that are followed; the least recently used is given up.
+    /// Most addresses to follow; the least recently used one is dropped.
     const MEMORY: u32 = 16384;
 
     fn load(roots: &Roots, names: Names) -> Result<Handoffs, Fault> {
@@ -93,7 +93,7 @@ impl Handoffs {
 
     fn take(&self) -> Result<Vec<Tally>, Fault> {
         let fault = |e| Fault::system("cannot empty BPF maps", &e);
-        // What was taken in this window may be freed, unseen, before the next.
+        // Memory allocated in this window may be freed, unseen, before the next.
         bpf::take(&self.wakings).map_err(fault)?;
         bpf::take(&self.memory).map_err(fault)?;
         let below = [Subsystem::Scheduler, Subsystem::Locks, Subsystem::PageAllocation];
@@ -108,7 +108,7 @@ impl Handoffs {
     }
 }
 
-/// The programs by their tracepoints, those that begin something after those that end it.
+/// The programs with their tracepoints; those that end an event come before those that begin it.
 fn assemble(programs: &Programs) -> Vec<Named<Result<Vec<Insn>, AsmError>>> {
     const FIRST: i16 = 0;
     const SECOND: i16 = 8;
@@ -126,7 +126,7 @@ fn assemble(programs: &Programs) -> Vec<Named<Result<Vec<Insn>, AsmError>>> {
     ]
 }
 
-/// Totals, and the functions with the most of each kind.
+/// Returns totals, and the functions with the most of each kind.
 fn readings(all: Vec<Tally>) -> Output {
     let mut output = Output::default();
     for (metric, kind, scale, asked) in [
@@ -160,7 +160,8 @@ fn readings(all: Vec<Tally>) -> Output {
     output
 }
 
-/// Metric and scope of a thread of an end that was woken: by whom, from which CPU, to which.
+/// Returns metric and scope for woken threads of a role: woken by whom, from which CPU, on which
+/// CPU.
 fn woken(row: &Tally) -> Option<(String, Scope)> {
     let whose = |at: u32| WHOSE.get((row.what >> at & 0xf) as usize);
     let (who, by) = (whose(what::WOKEN_AT)?, whose(what::BY_AT)?);

@@ -1,4 +1,4 @@
-//! The programs that count work handed from one CPU to another.
+//! Programs that count work handed from one CPU to another.
 //!
 //! Above each program is the C that it stands for, with these types and the functions of
 //! `tallies`:
@@ -16,67 +16,68 @@ use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Si
 use bytepath_sys::bpf::{Map, Update};
 use bytepath_sys::btf::Btf;
 
-/// What went to another CPU.
+/// Kinds of work that went to another CPU.
 pub(super) mod what {
-    /// A thread was woken that runs elsewhere.
+    /// A thread was woken that runs on another CPU.
     pub(crate) const WAKE_UP: u32 = 1;
     /// An interrupt was sent.
     pub(crate) const INTERRUPT: u32 = 2;
-    /// Memory was freed elsewhere than it was taken; of a sample.
+    /// Memory was freed on another CPU than it was allocated on; sampled.
     pub(crate) const FREE: u32 = 3;
-    /// Memory was freed where it was taken; of a sample.
+    /// Memory was freed on the CPU that allocated it; sampled.
     pub(crate) const FREE_HERE: u32 = 4;
-    /// A thread of an end was woken, wherever it runs. Which is in the four bits at
-    /// [`WOKEN_AT`], who woke it in those at [`BY_AT`], both of `WHOSE` of the tallies; the place
-    /// has the CPU that it was woken from in its upper half and that it was put on in the lower.
+    /// A thread of a role was woken, on any CPU. The four bits at [`WOKEN_AT`] contain its index in
+    /// `WHOSE` of the tallies, those at [`BY_AT`] the index of the thread that woke it; the upper
+    /// half of the place is the CPU that it was woken from, the lower half the one that it was put
+    /// on.
     pub(crate) const WOKEN: u32 = 5;
     /// See [`WOKEN`].
     pub(crate) const WOKEN_AT: u32 = 8;
     /// See [`WOKEN`].
     pub(crate) const BY_AT: u32 = 12;
-    /// Added for what is another program's.
+    /// Added for events of other programs.
     pub(crate) const FOREIGN: u32 = 1 << 16;
 }
 
-/// Of this many addresses one is looked at; a power of two.
+/// One in this many addresses is sampled; a power of two.
 pub(super) const SAMPLED: u64 = 1 << SAMPLED_BITS;
 const SAMPLED_BITS: i32 = 6;
 
-/// Who wakes a thread; offsets in bytes. The key is the thread woken.
+/// A wakeup in progress; offsets in bytes. The key is the woken thread.
 pub(super) mod waking {
-    /// The CPU of its waker.
+    /// The CPU of the waker.
     pub(crate) const CPU: i16 = 0;
-    /// The key of what it counts for.
+    /// The key of the tally to add to.
     pub(crate) const KEY: i16 = 8;
-    /// Whose thread ran there, of `WHOSE` of the tallies.
+    /// The thread that ran there, as an index in `WHOSE` of the tallies.
     pub(crate) const BY: i16 = 24;
     /// Size of the whole.
     pub(crate) const SIZE: usize = 32;
 }
 
-/// The programs are written for one machine.
+/// The programs, which are written for one machine.
 #[derive(Debug)]
 pub(super) struct Programs<'a> {
-    /// Whose doing it is.
+    /// Tells whose thread caused an event.
     pub task: Task,
-    /// Where the CPU of a task is in `task_struct`, bytes.
+    /// Offset in bytes of a task's CPU in `task_struct`.
     pub task_cpu: i16,
-    /// What they add to.
+    /// The maps that they add to.
     pub maps: &'a Maps,
     /// [`waking`] by thread.
     pub wakings: &'a Map,
-    /// The CPU that took memory, by its address.
+    /// The CPU that allocated memory, by its address.
     pub memory: &'a Map,
 }
 
-/// Where the CPU of a task is: its own member, or one of its `thread_info`.
+/// Returns the offset of a task's CPU: a member of the task, or of its `thread_info`.
 pub(super) fn task_cpu(btf: &Btf) -> Result<i16, Fault> {
     bpf::task_member(btf, "thread_info.cpu")
         .or_else(|_| bpf::task_member(btf, "cpu"))
         .map_err(|_| bpf::too_old("this kernel does not expose the CPU of a task".to_owned()))
 }
 
-// Places on the program's stack.
+// Offsets on the program's stack.
 const WHO: i16 = -8;
 const SUM: i16 = WHO - key::SIZE;
 const WAKING: i16 = SUM - waking::SIZE as i16;
@@ -84,7 +85,7 @@ const SCRATCH: i16 = WAKING - 16;
 const WOKEN: i16 = SCRATCH - key::SIZE;
 
 impl Programs<'_> {
-    /// Runs where the waker does, before it is known where the thread goes.
+    /// Runs on the waker's CPU, before it is known where the thread goes.
     ///
     /// ```c
     /// int sched_waking(struct task_struct *p)
@@ -117,7 +118,7 @@ impl Programs<'_> {
         })
     }
 
-    /// Runs where the waker does or where the thread goes.
+    /// Runs on the waker's CPU or on the one that the thread goes to.
     ///
     /// ```c
     /// int sched_wakeup(struct task_struct *p)
@@ -155,8 +156,8 @@ impl Programs<'_> {
         })
     }
 
-    /// Counts that the task in `R6` was woken, if it is of an end: from CPU `R8`, by a thread of
-    /// `R9`. Changes R0 to R5, R7 and R9.
+    /// Counts that the task in `R6` was woken, if it belongs to a role: from CPU `R8`, by a thread
+    /// with index `R9` in `WHOSE`. Changes R0 to R5, R7 and R9.
     ///
     /// ```c
     /// void of_an_end(struct task_struct *p, u64 cpu, u64 by)
@@ -204,8 +205,8 @@ impl Programs<'_> {
         })
     }
 
-    /// When memory was allocated. Its address is the second argument of `kmalloc` and
-    /// `kmem_cache_alloc`, and that of its page the first of `mm_page_alloc`.
+    /// Runs when memory was allocated. Its address is the second argument of `kmalloc` and
+    /// `kmem_cache_alloc`; the page's address is the first of `mm_page_alloc`.
     ///
     /// ```c
     /// int kmalloc(unsigned long call_site, const void *ptr) /* mm_page_alloc(struct page *ptr) */
@@ -225,7 +226,7 @@ impl Programs<'_> {
         })
     }
 
-    /// When it is freed, by `kfree`, `kmem_cache_free` or `mm_page_free`.
+    /// Runs when it is freed, by `kfree`, `kmem_cache_free` or `mm_page_free`.
     ///
     /// ```c
     /// int kfree(unsigned long call_site, const void *ptr) /* mm_page_free(struct page *ptr) */
@@ -274,7 +275,7 @@ impl Programs<'_> {
         })
     }
 
-    /// Begins a key on the stack, at no place. Changes R0 to R5 and R9.
+    /// Begins a key on the stack, without a place. Changes R0 to R5 and R9.
     ///
     /// ```c
     /// u32 what(u32 kind)
@@ -290,7 +291,7 @@ impl Programs<'_> {
         a.store(Size::Double, R10, key + key::PLACE, 0);
     }
 
-    /// The function is the one that contains this return address.
+    /// Sets the key's function to the one that contains this return address.
     fn called_from(&self, a: &mut Assembler, address: Reg) {
         a.store(Size::Word, R10, SUM + key::STACK, key::CALL_SITE);
         a.store(Size::Double, R10, SUM + key::PLACE, address);
@@ -303,8 +304,8 @@ impl Programs<'_> {
     }
 }
 
-/// Puts an address that is an argument of the tracepoint on the stack, or goes to `out` if
-/// it is not in the sample; `R6` = the context. Changes R0 to R5.
+/// Puts an address that is an argument of the tracepoint on the stack, or jumps to `out` if it is
+/// not in the sample; `R6` = the context. Changes R0 to R5.
 ///
 /// ```c
 /// bool sampled(const void *ptr)
@@ -313,10 +314,11 @@ impl Programs<'_> {
 /// }
 /// ```
 fn sample(a: &mut Assembler, argument: i16) {
-    /// Multiplied by it, addresses are spread over the upper bits (2^64 by the golden ratio).
+    /// Multiplication by it spreads addresses over the upper bits (2^64 divided by the golden
+    /// ratio).
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     a.mov(R6, R1);
-    // Read as plain bytes: the verifier would not calculate with the kernel's own pointer.
+    // Read as plain bytes: the verifier forbids arithmetic on the kernel's own pointers.
     a.mov(R1, R10).add(R1, i32::from(WHO)).mov(R2, 8).mov(R3, R6);
     a.add(R3, i32::from(argument)).call(Helper::ProbeReadKernel);
     a.load(Size::Double, R1, R10, WHO).wide(R2, SPREAD).alu(Alu::Mul, R1, R2);

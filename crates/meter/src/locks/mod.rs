@@ -1,13 +1,13 @@
-//! Waits for the kernel's locks: how long, how often, where. By programs at the tracepoints
-//! `contention_begin` and `contention_end` (include/trace/events/lock.h, Linux 5.19), which
-//! only contended acquisitions pass.
+//! Waits for the kernel's locks: how long, how often, where. Measured by programs at the
+//! tracepoints `contention_begin` and `contention_end` (include/trace/events/lock.h, Linux 5.19),
+//! which only contended acquisitions reach.
 //!
 //! A wait that spins takes CPU time from the stream; one that sleeps (mutexes, read-write
-//! semaphores) leaves the CPU to others, and takes time alone. A mutex is spun on first where
-//! its owner runs, and slept on then: each part is a wait of its own.
+//! semaphores) leaves the CPU to others, and costs only time. A mutex first spins if its owner is
+//! running, and then sleeps: each part counts as a separate wait.
 //!
-//! Determining the function takes longer than most spins, and meanwhile the lock may become
-//! free. So one of [`ASKED`] spins is unwound, and figures by function are multiplied by that.
+//! Determining the function takes longer than most spins, and the lock may become free meanwhile.
+//! So one in [`ASKED`] spins is unwound, and figures by function are multiplied accordingly.
 
 mod programs;
 
@@ -32,7 +32,7 @@ pub(crate) static METER: Meter = Meter {
         attempted(ATTEMPT, loaded.map(|_| String::new()))
     },
     probe: |facts| bpf::supported(facts, ATTEMPT, "5.19"),
-    // A fault is reported at the start.
+    // Faults are reported at the start of the window.
     prepare: |context| {
         let _ = waits(&context.roots);
         Ok(None)
@@ -50,21 +50,21 @@ pub(crate) static METER: Meter = Meter {
 
 const ATTEMPT: &str = "bpf.locks";
 
-/// Loads the programs, once in a process: with the names of functions it takes some ten
+/// Loads the programs, once per process: with the names of functions it takes some ten
 /// milliseconds.
 fn waits(roots: &Roots) -> Result<Arc<Waits>, Fault> {
     static WAITS: SharedSource<Result<Arc<Waits>, Fault>> = SharedSource::new();
     WAITS.get(&roots.proc, |_| Waits::load(roots, Names::read(roots)?).map(Arc::new))
 }
 
-/// The programs, and the waits that are under way.
+/// The programs, and the waits in progress.
 struct Waits {
     tallies: Tallies,
     under_way: Map,
 }
 
 impl Waits {
-    /// Threads that wait at once, and waits whose end was missed.
+    /// Most threads waiting at once, including waits whose end was missed.
     const UNDER_WAY: u32 = 4096;
 
     fn load(roots: &Roots, names: Names) -> Result<Waits, Fault> {
@@ -80,8 +80,8 @@ impl Waits {
         Ok(Waits { tallies: Tallies::load(&btf, names, maps, programs)?, under_way })
     }
 
-    /// Takes the waits since the last call, with those of threads that still sleep. A spin takes
-    /// microseconds: the end of one that seems to last was missed.
+    /// Takes the waits since the last call, including those of threads that still sleep. A spin
+    /// takes microseconds: if one seems to last, its end was missed.
     fn take(&self, now: u64) -> Result<Vec<Tally>, Fault> {
         let fault = |e| Fault::system("cannot read the waits under way", &e);
         let waits = bpf::take(&self.under_way).map_err(fault)?;
@@ -99,14 +99,14 @@ impl Waits {
     }
 }
 
-/// A wait that has lasted until now.
+/// Makes the entry of a wait that has lasted until now.
 fn until(now: u64, value: &[u8]) -> Entry {
     let key = value.get(wait::KEY as usize..).unwrap_or_default();
     let since = bpf::number(value, wait::SINCE as usize, 8);
     Entry { sum: now.saturating_sub(since), count: 1, ..Entry::decode(key, &[]) }
 }
 
-/// Totals, and the functions and locks with the longest waits.
+/// Returns totals, and the functions and locks with the longest waits.
 fn readings(waits: Vec<Tally>, lock: impl Fn(u64) -> Option<String>) -> Output {
     let mut output = Output::default();
     let (foreign, own): (Vec<_>, Vec<_>) =
@@ -135,7 +135,7 @@ fn enter(output: &mut Output, metric: &str, scope: &Scope, waits: &[Tally]) {
     output.add(&format!("{metric}.waits"), Unit::Count, sum(|wait| wait.count), scope);
 }
 
-/// The kind of a lock by the kernel's flags.
+/// Returns the kind of a lock, given the kernel's flags.
 fn kind(flags: u32) -> &'static str {
     let is = |flag: u32| flags & flag != 0;
     match flags {

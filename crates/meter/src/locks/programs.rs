@@ -1,10 +1,9 @@
-//! The programs at both ends of a wait for a lock.
+//! Programs at the beginning and the end of a wait for a lock.
 //!
-//! A wait is known by the task that waits and the lock that it waits for: an interrupt in
-//! the middle of a wait may bring a wait for another lock, which has an entry of its own. It
-//! cannot be one for the same lock, which would never end. A mutex alone begins twice
-//! without an end between: when it goes from spinning to sleeping, or back
-//! (`__mutex_lock_common`, kernel/locking/mutex.c).
+//! A wait is identified by the waiting task and the lock: an interrupt in the middle of a wait may
+//! wait for another lock, which gets its own entry. It cannot wait for the same lock, which would
+//! be a deadlock. Only a mutex begins waiting twice without an end in between: when it goes from
+//! spinning to sleeping, or back (`__mutex_lock_common`, kernel/locking/mutex.c).
 //!
 //! Above each program is the C that it stands for, with these types and the functions of
 //! `tallies`:
@@ -22,27 +21,26 @@ use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Si
 use bytepath_sys::bpf::{Map, Update};
 use std::ops::Range;
 
-/// What is known of a kind of wait: the kernel's flags (`LCB_F_*`, trace/events/lock.h) and
-/// one of ours.
+/// Flags of a kind of wait: the kernel's (`LCB_F_*`, trace/events/lock.h) and one of ours.
 pub(super) mod flag {
     /// The CPU does nothing else meanwhile.
     pub(crate) const SPIN: u32 = 1 << 0;
     pub(crate) const READ: u32 = 1 << 1;
     pub(crate) const WRITE: u32 = 1 << 2;
-    /// A lock of `CONFIG_PREEMPT_RT`, or a futex's that inherits priority.
+    /// A lock of `CONFIG_PREEMPT_RT`, or a futex with priority inheritance.
     pub(crate) const RT: u32 = 1 << 3;
-    /// One that readers take on their own CPU.
+    /// A lock that readers take on their own CPU.
     pub(crate) const PERCPU: u32 = 1 << 4;
     pub(crate) const MUTEX: u32 = 1 << 5;
-    /// It is another program's.
+    /// The wait of another program.
     pub(crate) const FOREIGN: u32 = 1 << 16;
 }
 
-/// A wait under way; offsets in bytes.
+/// A wait in progress; offsets in bytes.
 pub(super) mod wait {
-    /// Since when, nanoseconds of the monotonic clock.
+    /// Start of the wait, in ns of the monotonic clock.
     pub(crate) const SINCE: i16 = 0;
-    /// The key of what its time is added to.
+    /// The key of the tally that its time is added to.
     pub(crate) const KEY: i16 = 8;
     /// Size of the whole.
     pub(crate) const SIZE: usize = 24;
@@ -50,20 +48,20 @@ pub(super) mod wait {
     pub(crate) const KEY_SIZE: usize = 16;
 }
 
-/// The programs are written for one machine.
+/// The programs, which are written for one machine.
 #[derive(Debug)]
 pub(super) struct Programs<'a> {
-    /// Whose waits they are.
+    /// Tells whose wait it is.
     pub task: Task,
-    /// What they add to.
+    /// The maps that they add to.
     pub maps: &'a Maps,
     /// [`wait`] by task and lock.
     pub waits: &'a Map,
-    /// Locks with a name are here.
+    /// Addresses of locks that have a name.
     pub named: Range<u64>,
 }
 
-// Places on the program's stack.
+// Offsets on the program's stack.
 const WHO: i16 = -16;
 const WAIT: i16 = WHO - wait::SIZE as i16;
 const SUM: i16 = WAIT - key::SIZE;
@@ -144,7 +142,7 @@ impl Programs<'_> {
         })
     }
 
-    /// Puts the key of this task's wait for the lock in the context in `R6` on the stack.
+    /// Puts the key of this task's wait on the stack, with the lock from the context in `R6`.
     /// Changes R0 to R5.
     fn who(&self, a: &mut Assembler) {
         a.call(Helper::GetCurrentTaskBtf).store(Size::Double, R10, WHO, R0);

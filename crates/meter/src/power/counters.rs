@@ -1,4 +1,4 @@
-//! Sources that count energy themselves: RAPL by the powercap class and by perf.
+//! Sources with energy counters: RAPL through the powercap class and through perf.
 
 use super::domain::Part;
 use super::gauge::{Gauge, Measured};
@@ -10,7 +10,7 @@ use bytepath_sys::powercap::{self, Zone};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The zones of the powercap class.
+/// Opens the zones of the powercap class.
 pub(super) fn rapl(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
     let zones = powercap::zones(sys);
     if zones.is_empty() {
@@ -38,8 +38,8 @@ pub(super) fn rapl(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
     Ok(Box::new(Rapl { counters, begin, looked: begin }))
 }
 
-/// How often the counters are read within a window, so that none wraps twice unseen:
-/// the smallest range in use, 65 kJ, lasts a minute at 1 kW.
+/// How often the counters are read within a window, so that none wraps twice unnoticed: the
+/// smallest range in use, 65 kJ, lasts a minute at 1 kW.
 const LOOK: Duration = Duration::from_secs(20);
 
 struct Rapl {
@@ -92,7 +92,7 @@ impl Gauge for Rapl {
     }
 }
 
-/// The events of perf's PMU `power`.
+/// Opens the events of perf's PMU `power`.
 pub(super) fn perf(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
     let offered = pmu::offered(sys, "power");
     if offered.is_empty() {

@@ -1,24 +1,23 @@
-//! Which figures may be added, and which contain each other.
+//! Which energy figures may be added, and which contain each other.
 
-/// What a counter or a sensor measures the energy of.
+/// The part of the machine that a counter or a sensor covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Domain {
-    /// The whole machine, or all of its board that matters: RAPL's psys, a sensor of the
-    /// power supply, a battery.
+    /// The whole machine, or all of its board that matters: RAPL's psys, a sensor of the power
+    /// supply, a battery.
     Platform,
     /// One processor: cores, caches, memory controller. Not its memory.
     Package,
     /// The memory of one processor.
     Dram,
-    /// A part of a package (cores, graphics), which the package's figure holds already,
-    /// or something besides them. Reported, and never added.
+    /// A part of a package (cores, graphics), which the package's figure already includes, or
+    /// something outside it. Reported, but never added.
     Part,
 }
 
 impl Domain {
-    /// What a RAPL zone or an event of perf's PMU `power` is, by its name
-    /// (`rapl_domain_names`, drivers/powercap/intel_rapl_common.c;
-    /// arch/x86/events/rapl.c).
+    /// Returns the domain of a RAPL zone or an event of perf's PMU `power`, given its name
+    /// (`rapl_domain_names`, drivers/powercap/intel_rapl_common.c; arch/x86/events/rapl.c).
     pub(super) fn of(name: &str) -> Domain {
         let own = name.rsplit('/').next().unwrap_or(name);
         match own {
@@ -43,7 +42,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Of a RAPL zone, or an event of perf's PMU `power`.
+    /// Makes the part for a RAPL zone, or an event of perf's PMU `power`.
     pub(super) fn named(name: String, joules: f64) -> Part {
         Part { domain: Domain::of(&name), name, joules }
     }
@@ -55,12 +54,12 @@ impl Part {
     }
 }
 
-/// The energy of the machine as far as the parts show it, and notes on it.
+/// Returns the energy of the machine in joules as far as the parts show it, and a note on it.
 ///
-/// Packages and memory do not overlap and are added. The platform's figure
-/// contains both, so it is used alone, and of several (one a socket on some servers, of
-/// which the first sees all) the largest is taken. It is used only if it is at least
-/// what its parts are: on many boards the register exists and counts nothing.
+/// Packages and memory do not overlap and are added. The platform's figure contains both, so it is
+/// used alone; of several (one per socket on some servers, the first of which covers all) the
+/// largest is used. It is used only if it is at least the sum of its parts: on many boards the
+/// register exists but counts nothing.
 pub(super) fn total(parts: &[Part]) -> (Option<f64>, Option<String>) {
     let of = |domain| parts.iter().filter(move |part| part.domain == domain).map(|p| p.joules);
     let inner: f64 = of(Domain::Package).chain(of(Domain::Dram)).sum();

@@ -1,4 +1,4 @@
-//! What every source of power does, and how readings of power become energy.
+//! The interface of all power sources, and how power readings become energy.
 
 use super::domain::{Domain, Part};
 use bytepath_record::{Fault, joined};
@@ -9,27 +9,28 @@ pub(super) trait Gauge: Send {
     /// Called about every tenth of a second.
     fn tick(&mut self) {}
 
-    /// The energy since it was started.
+    /// Ends the reading; returns the energy since it was started.
     fn stop(self: Box<Self>) -> Result<Measured, Fault>;
 }
 
-/// What a source saw of a window.
+/// A source's results for a window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Measured {
-    /// Length of the window that the source saw, seconds.
+    /// Length of the window as measured by the source, in seconds.
     pub seconds: f64,
     pub parts: Vec<Part>,
-    /// How many readings of power the energy was made of; `None` if the source counts
+    /// Number of power readings that the energy was computed from; `None` if the source counts
     /// energy itself.
     pub readings: Option<u32>,
-    /// What the reader should know.
+    /// Warnings for the report.
     pub warnings: Vec<String>,
 }
 
 impl Measured {
-    /// What is powered draws power: a counter of a processor, its memory or the machine that did
-    /// not move exists and counts nothing, and its zero is no figure. A part of a processor may
-    /// rest, as graphics do; where nothing at all moved, it did not either.
+    /// Removes counters that did not move. Anything powered draws power: if the counter of a
+    /// processor, its memory or the machine did not move, it counts nothing, and its zero is no
+    /// figure. A part of a processor, such as graphics, may be at rest; but if nothing at all
+    /// moved, its zero is no figure either.
     pub(super) fn leave_out_still_counters(&mut self) {
         if self.readings.is_some() || self.seconds < 0.01 {
             return;
@@ -48,9 +49,8 @@ impl Measured {
     }
 }
 
-/// Joules of readings of power (moment, watts) between two moments, by straight lines
-/// from reading to reading; before the first and after the last it is as they are.
-/// None of no readings.
+/// Integrates power readings (moment, watts) between two moments, in joules: linear between
+/// readings, constant before the first and after the last. `None` if there are no readings.
 pub(super) fn integrate(readings: &[(Instant, f64)], begin: Instant, end: Instant) -> Option<f64> {
     let (first, last) = (readings.first()?, readings.last()?);
     let at = |moment: Instant| (moment.saturating_duration_since(begin)).as_secs_f64();

@@ -1,10 +1,9 @@
 //! Energy and power of the machine, by whichever source it has.
 //!
-//! No two sources are ever added: each gives figures of parts of the machine
-//! (`power.package-0`), and by its own rule one figure that stands for the whole
-//! (`power.energy`, `power.watts`). The sources do not cover the same parts, so their
-//! figures are not comparable: RAPL covers processors and memory, an external meter also fans,
-//! disks and the losses of the power supply.
+//! No two sources are ever added: each has figures for parts of the machine (`power.package-0`),
+//! and by its own rule one figure for the whole (`power.energy`, `power.watts`). The sources do not
+//! cover the same parts, so their figures are not comparable: RAPL covers processors and memory, an
+//! external meter also fans, disks and the losses of the power supply.
 
 mod counters;
 mod domain;
@@ -42,8 +41,8 @@ const ATTEMPT: &str = "power.counts";
 const RAPL: &str = "RAPL";
 const PERF: &str = "perf's PMU power";
 
-/// Which counters of energy move. Those of a processor do every millisecond, whatever it does; those
-/// that a virtual machine is shown may stand still.
+/// Finds out which energy counters move. Those of a processor move every millisecond, whatever it
+/// does; those shown to a virtual machine may stand still.
 fn attempt(sys: &Path) -> Outcome {
     const LONG: Duration = Duration::from_millis(20);
     let moves = |open: fn(&Path) -> Result<Box<dyn Gauge>, Fault>| {
@@ -58,7 +57,7 @@ fn attempt(sys: &Path) -> Outcome {
     ))
 }
 
-/// What is wrong with a source whose counters stand still.
+/// Returns what is wrong with a source whose counters stand still.
 fn stands_still(facts: &Facts, source: &str) -> Option<Support> {
     match facts.attempt(ATTEMPT) {
         Some(Outcome::Works(moving)) if !moving.contains(source) => Some(Support::no(
@@ -69,7 +68,7 @@ fn stands_still(facts: &Facts, source: &str) -> Option<Support> {
     }
 }
 
-/// A program takes too long to start for the beginning of a window.
+/// Starts programs, which takes too long for the beginning of a window.
 fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {
     let choice = choice(context)?;
     if !matches!(choice.source, PowerSource::Ipmi | PowerSource::Command { .. }) {
@@ -82,7 +81,7 @@ fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {
 }
 
 fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
-    // Of a window after the first.
+    // For windows after the first.
     if let Some(program) = prepare(context)? {
         return program();
     }
@@ -93,7 +92,7 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     }
 }
 
-/// Whether a host has a source. Programs and files are only tried when they are used.
+/// Whether a host has a source. Programs and files are tried only when they are used.
 pub fn support(facts: &Facts, source: &PowerSource) -> Support {
     let (rapl, perf, hwmon) = (of_rapl(facts), of_perf(facts), of_hwmon(facts));
     match source {
@@ -128,7 +127,8 @@ pub fn support(facts: &Facts, source: &PowerSource) -> Support {
     }
 }
 
-/// Measures the idle power of the machine over this time, watts, unless it is to stop.
+/// Measures the idle power of the machine over this time, in watts. Errors if `stop` is set
+/// meanwhile.
 pub fn at_rest(context: &Context, time: Duration, stop: &AtomicBool) -> Result<f64, Fault> {
     let choice = Choice { rest: Rest::Kept, ..choice(context)? };
     let context = Context { options: json!(choice), ..context.clone() };
@@ -180,8 +180,8 @@ fn of_hwmon(facts: &Facts) -> Support {
     Support::when(is_there, "no sensor of machine or sockets in /sys/class/hwmon", "")
 }
 
-/// Opens a source and begins to read it. `Auto` takes the first that can be opened; `None` if
-/// there is none.
+/// Opens a source and starts reading it. `Auto` uses the first that can be opened; `None` if there
+/// is none.
 fn open(source: &PowerSource, sys: &Path) -> Result<Option<Box<dyn Gauge>>, Fault> {
     match source {
         PowerSource::Rapl => counters::rapl(sys).map(Some),
@@ -203,7 +203,7 @@ fn choice(context: &Context) -> Result<Choice, Fault> {
 fn rest(power: &Choice) -> Option<f64> {
     match power.rest {
         Rest::Given { watts } => Some(watts),
-        // The study measures it before its first trial and then gives it.
+        // The study measures it before its first trial and then passes it on.
         Rest::Kept | Rest::Measured => None,
     }
 }
@@ -224,7 +224,7 @@ impl Running for Window {
     }
 }
 
-/// The readings of a window.
+/// Makes the readings of a window.
 fn report(mut measured: Measured, rest: Option<f64>) -> Output {
     let seconds = measured.seconds;
     measured.leave_out_still_counters();

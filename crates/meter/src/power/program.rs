@@ -1,10 +1,10 @@
-//! Sources that are programs: `ipmitool`, and a program of the user's. The only ones
-//! that bytepath starts while bytes flow, and only where they are requested by name. No
-//! shell reads their command lines.
+//! Sources that are programs: `ipmitool`, and a program of the user's. These are the only programs
+//! that bytepath starts while bytes flow, and only if they are requested by name. No shell sees
+//! their command lines.
 //!
-//! A thread reads what they print. A management controller has a new reading once a
-//! second or less often, so a window may have very few: how many is reported, and with fewer
-//! than two no figure is made.
+//! A thread reads their output. A management controller has a new reading once a second or less
+//! often, so a window may contain very few: their number is reported, and with fewer than two there
+//! is no figure.
 
 use super::domain::{Domain, Part};
 use super::gauge::{Gauge, Measured, integrate};
@@ -19,29 +19,29 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What asks a management controller for its reading (ipmitool(1)).
+/// The command that queries a management controller (ipmitool(1)).
 const IPMITOOL: [&str; 4] = ["ipmitool", "dcmi", "power", "reading"];
 
 /// How long one answer of `ipmitool` may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time from one question to the next; controllers have nothing new sooner.
+/// Time from one query to the next; controllers have no new reading earlier.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Fewest readings that make a figure.
+/// Fewest readings for a figure.
 const FEWEST: usize = 2;
 
-/// Longest line or answer that is looked at, bytes.
+/// Longest line or answer to accept, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// A program that is being read. Dropping it ends the program.
+/// A program whose output is being read. Dropping it ends the program.
 pub(super) struct Program {
     name: String,
     shared: Arc<Shared>,
 }
 
-/// Starts the program of a source and a thread that reads it. An error only if it cannot
-/// be started at all.
+/// Starts the program of a source and a thread that reads its output. Errors only if it cannot be
+/// started at all.
 pub(super) fn start(source: &PowerSource) -> Result<Program, Fault> {
     match source {
         PowerSource::Command { argv } => run(argv.clone(), false),
@@ -49,7 +49,7 @@ pub(super) fn start(source: &PowerSource) -> Result<Program, Fault> {
     }
 }
 
-/// Runs a program once and reads its lines, or repeatedly and reads its answers.
+/// Runs a program once and reads its lines, or, if `asked`, repeatedly and reads its answers.
 fn run(argv: Vec<String>, asked: bool) -> Result<Program, Fault> {
     let name = argv.first().cloned().unwrap_or_default();
     let shared = Arc::new(Shared::default());
@@ -66,7 +66,7 @@ fn run(argv: Vec<String>, asked: bool) -> Result<Program, Fault> {
 }
 
 impl Program {
-    /// From now on readings count.
+    /// Counts readings from now on.
     pub(super) fn begin(self) -> Reader {
         self.shared.lock().readings.clear();
         Reader { begin: Instant::now(), program: self }
@@ -78,14 +78,14 @@ impl Drop for Program {
         let mut state = self.shared.lock();
         state.over = true;
         if let Some(pid) = state.child {
-            // A program that has ended by itself is not an error.
+            // It is not an error if the program has already exited.
             let _ = kill_process_group(pid, Signal::KILL);
         }
         self.shared.wake.notify_all();
     }
 }
 
-/// A program whose readings count.
+/// A program whose readings are counted.
 pub(super) struct Reader {
     begin: Instant,
     program: Program,
@@ -104,7 +104,7 @@ impl Gauge for Reader {
         let count = state.readings.len();
         measured.readings = Some(u32::try_from(count).unwrap_or(u32::MAX));
         if count < FEWEST {
-            // Where it gave none and the reason is known, more time does not help.
+            // If there were no readings for a known reason, more time does not help.
             let remedy = match (count, &state.trouble) {
                 (0, Some(_)) => "",
                 _ => " (--window 5s and --design trials allow more)",
@@ -131,7 +131,7 @@ struct Shared {
 struct State {
     readings: Vec<(Instant, f64)>,
     trouble: Option<String>,
-    /// The program while it has not been waited for; so its number is not reused.
+    /// The program until it has been waited for, so that its process id is not reused.
     child: Option<Pid>,
     over: bool,
 }
@@ -141,7 +141,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a child that has closed its output.
+    /// Kills and waits for a child that has closed its output.
     fn reap(&self, mut child: Child) {
         let mut state = self.lock();
         if let Some(pid) = state.child.take() {
@@ -152,8 +152,7 @@ impl Shared {
     }
 }
 
-/// Starts a program in a process group of its own, so that what it starts can be ended
-/// with it.
+/// Starts a program in its own process group, so that programs it starts can be ended with it.
 fn spawn(argv: &[String], shared: &Shared) -> Result<(Child, ChildStdout), Fault> {
     let (program, arguments) = argv
         .split_first()
@@ -162,7 +161,7 @@ fn spawn(argv: &[String], shared: &Shared) -> Result<(Child, ChildStdout), Fault
     let mut command = Command::new(program);
     command.args(arguments).process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    // An agent may be killed, and then nothing else would end it.
+    // Tied to this process: if an agent is killed, nothing else would end the program.
     let child = spawn_tied(command, &[]);
     let mut child = child.map_err(|e| {
         let fault = Fault::system(format_args!("power: cannot start {program}"), &e);
@@ -179,7 +178,7 @@ fn spawn(argv: &[String], shared: &Shared) -> Result<(Child, ChildStdout), Fault
     Ok((child, output))
 }
 
-/// One reading a line, as long as the program lives.
+/// Reads one reading per line, as long as the program lives.
 fn read_lines((child, mut output): (Child, ChildStdout), shared: &Shared) {
     let mut line = Vec::new();
     let mut buffer = [0; 4096];
@@ -206,7 +205,7 @@ fn read_lines((child, mut output): (Child, ChildStdout), shared: &Shared) {
                     drop(state);
                     line.clear();
                 }
-                // What is longer than any reading is not kept: it is refused at its end.
+                // A line longer than any reading is not stored in full: it is refused at its end.
                 byte if line.len() < LONGEST => line.push(*byte),
                 _ => {}
             }
@@ -220,7 +219,7 @@ fn read_lines((child, mut output): (Child, ChildStdout), shared: &Shared) {
     shared.reap(child);
 }
 
-/// One reading per answer, requested repeatedly.
+/// Gets one reading per answer, by running the program repeatedly.
 fn poll_loop(argv: &[String], first: (Child, ChildStdout), shared: &Shared) {
     let mut next = Some(first);
     loop {
@@ -257,7 +256,7 @@ fn poll_loop(argv: &[String], first: (Child, ChildStdout), shared: &Shared) {
     }
 }
 
-/// All that a program prints until it closes its output.
+/// Returns all that a program prints until it closes its output.
 fn read_until(output: &mut ChildStdout, deadline: Instant) -> Result<String, String> {
     let mut text = Vec::new();
     let mut buffer = [0; 4096];
@@ -279,9 +278,10 @@ fn read_until(output: &mut ChildStdout, deadline: Instant) -> Result<String, Str
     }
 }
 
-/// Watts by the answer of `ipmitool dcmi power reading`: the momentary figure, and what is doubtful
-/// about it, or why there is none (lib/ipmi_dcmi.c of ipmitool). Firmware without a sensor reports
-/// 0 or all bits of the field, 65535; OpenBMC calls its measurement deactivated although it measures.
+/// Parses the answer of `ipmitool dcmi power reading`: returns the momentary figure in watts with
+/// any doubt about it, or why there is none (lib/ipmi_dcmi.c of ipmitool). Firmware without a
+/// sensor reports 0 or all bits of the field, 65535; OpenBMC reports its measurement as deactivated
+/// although it measures.
 pub fn dcmi_reading(text: &str) -> Result<(f64, Option<String>), String> {
     let field = |name: &str| {
         let mut lines = text.lines().filter_map(|line| line.split_once(':'));
@@ -304,10 +304,10 @@ pub fn dcmi_reading(text: &str) -> Result<(f64, Option<String>), String> {
     }
 }
 
-/// What firmware reports where it has no reading, watts.
+/// What firmware reports instead of a reading, in watts.
 const NO_READING: [f64; 2] = [0.0, 65535.0];
 
-/// A reading as a program prints it: `230`, `230.5 W`, `231 Watts`. None of what is not a
+/// Parses a reading as a program prints it: `230`, `230.5 W`, `231 Watts`. `None` if it is not a
 /// power that a machine can draw.
 pub fn printed_watts(line: &str) -> Option<f64> {
     const MOST: f64 = 1e7;
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn answers_of_ipmitool() {
         assert_eq!(dcmi_reading(DCMI), Ok((233.0, None)));
-        // OpenBMC's state, with a reading.
+        // The state that OpenBMC reports, with a reading.
         let off = DCMI.replace("activated", "deactivated");
         let (watts, doubt) = dcmi_reading(&off).unwrap();
         assert!(watts == 233.0 && doubt.unwrap().contains("'deactivated', and measures"));
@@ -368,7 +368,7 @@ mod tests {
         let start = || {
             let shared = Shared { state: Mutex::default(), wake: Condvar::new() };
             let (child, _output) = spawn(&argv("exec sleep 60"), &shared).unwrap();
-            // Killed, and not dropped: nothing of ours runs any more.
+            // Killed, and not dropped: none of our code runs afterwards.
             child
         };
         let mut child = std::thread::scope(|scope| scope.spawn(start).join().unwrap());
@@ -387,7 +387,7 @@ mod tests {
         start(&PowerSource::Command { argv: argv(script) }).unwrap()
     }
 
-    /// Waits until a program has finished; after a minute it is assumed that it never will.
+    /// Waits until `done`; panics after a minute.
     fn until(program: &Program, done: impl Fn(&State) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !done(&program.shared.lock()) {

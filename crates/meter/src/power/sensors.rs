@@ -8,7 +8,7 @@ use bytepath_sys::hwmon::{self, Sensor, Shows};
 use std::path::Path;
 use std::time::Instant;
 
-/// The sensors of the whole machine, or of its sockets.
+/// Opens the sensors of the whole machine, or of its sockets.
 pub(super) fn hwmon(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
     let chosen = hwmon::whole(sys);
     if chosen.is_empty() {
@@ -35,7 +35,7 @@ pub(super) fn hwmon(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
     Ok(Box::new(Sensors { begin: Instant::now(), gauges }))
 }
 
-/// Readings there is room for from the start: ten minutes.
+/// Number of readings allocated from the start: ten minutes.
 const ROOM: usize = 6000;
 
 struct Sensors {
@@ -90,8 +90,7 @@ impl Gauge for Sensors {
     }
 }
 
-/// A socket's counter is of a package; every other sensor that is chosen is of the
-/// whole machine.
+/// A socket's counter covers a package; every other chosen sensor covers the whole machine.
 fn domain(sensor: &Sensor) -> Domain {
     if sensor.is_socket() { Domain::Package } else { Domain::Platform }
 }

@@ -1,12 +1,12 @@
-//! An assembler for BPF: instructions by name, jumps by label. It does what the
-//! text of Documentation/bpf/standardization/instruction-set.rst says and
-//! nothing more; whether a program is safe is decided by the kernel's verifier.
+//! An assembler for BPF: instructions by name, jumps by label. It encodes what
+//! Documentation/bpf/standardization/instruction-set.rst specifies and nothing more; whether a
+//! program is safe is decided by the kernel's verifier.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A register. `R0` holds results, `R1` to `R5` arguments of calls (and are
-/// lost by them), `R6` to `R9` are kept, `R10` is the frame pointer.
+/// A register. `R0` holds results, `R1` to `R5` hold arguments of calls (which clobber them), `R6`
+/// to `R9` are preserved, `R10` is the frame pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -24,8 +24,7 @@ pub enum Reg {
     R10,
 }
 
-/// What an operation works with: a register or a constant, which is extended
-/// with its sign to 64 bits.
+/// Operand of an instruction: a register, or a constant that is sign-extended to 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// The value of a register.
@@ -69,7 +68,7 @@ pub enum If {
     Gt = 0x20,
     /// Greater or equal, unsigned.
     Ge = 0x30,
-    /// Some bit in common.
+    /// At least one bit in common.
     Set = 0x40,
     Ne = 0x50,
     /// Greater, signed.
@@ -100,16 +99,16 @@ pub struct Insn {
     imm: i32,
 }
 
-/// A program that cannot be put together.
+/// Why a program cannot be assembled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AsmError {
-    /// A jump to nowhere.
+    /// A jump to a label that does not exist.
     #[error("no label '{0}'")]
     NoLabel(String),
-    /// Two places of one name.
+    /// Two labels with the same name.
     #[error("label '{0}' is defined twice")]
     LabelTwice(String),
-    /// The offset of a jump has 16 bits.
+    /// A jump too far for its 16-bit offset.
     #[error("label '{0}' is too far away")]
     TooFar(String),
 }
@@ -137,11 +136,11 @@ const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
 /// Marks a 64-bit constant as the file descriptor of a map.
 const PSEUDO_MAP_FD: u8 = 1;
-/// Marks the number of a call as that of a function in the kernel's BTF.
+/// Marks the number of a call as the BTF id of a kernel function.
 const PSEUDO_KFUNC_CALL: u8 = 2;
-/// Has an atomic operation return the value from before it.
+/// Makes an atomic operation return the value from before it.
 const FETCH: i32 = 1;
-/// The atomic operation that stores; there is none without [`FETCH`].
+/// The atomic operation that stores a value; it exists only with [`FETCH`].
 const EXCHANGE: i32 = 0xe0;
 
 impl Assembler {
@@ -149,7 +148,7 @@ impl Assembler {
         Assembler::default()
     }
 
-    /// Names the place of the next instruction.
+    /// Defines a label at the next instruction.
     pub fn label(&mut self, name: impl Into<String>) -> &mut Self {
         let name = name.into();
         if self.labels.insert(name.clone(), self.insns.len()).is_some() {
@@ -200,15 +199,15 @@ impl Assembler {
         self.push(STX | ATOMIC | Size::Double as u8, base, src as u8, off, Alu::Add as i32)
     }
 
-    /// `*(base + off) += src`, and `src` = what was there before, at once: 64 bits.
-    /// Since Linux 5.12.
+    /// Atomic on 64 bits: `*(base + off) += src`, and `src` = the value from before. Since Linux
+    /// 5.12.
     pub fn atomic_fetch_add(&mut self, base: Reg, off: i16, src: Reg) -> &mut Self {
         let add = Alu::Add as i32 | FETCH;
         self.push(STX | ATOMIC | Size::Double as u8, base, src as u8, off, add)
     }
 
-    /// `*(base + off)` = `src`, and `src` = what was there before, at once: 64 bits.
-    /// Since Linux 5.12.
+    /// Atomic on 64 bits: `*(base + off)` = `src`, and `src` = the value from before. Since Linux
+    /// 5.12.
     pub fn atomic_exchange(&mut self, base: Reg, off: i16, src: Reg) -> &mut Self {
         let exchange = EXCHANGE | FETCH;
         self.push(STX | ATOMIC | Size::Double as u8, base, src as u8, off, exchange)
@@ -220,8 +219,7 @@ impl Assembler {
         self.push(0, Reg::R0, 0, 0, (value >> 32) as i32)
     }
 
-    /// `dst` = the map of this descriptor, which must stay open until the
-    /// program is loaded.
+    /// `dst` = the map with this descriptor, which must stay open until the program is loaded.
     pub fn map(&mut self, dst: Reg, map: BorrowedFd) -> &mut Self {
         let wide = LD | Size::Double as u8;
         self.push(wide, dst, PSEUDO_MAP_FD, 0, map.as_raw_fd());
@@ -251,23 +249,24 @@ impl Assembler {
         }
     }
 
-    /// Calls a helper of the kernel.
+    /// Calls a kernel helper.
     pub fn call(&mut self, helper: Helper) -> &mut Self {
         self.push(JMP | CALL, Reg::R0, 0, 0, helper as i32)
     }
 
-    /// Calls a function of the kernel that is not a helper but open to programs
-    /// (Documentation/bpf/kfuncs.rst), by its number in the kernel's BTF.
+    /// Calls a kernel function that is not a helper but exported to programs
+    /// (Documentation/bpf/kfuncs.rst), by its id in the kernel's BTF.
     pub fn call_function(&mut self, id: u32) -> &mut Self {
         self.push(JMP | CALL, Reg::R0, PSEUDO_KFUNC_CALL, 0, id as i32)
     }
 
-    /// Ends the program; its result is in `R0`.
+    /// Ends the program; the result is in `R0`.
     pub fn exit(&mut self) -> &mut Self {
         self.push(JMP | EXIT, Reg::R0, 0, 0, 0)
     }
 
-    /// The program with every jump resolved.
+    /// Returns the program with every jump resolved. Errors if a label is missing, defined twice,
+    /// or too far from a jump.
     pub fn finish(self) -> Result<Vec<Insn>, AsmError> {
         if let Some(name) = self.twice {
             return Err(AsmError::LabelTwice(name));
@@ -287,7 +286,7 @@ impl Assembler {
 
     fn push(&mut self, code: u8, dst: Reg, src: u8, off: i16, imm: i32) -> &mut Self {
         let dst = dst as u8;
-        // Two bit fields of four bits each, which C puts in the order of bytes.
+        // Two bit fields of four bits each, which C lays out in byte order.
         let registers =
             if cfg!(target_endian = "little") { src << 4 | dst } else { dst << 4 | src };
         self.insns.push(Insn { code, registers, off, imm });
@@ -295,8 +294,8 @@ impl Assembler {
     }
 }
 
-/// Helpers of the kernel that a program may call, by their numbers in
-/// `__BPF_FUNC_MAPPER`, uapi/linux/bpf.h; bpf-helpers(7) describes them.
+/// Kernel helpers that a program may call, by their numbers in `__BPF_FUNC_MAPPER`,
+/// uapi/linux/bpf.h; described in bpf-helpers(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[allow(missing_docs)]

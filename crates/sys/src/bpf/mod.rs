@@ -1,9 +1,9 @@
-//! Small programs that run in the kernel, and the maps they share with us:
-//! bpf(2). Programs are written with [`asm`] and checked by the kernel's
-//! verifier when they are loaded; its message is part of the error.
+//! Small programs that run in the kernel, and the maps they share with us: bpf(2). Programs are
+//! written with [`asm`] and checked by the kernel's verifier when they are loaded; its log is part
+//! of the error.
 //!
-//! Everything made here is a file descriptor: when the last one is closed, by
-//! whatever way the process ends, program and map are gone.
+//! Everything made here is a file descriptor: programs and maps are freed when the last one is
+//! closed, however the process ends.
 
 pub mod asm;
 pub mod xdp;
@@ -18,21 +18,21 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
-    /// Values by key. Memory for an entry is taken when it is made.
+    /// Values by key. Memory for an entry is allocated when the entry is made.
     Hash,
-    /// The same with all its memory taken from the start: for programs that run where
-    /// the kernel can give none, in its allocators and under its locks.
+    /// Like `Hash`, with all memory allocated from the start: for programs that run where the
+    /// kernel cannot allocate, in its allocators and under its locks.
     ReservedHash,
-    /// The same; a new entry takes the place of one that was not used for long.
+    /// Like `Hash`; when it is full, a new entry replaces the least recently used one.
     LruHash,
-    /// Values by index; all are there from the start, zeroed.
+    /// Values by index; all exist from the start, zeroed.
     Array,
-    /// Call stacks by the numbers that [`asm::Helper::GetStackId`] gives; a value is as
-    /// many return addresses of 8 bytes as fit, the innermost first, filled up with zeros.
+    /// Call stacks by the ids that [`asm::Helper::GetStackId`] returns; a value is as many return
+    /// addresses of 8 bytes as fit, innermost first, padded with zeros.
     StackTrace,
-    /// One value per thread, gone with the thread. Its keys here are pidfds.
+    /// One value per thread, freed with the thread. User space uses pidfds as keys.
     TaskStorage,
-    /// AF_XDP sockets by queue; a value is the descriptor of one.
+    /// AF_XDP sockets by queue; a value is a socket's descriptor.
     Sockets,
 }
 
@@ -57,41 +57,41 @@ pub struct Map {
     value_size: usize,
 }
 
-/// Kinds of programs, by their numbers in `enum bpf_prog_type`.
+/// Kinds of programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// Attached to a raw tracepoint; the verifier knows the types of its
-    /// arguments. The number is that of the typedef `btf_trace_NAME`.
+    /// Attached to a raw tracepoint, with argument types known to the verifier. The number is the
+    /// BTF id of the typedef `btf_trace_NAME`.
     TypedTracepoint(u32),
-    /// Attached before a function of the kernel, by its number.
+    /// Attached to the entry of a kernel function, by its BTF id.
     FunctionEntry(u32),
-    /// Attached to the return of a kernel function, by its number.
+    /// Attached to the return of a kernel function, by its BTF id.
     FunctionExit(u32),
     /// Attached to nothing: runs on demand, on a CPU ([`Program::run_on`]).
     OnDemand,
-    /// Attached to a network device: sees each frame before the kernel does ([`xdp`]).
+    /// Attached to a network device: gets each frame before the kernel's stack does ([`xdp`]).
     Frames,
 }
 
-/// A program that was loaded.
+/// A loaded program.
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
 }
 
-/// What keeps a program attached; dropping it detaches.
+/// Keeps a program attached; dropping it detaches the program.
 #[derive(Debug)]
 pub struct Link {
     _fd: OwnedFd,
 }
 
-/// A program that the kernel refused.
+/// Why the kernel refused a program.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}{}", verdict(.log))]
 pub struct Refused {
-    /// The error of bpf(2).
+    /// The error that bpf(2) returned.
     pub error: io::Error,
-    /// The verifier's log, if it came that far; the reason is at its end.
+    /// The verifier's log, if it got that far; the reason is at its end.
     pub log: String,
 }
 
@@ -100,14 +100,14 @@ pub struct Refused {
 #[repr(u64)]
 pub enum Update {
     Any = 0,
-    /// Only if there is none yet.
+    /// Only if the key has no entry yet.
     IfNew = 1,
 }
 
-/// Licence of the programs. Some helpers are for programs under the GPL or
-/// compatible licences only (`license_is_gpl_compatible`, linux/license.h).
+/// Licence of the programs. The kernel offers some helpers only to programs under the GPL or
+/// compatible licences (`license_is_gpl_compatible`, linux/license.h).
 const LICENCE: &CStr = c"Dual MIT/GPL";
-/// Largest log that is requested, bytes (`bpf_verifier_log_attr_valid`).
+/// Largest log size that can be requested, in bytes (`bpf_verifier_log_attr_valid`).
 const LARGEST_LOG: usize = 16 << 20;
 
 // Commands, `enum bpf_cmd`.
@@ -122,12 +122,12 @@ const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const BTF_LOAD: libc::c_int = 18;
 const ENABLE_STATS: libc::c_int = 32;
 
-/// Memory is taken entry by entry; demanded of task storage.
+/// Allocate memory entry by entry; required for task storage.
 const NO_PREALLOC: u32 = 1;
 
 impl Map {
-    /// Makes a map. Sizes in bytes. Task storage wants keys of 4 bytes, values
-    /// of a multiple of 8, and no limit of entries.
+    /// Makes a map. Sizes are in bytes. Task storage requires keys of 4 bytes, values whose size is
+    /// a multiple of 8, and no limit of entries.
     pub fn new(
         kind: MapKind,
         name: &str,
@@ -146,7 +146,7 @@ impl Map {
         if kind == MapKind::Hash {
             attr.flags = NO_PREALLOC;
         }
-        // Described only for task storage, and needed no longer than the call.
+        // Described only for task storage; the kernel needs the descriptor only during the call.
         let types;
         if kind == MapKind::TaskStorage {
             types = load_types(&btf::describe_value(attr.value_size / 8))?;
@@ -164,34 +164,34 @@ impl Map {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let attr = self.element(Some(key), value.as_ptr(), mode as u64)?;
-        // SAFETY: the kernel reads key_size bytes at the key and value_size
-        // bytes at the value, which are as long as that by the check above.
+        // SAFETY: the kernel reads key_size bytes at the key and value_size bytes at the value, and
+        // both are that long by the check above.
         unsafe { call(MAP_UPDATE_ELEM, &attr) }.map(drop)
     }
 
-    /// The value of a key. ENOENT: there is none.
+    /// Returns the value of a key. ENOENT: there is none.
     pub fn lookup(&self, key: &[u8]) -> io::Result<Vec<u8>> {
         let mut value = vec![0u8; self.value_size];
         let attr = self.element(Some(key), value.as_mut_ptr(), 0)?;
-        // SAFETY: the kernel reads key_size bytes at the key and writes
-        // value_size bytes at the value, which are as long as that.
+        // SAFETY: the kernel reads key_size bytes at the key and writes value_size bytes at the
+        // value, and both are that long.
         unsafe { call(MAP_LOOKUP_ELEM, &attr) }?;
         Ok(value)
     }
 
-    /// Takes an entry out. ENOENT: there is none. Entries of arrays stay.
+    /// Removes an entry. ENOENT: there is none. Entries of arrays cannot be removed.
     pub fn delete(&self, key: &[u8]) -> io::Result<()> {
         let attr = self.element(Some(key), std::ptr::null(), 0)?;
-        // SAFETY: the kernel reads key_size bytes at the key, which is as long as that.
+        // SAFETY: the kernel reads key_size bytes at the key, which is that long.
         unsafe { call(MAP_DELETE_ELEM, &attr) }.map(drop)
     }
 
-    /// All keys with their values. Entries made meanwhile may be missing.
+    /// Returns all keys with their values. Entries made meanwhile may be missing.
     pub fn entries(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.read(|key, value| (key.to_vec(), value.to_vec()))
     }
 
-    /// What is made of each key and its value, without keeping them.
+    /// Returns what `make` makes of each key and its value, without keeping them.
     pub fn read<T>(&self, make: impl Fn(&[u8], &[u8]) -> T) -> io::Result<Vec<T>> {
         let mut entries = Vec::new();
         let mut key: Option<Vec<u8>> = None;
@@ -213,7 +213,7 @@ impl Map {
         }
     }
 
-    /// EINVAL: the key is not as long as those of the map.
+    /// Errors with EINVAL if the key's length is not that of the map's keys.
     fn element(&self, key: Option<&[u8]>, value: *const u8, flags: u64) -> io::Result<ElementAttr> {
         if key.is_some_and(|key| key.len() != self.key_size) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -231,7 +231,7 @@ impl AsFd for Map {
 }
 
 impl Program {
-    /// Loads a program. The maps it names must be open.
+    /// Loads a program. The maps it refers to must be open.
     pub fn load(hook: Hook, name: &str, insns: &[Insn]) -> Result<Program, Refused> {
         match load(hook, name, insns, &mut []) {
             Ok(fd) => Ok(Program { fd }),
@@ -239,7 +239,7 @@ impl Program {
         }
     }
 
-    /// Attaches to what it was loaded for.
+    /// Attaches the program to what it was loaded for.
     pub fn attach(&self) -> io::Result<Link> {
         let attr = TracepointAttr { name: 0, program: self.fd.as_raw_fd() as u32, pad: 0 };
         // SAFETY: the kernel reads the structure, and no name.
@@ -247,8 +247,9 @@ impl Program {
         Ok(Link { _fd: fd })
     }
 
-    /// How often the kernel did not run it, because it, or what it needs, was in use on the same
-    /// CPU: `recursion_misses` of /proc/PID/fdinfo. 0 before Linux 5.12, which did not count it.
+    /// Returns how often the kernel skipped the program because it, or something it needs, was in
+    /// use on the same CPU: `recursion_misses` of /proc/PID/fdinfo. 0 before Linux 5.12, which did
+    /// not count it.
     pub fn misses(&self) -> io::Result<u64> {
         let file = format!("/proc/self/fdinfo/{}", self.fd.as_raw_fd());
         let text = std::fs::read_to_string(file)?;
@@ -256,16 +257,15 @@ impl Program {
         Ok(lines.next().and_then(|count| count.trim().parse().ok()).unwrap_or(0))
     }
 
-    /// Runs a program of [`Hook::OnDemand`] once on a CPU, by an interrupt there, and
-    /// waits for its end: a few microseconds. ENXIO: the CPU is not online.
-    /// Since Linux 5.10.
+    /// Runs a program loaded with [`Hook::OnDemand`] once on a CPU, by an interrupt there, and
+    /// waits for its end: a few microseconds. ENXIO: the CPU is not online. Since Linux 5.10.
     pub fn run_on(&self, cpu: u32) -> io::Result<()> {
         /// `BPF_F_TEST_RUN_ON_CPU`, uapi/linux/bpf.h.
         const ON_CPU: u32 = 1;
         self.run(ON_CPU, cpu)
     }
 
-    /// Runs a program of [`Hook::OnDemand`] once in this thread. Since Linux 5.10.
+    /// Runs a program loaded with [`Hook::OnDemand`] once in this thread. Since Linux 5.10.
     pub fn run_here(&self) -> io::Result<()> {
         self.run(0, 0)
     }
@@ -281,15 +281,15 @@ impl Program {
 /// Runs a program once.
 ///
 /// # Safety
-/// Every address in the structure is valid for what the kernel does there.
+/// Every address in the structure is valid for what the kernel does with it.
 unsafe fn test_run(attr: &mut TestAttr) -> io::Result<()> {
     let size = size_of::<TestAttr>();
     // SAFETY: the kernel reads and writes the structure; the rest is promised by the caller.
     check(unsafe { libc::syscall(libc::SYS_bpf, PROG_TEST_RUN, attr, size) }).map(drop)
 }
 
-/// A thread as maps of task storage name it (`PIDFD_THREAD`, pidfd_open(2),
-/// Linux 6.9). The first thread of a process is opened on older kernels too.
+/// Opens a thread as a key for task storage maps (`PIDFD_THREAD`, pidfd_open(2), Linux 6.9). On
+/// older kernels this works only for the first thread of a process.
 pub fn open_thread(tid: u32) -> io::Result<OwnedFd> {
     let thread = Pid::from_raw(tid as i32).ok_or(io::ErrorKind::InvalidInput)?;
     match pidfd_open(thread, PidfdFlags::from_bits_retain(libc::O_EXCL as u32)) {
@@ -298,7 +298,7 @@ pub fn open_thread(tid: u32) -> io::Result<OwnedFd> {
     }
 }
 
-/// Makes the kernel count the runs of every program and their time, for as long as the
+/// Makes the kernel count the runs of every program and their time, for as long as the returned
 /// descriptor is open: `run_cnt` and `run_time_ns` of /proc/PID/fdinfo. Since Linux 5.8.
 pub fn time_programs() -> io::Result<OwnedFd> {
     /// `BPF_STATS_RUN_TIME`, uapi/linux/bpf.h.
@@ -335,7 +335,7 @@ struct ElementAttr {
     flags: u64,
 }
 
-/// `BPF_PROG_LOAD`, as far as Linux 5.5 has it.
+/// `BPF_PROG_LOAD`, up to the fields of Linux 5.5.
 #[derive(Default)]
 #[repr(C)]
 struct LoadAttr {
@@ -429,8 +429,8 @@ fn load(hook: Hook, name: &str, insns: &[Insn], log: &mut [u8]) -> io::Result<Ow
     unsafe { make(PROG_LOAD, &attr) }
 }
 
-/// Loads it once more for the verifier's log; a log that does not fit is asked
-/// for again with more room.
+/// Loads the program once more for the verifier's log; if the log does not fit, repeats with more
+/// room.
 fn explain(hook: Hook, name: &str, insns: &[Insn]) -> String {
     let mut room = 64 << 10;
     loop {
@@ -446,7 +446,7 @@ fn explain(hook: Hook, name: &str, insns: &[Insn]) -> String {
     }
 }
 
-/// The end of a log, where the reason is.
+/// Returns the end of a log, which contains the reason.
 fn verdict(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|line| !line.starts_with("processed ")).collect();
     match lines.as_slice() {
@@ -464,25 +464,25 @@ fn load_types(types: &[u8]) -> io::Result<OwnedFd> {
     unsafe { make(BTF_LOAD, &attr) }
 }
 
-/// A command that gives a descriptor.
+/// Runs a command that returns a descriptor.
 ///
 /// # Safety
 /// As for [`call`].
 unsafe fn make<T>(command: libc::c_int, attr: &T) -> io::Result<OwnedFd> {
     // SAFETY: promised by the caller.
     let fd = unsafe { call(command, attr) }?;
-    // SAFETY: a descriptor that was just created and has no other owner. The
-    // kernel makes all of bpf(2)'s close-on-exec.
+    // SAFETY: the descriptor was just created and has no other owner. All descriptors from bpf(2)
+    // are close-on-exec.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// bpf(2). A structure shorter than the kernel's counts as filled up with zeros.
+/// bpf(2). The kernel treats a structure shorter than its own as padded with zeros.
 ///
 /// # Safety
-/// The structure must be the command's, and every address in it valid for what
-/// the command does there.
+/// The structure must be the command's, and every address in it valid for what the command does
+/// with it.
 unsafe fn call<T>(command: libc::c_int, attr: &T) -> io::Result<usize> {
-    // The verifier gives up with EAGAIN when a signal is pending.
+    // The verifier aborts with EAGAIN if a signal is pending.
     for _ in 0..8 {
         // SAFETY: promised by the caller; the size is that of the structure.
         let result = check(unsafe { libc::syscall(libc::SYS_bpf, command, attr, size_of::<T>()) });
@@ -498,7 +498,8 @@ fn small(value: usize) -> io::Result<u32> {
     u32::try_from(value).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// At most 15 letters, digits, dots and underlines.
+/// Makes an object name: at most 15 bytes; all but ASCII letters, digits and dots become
+/// underscores.
 fn object_name(name: &str) -> [u8; 16] {
     let mut field = [0; 16];
     for (slot, byte) in field.iter_mut().take(15).zip(name.bytes()) {

@@ -30,30 +30,30 @@ pub enum Mode {
     Generic,
 }
 
-/// How frames are recognised: by four bytes of them. Others are passed on to the kernel.
+/// How frames are recognised: by four of their bytes. Other frames are passed on to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Where they are, counted from the start of the frame.
+    /// Offset of these bytes from the start of the frame.
     pub at: u16,
     pub bytes: [u8; 4],
 }
 
-/// Drops the marked frames of a device and counts them, for as long as it lives.
+/// Drops the marked frames of a device and counts them; dropping this value detaches it.
 #[derive(Debug)]
 pub struct Dropper {
     counts: Map,
     _link: Link,
 }
 
-/// Hands the marked frames of each queue of a device to the socket of that queue, for as
-/// long as it lives; where there is none, they are passed on to the kernel.
+/// Redirects the marked frames of each queue of a device to the socket of that queue; if there is
+/// none, they are passed on to the kernel. Dropping this value detaches it.
 #[derive(Debug)]
 pub struct Redirector {
     sockets: Map,
     _link: Link,
 }
 
-/// Makes copies of a frame and sends them by a device, in the kernel and without a socket
+/// Makes copies of a frame and sends them through a device, in the kernel and without a socket
 /// buffer: `BPF_F_TEST_XDP_LIVE_FRAMES`, Linux 5.18.
 #[derive(Debug)]
 pub struct LiveFrames {
@@ -61,7 +61,7 @@ pub struct LiveFrames {
     frame: Vec<u8>,
 }
 
-/// Passes all frames of a device on to the kernel, for as long as it lives.
+/// Passes all frames of a device on to the kernel; dropping this value detaches it.
 #[derive(Debug)]
 pub struct Passer {
     _link: Link,
@@ -76,14 +76,14 @@ pub struct Count {
     pub bytes: u64,
 }
 
-/// Bytes of the count of one CPU, so that no two share a cache line.
+/// Bytes per CPU in the map of counts, so that no two CPUs share a cache line.
 const SLOT: usize = 64;
 
-/// CPUs of the largest machine that the kernel supports.
+/// Number of CPUs of the largest machine that the kernel supports.
 const MOST_CPUS: u32 = 8192;
 
 impl Dropper {
-    /// Attaches to the device of an interface index. EBUSY, EEXIST: it has a program.
+    /// Attaches to the device with this interface index. EBUSY, EEXIST: it already has a program.
     pub fn attach(device: u32, mark: Mark, mode: Mode) -> Result<Dropper, Refused> {
         let cpus = possible_cpus();
         let counts = Map::new(MapKind::Array, "dropped", 4, SLOT, cpus).map_err(unloaded)?;
@@ -91,7 +91,7 @@ impl Dropper {
         Ok(Dropper { counts, _link: link })
     }
 
-    /// What was dropped so far.
+    /// Returns what has been dropped so far.
     pub fn count(&self) -> io::Result<Count> {
         let mut all = Count::default();
         for (_, value) in self.counts.entries()? {
@@ -103,15 +103,15 @@ impl Dropper {
 }
 
 impl Redirector {
-    /// Attaches to the device of an interface index, with room for the sockets of that many
-    /// queues. EBUSY, EEXIST: it has a program.
+    /// Attaches to the device with this interface index, with room for the sockets of `queues`
+    /// queues. EBUSY, EEXIST: it already has a program.
     pub fn attach(device: u32, mark: Mark, queues: u32, mode: Mode) -> Result<Redirector, Refused> {
         let sockets = Map::new(MapKind::Sockets, "sockets", 4, 4, queues).map_err(unloaded)?;
         let link = attach("redirect", &redirecting(mark, sockets.as_fd()), device, mode)?;
         Ok(Redirector { sockets, _link: link })
     }
 
-    /// From here on the frames of a queue go to this socket, which is bound to it.
+    /// Redirects the frames of `queue` to `socket`, which is bound to that queue, from now on.
     pub fn serve(&self, queue: u32, socket: BorrowedFd) -> io::Result<()> {
         let socket = socket.as_raw_fd() as u32;
         self.sockets.update(&queue.to_ne_bytes(), &socket.to_ne_bytes(), Update::Any)
@@ -119,8 +119,8 @@ impl Redirector {
 }
 
 impl Passer {
-    /// Attaches to the device of an interface index, in its driver. EBUSY, EEXIST: it has a
-    /// program.
+    /// Attaches to the device with this interface index, in its driver. EBUSY, EEXIST: it already
+    /// has a program.
     pub fn attach(device: u32) -> Result<Passer, Refused> {
         let mut asm = Assembler::new();
         asm.mov(R0, PASS).exit();
@@ -129,17 +129,18 @@ impl Passer {
 }
 
 impl LiveFrames {
-    /// Copies of this frame, by the device of an interface index of this namespace.
+    /// Prepares to send copies of `frame` through the device with this interface index in this
+    /// namespace.
     pub fn new(device: u32, frame: &[u8]) -> Result<LiveFrames, Refused> {
         let program = Program::load(Hook::Frames, "live", &sending(device))?;
         Ok(LiveFrames { program, frame: frame.to_owned() })
     }
 
-    /// Makes `count` copies and hands them to the device, in batches of `batch` (1 to 256).
-    /// What the device does not take is dropped silently: its own count of what it
-    /// sent is what went. EINVAL: a frame shorter than 14 bytes or larger than fits into a
-    /// page; EPERM: no CAP_BPF and CAP_NET_ADMIN. A signal ends it early with EINTR, and
-    /// how many it made by then is not reported.
+    /// Makes `count` copies and hands them to the device, in batches of `batch` (1 to 256). What
+    /// the device does not accept is dropped silently: only its own counter shows how many it sent.
+    /// EINVAL: a frame shorter than 14 bytes or too large for a page; EPERM: no CAP_BPF and
+    /// CAP_NET_ADMIN. A signal ends it early with EINTR, and how many copies it made by then is not
+    /// reported.
     pub fn send(&self, count: u32, batch: u32) -> io::Result<()> {
         /// `BPF_F_TEST_XDP_LIVE_FRAMES`, uapi/linux/bpf.h.
         const LIVE: u32 = 2;
@@ -152,13 +153,13 @@ impl LiveFrames {
             batch_size: batch,
             ..TestAttr::default()
         };
-        // SAFETY: the kernel reads the frame, which is as long as given; every other address is
+        // SAFETY: the kernel reads the frame, whose length is the one given; every other address is
         // null.
         unsafe { test_run(&mut attr) }
     }
 }
 
-/// Loads a program and attaches it to a device; the link keeps it.
+/// Loads a program and attaches it to a device; it stays attached as long as the link.
 fn attach(name: &str, insns: &[Insn], device: u32, mode: Mode) -> Result<Link, Refused> {
     let program = Program::load(Hook::Frames, name, insns)?;
     let flags = match mode {
@@ -167,12 +168,12 @@ fn attach(name: &str, insns: &[Insn], device: u32, mode: Mode) -> Result<Link, R
     };
     let program = program.fd.as_raw_fd() as u32;
     let attr = LinkAttr { program, device, attach_type: ATTACH_TYPE, flags };
-    // SAFETY: the kernel reads the structure, in which there is no address.
+    // SAFETY: the kernel reads the structure, which contains no address.
     let link = unsafe { make(LINK_CREATE, &attr) }.map_err(unloaded)?;
     Ok(Link { _fd: link })
 }
 
-/// `BPF_LINK_CREATE`, as far as a program of a device needs it.
+/// `BPF_LINK_CREATE`, up to the fields that a program of a device needs.
 #[repr(C)]
 struct LinkAttr {
     program: u32,
@@ -181,7 +182,7 @@ struct LinkAttr {
     flags: u32,
 }
 
-/// Goes to `other` if the frame is not marked. Leaves the context in `R6` and the size of the
+/// Jumps to `other` if the frame is not marked. Leaves the context in `R6` and the size of the
 /// frame in `R7`.
 ///
 /// ```c
@@ -262,12 +263,12 @@ fn finished(asm: Assembler) -> Vec<Insn> {
     asm.finish().expect("labels of fixed programs fit")
 }
 
-/// A refusal that is not the verifier's.
+/// An error that does not come from the verifier.
 fn unloaded(error: io::Error) -> Refused {
     Refused { error, log: String::new() }
 }
 
-/// One more than the highest number that a CPU may ever have.
+/// Returns one more than the highest number that a CPU may ever have.
 fn possible_cpus() -> u32 {
     let list = crate::attribute::text("/sys/devices/system/cpu/possible".as_ref());
     let last = crate::attribute::list(&list.unwrap_or_default()).into_iter().max();
@@ -281,7 +282,7 @@ mod tests {
     use bytepath_testing::skip;
     use std::time::{Duration, Instant};
 
-    /// What is dropped, once it is this many or nothing more comes.
+    /// Returns the count once it is `wanted` frames, or after ten seconds.
     fn dropped(dropper: &Dropper, wanted: u64) -> Count {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
@@ -333,7 +334,7 @@ mod tests {
             let before = dropper.count().unwrap().frames;
             live.send(count, batch).unwrap();
             let (wanted, got) = (before + u64::from(count), dropped(&dropper, before + 1));
-            // A full ring of the other end drops what does not fit.
+            // If the peer's ring is full, it drops frames.
             assert!(got.frames <= wanted && got.frames > before, "{got:?} of {wanted}");
             assert_eq!(got.bytes, 60 * got.frames);
         }

@@ -1,4 +1,4 @@
-//! Ties a dmabuf to a network device, by the `netdev` netlink family
+//! Binds a dmabuf to a network device, by the `netdev` netlink family
 //! (Documentation/netlink/specs/netdev.yaml).
 
 use crate::device;
@@ -10,12 +10,12 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
-/// A dmabuf that is bound to a device, until this is dropped.
+/// A dmabuf bound to a device; dropping this unbinds it.
 pub struct Binding {
-    /// The number by which control messages name the dmabuf.
+    /// The number by which control messages refer to the dmabuf.
     pub dmabuf: u32,
-    // The kernel unbinds when this socket closes. Behind a lock only because
-    // several threads share a binding; it is never taken.
+    // The kernel unbinds when this socket closes. Behind a lock only because several threads share
+    // a binding; the lock is never taken.
     _socket: Mutex<NetlinkSocket>,
 }
 
@@ -25,11 +25,11 @@ impl fmt::Debug for Binding {
     }
 }
 
-/// What the kernel reports when it does not bind.
+/// Why the kernel refused to bind.
 #[derive(Debug)]
 pub struct Refusal {
     pub error: io::Error,
-    /// The kernel's own words for it (its extended acknowledgement).
+    /// The kernel's explanation (its extended acknowledgement).
     pub words: Option<String>,
 }
 
@@ -54,17 +54,17 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// Binds memory to receive queues of a device, from which moment on the device
-/// writes what these queues receive into it. It restarts the queues for that, so
-/// packets in flight are lost: not for a queue that others use.
+/// Binds memory to receive queues of a device, which from then on writes what these queues receive
+/// into it. It restarts the queues for that, so packets in flight are lost: not for a queue that
+/// others use.
 ///
-/// `page_size` (Linux 7.3) requests buffers larger than a page: a power of two,
-/// and pieces of the memory have to be at least as large.
+/// `page_size` (Linux 7.3) requests buffers larger than a page: a power of two; contiguous pieces
+/// of the memory must be at least as large.
 ///
-/// EPERM: `CAP_NET_ADMIN` in the namespace of the device is missing; EOPNOTSUPP:
-/// the driver cannot; EINVAL with words: it could, but the queue is set up otherwise; EINVAL
-/// without: there is no such queue (`netdev_nl_read_rxq_bitmap`; ERANGE in older kernels), or the
-/// descriptor is not a dmabuf; EEXIST, EBUSY: the queue is bound already.
+/// EPERM: `CAP_NET_ADMIN` in the namespace of the device is missing; EOPNOTSUPP: the driver does
+/// not support it; EINVAL with words: it does, but the queue is not set up for it; EINVAL without:
+/// there is no such queue (`netdev_nl_read_rxq_bitmap`; ERANGE in older kernels), or the descriptor
+/// is not a dmabuf; EEXIST, EBUSY: the queue is already bound.
 pub fn bind_receive(
     device: &str,
     queues: &[u32],
@@ -84,8 +84,8 @@ pub fn bind_receive(
     bound(socket, answer)
 }
 
-/// Binds memory to a device for sending (Linux 6.16). Errors as for
-/// [`bind_receive`], but for EPERM: no capability is needed.
+/// Binds memory to a device for sending (Linux 6.16). Errors as for [`bind_receive`], except EPERM:
+/// no capability is needed.
 pub fn bind_send(device: &str, memory: BorrowedFd) -> Result<Binding, Refusal> {
     let mut request = Request::new().op_bind_tx_do();
     let index = device::index(device)?;
@@ -102,14 +102,14 @@ fn bound<E>(socket: NetlinkSocket, dmabuf: Result<u32, E>) -> Result<Binding, Re
     }
 }
 
-/// A memory file where a dmabuf should be. The kernel looks at it first (`dma_buf_get`), or at the
-/// device: EINVAL shows nothing about the driver.
+/// A memory file in place of a dmabuf. The kernel checks either the descriptor first
+/// (`dma_buf_get`), or the device: EINVAL reveals nothing about the driver.
 pub fn stand_in() -> io::Result<OwnedFd> {
     crate::dmabuf::sealed(1 << 20, false)
 }
 
-/// Whether the kernel has the `netdev` netlink family: lists the devices by
-/// it. ENOENT: it has not (before Linux 6.3).
+/// Checks that the kernel has the `netdev` netlink family, by listing the devices. ENOENT: it has
+/// not (before Linux 6.3).
 pub fn netdev_family() -> io::Result<()> {
     Netlink::new().dump(&Request::new().op_dev_get_dump(), |_| Ok(None::<()>)).map(drop)
 }

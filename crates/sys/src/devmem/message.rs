@@ -1,43 +1,43 @@
-//! What a receive into device memory says: control messages, one a fragment
-//! (include/uapi/linux/uio.h, include/uapi/asm-generic/socket.h).
+//! Control messages of a receive into device memory, one per fragment (include/uapi/linux/uio.h,
+//! include/uapi/asm-generic/socket.h).
 
-/// Where a piece of the stream is. Pieces come in the order of the stream.
+/// The location of a piece of the stream. Pieces come in the order of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragment {
     /// In a dmabuf, until its token is returned.
     Dmabuf {
-        /// The dmabuf, by the number it was bound under.
+        /// The number that the dmabuf was bound under.
         dmabuf: u32,
-        /// Offset within it, bytes.
+        /// Offset within it in bytes.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u32,
         token: u32,
     },
-    /// In host memory: the device could not split the packet there, and the
-    /// kernel has copied the bytes into the buffer of the call.
+    /// In host memory: the device could not split the packet there, and the kernel copied the bytes
+    /// into the buffer of the call.
     Linear {
-        /// Bytes.
+        /// Length in bytes.
         len: u32,
     },
 }
 
-/// Control messages that cannot be true.
+/// Invalid control messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the control message at byte {at} is malformed")]
 pub struct Malformed {
-    /// Offset of the message, bytes.
+    /// Offset of the message in bytes.
     pub at: usize,
 }
 
-/// `struct cmsghdr`: its length as a word of the machine, level, type.
+/// `struct cmsghdr`: length (a native word), level, type.
 const WORD: usize = size_of::<usize>();
 const HEADER: usize = WORD + 8;
 
 /// Bytes of `struct dmabuf_cmsg`.
 const PAYLOAD: usize = 24;
 
-/// Bytes of control buffer that one fragment takes (`CMSG_SPACE`).
+/// Bytes of the control buffer that one fragment takes (`CMSG_SPACE`).
 pub const SPACE: usize = aligned(HEADER) + aligned(PAYLOAD);
 
 /// `SO_DEVMEM_LINEAR` and `SO_DEVMEM_DMABUF`, of which `SCM_DEVMEM_DMABUF` is
@@ -45,8 +45,8 @@ pub const SPACE: usize = aligned(HEADER) + aligned(PAYLOAD);
 pub(super) const LINEAR: i32 = libc::SO_DEVMEM_LINEAR;
 pub(super) const DMABUF: i32 = libc::SO_DEVMEM_DMABUF;
 
-/// The fragments among control messages as recvmsg(2) leaves them. Messages of
-/// other kinds are skipped; the first malformed one ends the walk.
+/// Returns the fragments among the control messages of recvmsg(2). Messages of other kinds are
+/// skipped; the first malformed one ends the iteration.
 pub fn fragments(control: &[u8]) -> Fragments<'_> {
     Fragments { control, at: 0 }
 }
@@ -65,7 +65,7 @@ impl Iterator for Fragments<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let rest = self.control.get(self.at..)?;
-            // As CMSG_NXTHDR has it: less than a header left is the end.
+            // As CMSG_NXTHDR does: less than a header left is the end.
             let header: &[u8; HEADER] = rest.first_chunk()?;
             let at = self.at;
             let len = usize::from_ne_bytes(part(header, 0));
@@ -106,7 +106,7 @@ fn fragment(kind: i32, payload: &[u8; PAYLOAD]) -> Fragment {
     }
 }
 
-/// N bytes of an array that is long enough for them.
+/// Returns N bytes of an array that is long enough for them.
 #[inline]
 fn part<const N: usize, const ALL: usize>(all: &[u8; ALL], at: usize) -> [u8; N] {
     let mut part = [0; N];
@@ -119,7 +119,7 @@ const fn aligned(len: usize) -> usize {
     len.saturating_add(WORD - 1) & !(WORD - 1)
 }
 
-/// Writes fragments as the kernel does, for tests and for fake kernels.
+/// Writes fragments as the kernel does, for tests and fake kernels.
 pub fn encode(fragments: &[Fragment], control: &mut Vec<u8>) {
     for fragment in fragments {
         let (kind, offset, len, token, dmabuf) = match *fragment {
@@ -154,8 +154,8 @@ mod tests {
         assert_eq!((LINEAR, DMABUF), (78, 79), "asm-generic/socket.h");
     }
 
-    /// As the kernel lays it out on a 64-bit machine of little endian, written
-    /// down byte by byte.
+    /// A message as the kernel lays it out on a 64-bit little-endian machine, written out byte by
+    /// byte.
     #[test]
     #[cfg(all(target_endian = "little", target_pointer_width = "64"))]
     fn a_message_is_read_by_its_bytes() {

@@ -2,9 +2,8 @@
 //! (Documentation/networking/devmem.rst; net/core/devmem.c, tcp_recvmsg_dmabuf()
 //! in net/ipv4/tcp.c, sock_devmem_dontneed() in net/core/sock.c).
 //!
-//! [`bind`] ties a dmabuf to queues of a device, [`socket`] receives, frees and
-//! sends, [`message`] reads what a receive says, and [`tokens`] keeps track
-//! of what has to be returned.
+//! [`bind`] binds a dmabuf to queues of a device, [`socket`] receives, frees and sends, [`message`]
+//! parses what a receive reports, and [`tokens`] keeps track of what has to be returned.
 
 pub mod bind;
 pub mod message;

@@ -1,5 +1,5 @@
-//! The calls on a TCP socket: recvmsg(2) with `MSG_SOCK_DEVMEM`, the option that
-//! frees fragments, sendmsg(2) out of a dmabuf.
+//! System calls on a TCP socket: recvmsg(2) with `MSG_SOCK_DEVMEM`, the option that frees
+//! fragments, and sendmsg(2) from a dmabuf.
 
 use super::message::{DMABUF, Fragment, Malformed, SPACE, fragments};
 use super::tokens::{Freer, Lent, TokenRange};
@@ -14,31 +14,31 @@ use std::time::Duration;
 /// `MSG_SOCK_DEVMEM`, include/linux/socket.h.
 const MSG_SOCK_DEVMEM: i32 = 0x200_0000;
 
-/// `ETOOSMALL`, include/linux/errno.h: not meant for user space, and yet what a
-/// receive fails with whose control buffer has no room for a single fragment.
+/// `ETOOSMALL`, include/linux/errno.h: not meant for user space, yet the error of a receive whose
+/// control buffer has no room for a single fragment.
 pub const ETOOSMALL: i32 = 525;
 
-/// A control buffer, which is reused.
+/// A reusable control buffer.
 #[derive(Debug)]
 pub struct Control {
-    // Words, because control messages have to be aligned.
+    // Words, because control messages must be aligned.
     words: Box<[u64]>,
     filled: usize,
 }
 
 impl Control {
-    /// Room for this many fragments.
+    /// Makes a buffer with room for this many fragments.
     pub fn new(fragments: usize) -> Self {
         let bytes = fragments.max(1).saturating_mul(SPACE);
         Control { words: vec![0; bytes.div_ceil(8)].into_boxed_slice(), filled: 0 }
     }
 
-    /// What the last call left.
+    /// Returns the control messages of the last call.
     pub fn bytes(&self) -> &[u8] {
         self.first(self.filled)
     }
 
-    /// Hands out what the last call brought, in the order of the stream, once.
+    /// Returns what the last call received, in the order of the stream, once.
     #[inline]
     pub fn arrived(&mut self) -> impl Iterator<Item = Result<Arrived, Malformed>> + '_ {
         let filled = std::mem::take(&mut self.filled);
@@ -58,8 +58,8 @@ impl Control {
         unsafe { slice::from_raw_parts(self.words.as_ptr().cast(), bytes.min(all)) }
     }
 
-    /// Puts messages in, for fake kernels. False: they do not fit, and
-    /// the buffer holds what did.
+    /// Writes messages into the buffer, for fake kernels. False: they do not fit, and the buffer
+    /// contains only those that do.
     pub fn fill(&mut self, messages: &[u8]) -> bool {
         let all = size_of_val(&*self.words);
         // SAFETY: the words are live and exclusively ours, and any byte is valid.
@@ -70,7 +70,7 @@ impl Control {
     }
 }
 
-/// A piece of the stream that a receive brought.
+/// A piece of the stream that was received.
 #[derive(Debug)]
 pub enum Arrived {
     Lent(Lent),
@@ -78,27 +78,26 @@ pub enum Arrived {
     Linear(u32),
 }
 
-/// What a receive brought.
+/// Result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Bytes of the stream; 0 at its end.
     pub bytes: usize,
-    /// `MSG_CTRUNC`: the control buffer was too small, and messages are lost.
+    /// `MSG_CTRUNC`: the control buffer was too small, and messages were lost.
     pub truncated: bool,
 }
 
-/// A TCP socket, as devmem uses it.
+/// A TCP socket used with device memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Socket<'a>(pub BorrowedFd<'a>);
 
 impl Socket<'_> {
-    /// Receives up to `linear.len()` bytes, wherever they are: those that the
-    /// device wrote into a dmabuf stay there, the others are copied to the front
-    /// of `linear`, in order. A call without a single fragment in `control`
-    /// brought bytes that came by a queue without a dmabuf.
+    /// Receives up to `linear.len()` bytes, wherever they are: those that the device wrote into a
+    /// dmabuf stay there, the others are copied to the front of `linear`, in order. If a call
+    /// leaves no fragment in `control`, its bytes came through a queue without a dmabuf.
     ///
-    /// EFAULT: bytes are in device memory and cannot be described; ENODEV: they
-    /// are in memory that another process has bound; [`ETOOSMALL`].
+    /// EFAULT: bytes are in device memory and cannot be described; ENODEV: they are in memory that
+    /// another process bound; [`ETOOSMALL`].
     #[inline]
     pub fn receive(self, linear: &mut [u8], control: &mut Control) -> io::Result<Received> {
         let mut iov = libc::iovec { iov_base: linear.as_mut_ptr().cast(), iov_len: linear.len() };
@@ -109,33 +108,33 @@ impl Socket<'_> {
         message.msg_control = control.words.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&*control.words) as _;
         control.filled = 0;
-        // SAFETY: the header points to one buffer and one control buffer, both
-        // live and exclusively ours, of the lengths given.
+        // SAFETY: the header points to one buffer and one control buffer, both live and exclusively
+        // ours, with the given lengths.
         let result = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut message, MSG_SOCK_DEVMEM) };
         let bytes = check(result as libc::c_long)?;
         control.filled = message.msg_controllen as usize;
         Ok(Received { bytes, truncated: message.msg_flags & libc::MSG_CTRUNC != 0 })
     }
 
-    /// How long a receive waits; zero is forever (`SO_RCVTIMEO`).
+    /// Sets how long a receive waits; zero is forever (`SO_RCVTIMEO`).
     pub fn set_timeout(self, timeout: Duration) -> io::Result<()> {
         use rustix::net::sockopt::{Timeout, set_socket_timeout};
         let timeout = (!timeout.is_zero()).then_some(timeout);
         Ok(set_socket_timeout(self.0, Timeout::Recv, timeout)?)
     }
 
-    /// Sends bytes of a dmabuf, and waits while the socket has no room. As with
-    /// any `MSG_ZEROCOPY`, the error queue says when the device is done with them.
+    /// Sends bytes of a dmabuf, and waits while the socket has no room. As with any `MSG_ZEROCOPY`,
+    /// the error queue reports when the device is done with them.
     ///
-    /// EINVAL: no dmabuf is bound under this number, or `SO_ZEROCOPY` is off;
-    /// ENODEV: it is bound to another device than the one that the route takes;
-    /// EFAULT: the range is not within it; EMSGSIZE, ENOBUFS: too much at once.
+    /// EINVAL: no dmabuf is bound under this number, or `SO_ZEROCOPY` is off; ENODEV: it is bound
+    /// to another device than that of the route; EFAULT: the range is not within it; EMSGSIZE,
+    /// ENOBUFS: too much at once.
     #[inline]
     pub fn send(self, dmabuf: u32, offset: usize, len: usize) -> io::Result<usize> {
-        /// Room for one control message, aligned as it has to be.
+        /// Room for one control message, with its alignment.
         #[repr(C, align(8))]
         struct Room([u8; 24]);
-        // By contract an address is an offset here; it is never dereferenced.
+        // In this call an address is an offset; it is never dereferenced.
         let base = std::ptr::without_provenance_mut(offset);
         let mut iov = libc::iovec { iov_base: base, iov_len: len };
         let mut room = Room([0; 24]);
@@ -148,8 +147,8 @@ impl Socket<'_> {
         let (space, whole) = unsafe { (libc::CMSG_SPACE(4), libc::CMSG_LEN(4)) };
         debug_assert!(space as usize <= size_of_val(&room));
         message.msg_controllen = space as _;
-        // SAFETY: the header has a control buffer with room for one message of
-        // four bytes, so the pointer is to a whole one within it.
+        // SAFETY: the header has a control buffer with room for one message of four bytes, so the
+        // pointer is to a whole header within it.
         unsafe {
             let header = libc::CMSG_FIRSTHDR(&message);
             (*header).cmsg_len = whole as _;
@@ -158,15 +157,14 @@ impl Socket<'_> {
             libc::CMSG_DATA(header).cast::<u32>().write_unaligned(dmabuf);
         }
         let flags = libc::MSG_ZEROCOPY | libc::MSG_NOSIGNAL;
-        // SAFETY: the header and what it points to are live. With this control
-        // message the kernel takes the address of the buffer for an offset into
-        // the dmabuf and does not read memory there; a kernel that does not know
-        // the message refuses it (EINVAL).
+        // SAFETY: the header and what it points to are live. With this control message the kernel
+        // interprets the address of the buffer as an offset into the dmabuf and does not read
+        // memory there; a kernel that does not know the message refuses it (EINVAL).
         check(unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, flags) } as libc::c_long)
     }
 
-    /// Keeps the socket to one device, which has to be the one that the dmabuf is
-    /// bound to (`SO_BINDTODEVICE`). EPERM: it is kept to another already.
+    /// Restricts the socket to one device, which must be the one that the dmabuf is bound to
+    /// (`SO_BINDTODEVICE`). EPERM: it is already restricted to another one.
     pub fn keep_to(self, device: &str) -> io::Result<()> {
         set_option(self.0, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, device.as_bytes())
     }
@@ -219,7 +217,7 @@ mod tests {
         let mut held = Held::with_room(4);
         [3, 4, 5].into_iter().for_each(|token| held.enter(token));
         match held.give_back(&mut Socket(rx.as_fd())).unwrap_err().raw_os_error() {
-            // Ours, because it freed none.
+            // Our own error, because it freed none.
             Some(libc::EBADMSG) => {}
             Some(libc::ENOPROTOOPT) => skip!("SO_DEVMEM_DONTNEED: before Linux 6.12"),
             other => panic!("{other:?}"),

@@ -1,11 +1,9 @@
-//! The fragments that we hold: each has a token, which is returned to the
-//! kernel once, so that the device can reuse the memory
-//! (`SO_DEVMEM_DONTNEED`).
+//! The fragments that we hold: each has a token, which is returned to the kernel once, so that the
+//! device can reuse the memory (`SO_DEVMEM_DONTNEED`).
 //!
-//! One call takes at most [`MOST_RANGES`] ranges of tokens and frees at most
-//! [`MOST_FRAGMENTS`] fragments, in the order given, and says how many those
-//! were. A caller that does not return the rest again loses buffers until the pool is
-//! dry.
+//! One call takes at most [`MOST_RANGES`] ranges of tokens, frees at most [`MOST_FRAGMENTS`]
+//! fragments, in the order given, and returns how many it freed. A caller that does not return the
+//! rest again loses buffers until the pool is empty.
 
 use crate::dmabuf::Memory;
 use std::collections::VecDeque;
@@ -16,51 +14,51 @@ pub const MOST_RANGES: usize = 128;
 /// `MAX_DONTNEED_FRAGS`, net/core/sock.c.
 pub const MOST_FRAGMENTS: u32 = 1024;
 
-/// Tokens that follow each other: `struct dmabuf_token`.
+/// Consecutive tokens: `struct dmabuf_token`.
 #[repr(C)]
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TokenRange {
     pub start: u32,
-    /// How many, at least one.
+    /// Number of tokens, at least one.
     pub count: u32,
 }
 
-/// A fragment that the kernel has lent: its bytes stay as they are until its token
-/// goes back, which only [`Held`] gives, and only for fragments given up to it.
+/// A fragment lent by the kernel: its bytes stay unchanged until its token is returned, which only
+/// [`Held`] does, and only for fragments handed over to it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Lent {
-    /// The dmabuf, by the number it was bound under.
+    /// The number that the dmabuf was bound under.
     pub dmabuf: u32,
-    /// Offset within it, bytes.
+    /// Offset within it in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
     pub(super) token: u32,
 }
 
 impl Lent {
-    /// Its bytes in the memory that was bound under its number; `None` if the CPU
-    /// cannot look at them, or the fragment does not lie within the memory.
+    /// Returns its bytes in the memory that was bound under its number; `None` if the CPU cannot
+    /// read them, or the fragment is not within the memory.
     #[inline]
     pub fn bytes<'a>(&'a self, memory: &'a dyn Memory) -> Option<&'a [u8]> {
         let offset = usize::try_from(self.offset).ok()?;
-        // SAFETY: the device writes only to what the kernel has not lent. This came
-        // out of a receive, once, and its token cannot go back while it is borrowed.
+        // SAFETY: the device writes only to memory that the kernel has not lent. This fragment came
+        // from a receive, once, and its token cannot be returned while it is borrowed.
         unsafe { memory.view(offset, self.len as usize) }
     }
 }
 
-/// Who takes tokens back.
+/// Something that takes tokens back: a kernel, or a fake one.
 pub trait Freer {
-    /// Frees the fragments of ranges, in their order. Returns how many fragments
-    /// that were, which may be fewer than asked.
+    /// Frees the fragments of these ranges, in order. Returns how many it freed, which may be fewer
+    /// than requested.
     fn free(&mut self, ranges: &[TokenRange]) -> io::Result<usize>;
 }
 
-/// Tokens to be returned. Takes no memory beyond what it is made
-/// with unless more ranges are gathered than it was made for.
+/// Tokens to be returned. Allocates no memory after it is made unless it holds more ranges than it
+/// has room for.
 #[derive(Debug)]
 pub struct Held {
     ranges: VecDeque<TokenRange>,
@@ -71,19 +69,19 @@ pub struct Held {
 }
 
 impl Held {
-    /// Books with room for this many ranges.
+    /// Makes an empty account with room for this many ranges.
     pub fn with_room(ranges: usize) -> Self {
         Held { ranges: VecDeque::with_capacity(ranges), tokens: 0, short: 0, calls: 0 }
     }
 
-    /// Takes a fragment that is not looked at any more.
+    /// Takes over a fragment that is no longer used.
     #[inline]
     pub fn take(&mut self, lent: Lent) {
         self.enter(lent.token);
     }
 
-    /// Adds a token to the account. The kernel mostly hands them out in a row,
-    /// so that one range represents many.
+    /// Adds a token. The kernel mostly assigns consecutive numbers, so that one range represents
+    /// many.
     #[inline]
     pub(super) fn enter(&mut self, token: u32) {
         self.tokens += 1;
@@ -97,29 +95,27 @@ impl Held {
         self.ranges.push_back(TokenRange { start: token, count: 1 });
     }
 
-    /// Tokens in the books.
+    /// Number of tokens to return.
     #[inline]
     pub fn len(&self) -> u64 {
         self.tokens
     }
 
-    /// True with nothing to return.
+    /// True if there is nothing to return.
     pub fn is_empty(&self) -> bool {
         self.tokens == 0
     }
 
-    /// Calls made, and those among them that freed fewer than requested.
+    /// Number of calls made, and of those that freed fewer than requested.
     pub fn calls(&self) -> (u64, u64) {
         (self.calls, self.short)
     }
 
-    /// Gives one call's worth back, the oldest first. The books then hold what
-    /// is left, so call it until they are empty.
+    /// Returns as many tokens as one call takes, the oldest first. Call it until none are left.
     ///
-    /// EBADMSG: the kernel freed nothing, or more than requested: it does
-    /// not know these tokens. No token is requested twice unless the kernel reported
-    /// that it has not freed it; no receive may come in between, because the
-    /// kernel reuses the numbers of freed tokens.
+    /// EBADMSG: the kernel freed nothing, or more than requested: it does not know these tokens. A
+    /// token is returned again only if the kernel reported that it has not freed it; no receive may
+    /// come in between, because the kernel reuses the numbers of freed tokens.
     pub fn give_back(&mut self, kernel: &mut impl Freer) -> io::Result<usize> {
         let mut ranges = [const { TokenRange { start: 0, count: 0 } }; MOST_RANGES];
         let (mut used, mut asked) = (0, 0);
@@ -146,12 +142,12 @@ impl Held {
         Ok(freed as usize)
     }
 
-    /// Takes the oldest tokens out of the books.
+    /// Removes the oldest tokens.
     fn strike(&mut self, mut freed: u32) {
         self.tokens -= u64::from(freed);
         while let Some(first) = self.ranges.front_mut().filter(|_| freed > 0) {
             if first.count > freed {
-                // No overflow: the range's last token is a u32, too.
+                // No overflow: the range's last token is also a u32.
                 first.start += freed;
                 first.count -= freed;
                 return;
@@ -168,7 +164,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashSet;
 
-    /// A kernel that knows which tokens are out, and frees at most this many a call.
+    /// A kernel that knows which tokens it has lent, and frees at most `most` per call.
     struct Kernel {
         out: HashSet<u32>,
         most: usize,

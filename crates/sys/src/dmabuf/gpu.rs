@@ -1,6 +1,5 @@
-//! Memory of a GPU as a dmabuf, by the CUDA driver that [`crate::cuda`]
-//! loads when it is requested. The CPU cannot look at it; bytes are copied out
-//! and in by the driver.
+//! Memory of a GPU as a dmabuf, through the CUDA driver that [`crate::cuda`] loads on first use.
+//! The CPU cannot access it; the driver copies bytes in and out.
 
 use super::{Memory, whole};
 use crate::cuda::{self, Allocation};

@@ -1,6 +1,6 @@
 //! Host memory from the kernel's system heap (include/uapi/linux/dma-heap.h,
-//! `CONFIG_DMABUF_HEAPS_SYSTEM`): pages of up to 1 MiB in one piece where there
-//! are any, so fewer entries for the IOMMU than a memory file has.
+//! `CONFIG_DMABUF_HEAPS_SYSTEM`): contiguous pieces of up to 1 MiB if available, so fewer entries
+//! for the IOMMU than a memory file needs.
 
 use super::{Mapped, Memory, whole};
 use crate::ioctl;
@@ -22,7 +22,7 @@ struct Allocation {
 /// `DMA_HEAP_IOCTL_ALLOC`, `_IOWR('H', 0x0, struct dma_heap_allocation_data)`.
 const DMA_HEAP_IOCTL_ALLOC: u32 = 0xc018_4800;
 
-/// ENOENT: the kernel has no system heap; EACCES: it is not ours to open.
+/// Allocates a dmabuf. ENOENT: the kernel has no system heap; EACCES: this user may not open it.
 pub(super) fn allocate(len: usize) -> io::Result<Box<dyn Memory>> {
     let heap = OpenOptions::new().read(true).open(DEVICE)?;
     let size = whole(len, rustix::param::page_size())?;

@@ -1,6 +1,6 @@
-//! Memory as a dmabuf: a descriptor by which devices can be pointed at memory,
-//! wherever it is (Documentation/driver-api/dma-buf.rst,
-//! include/uapi/linux/dma-buf.h). Who provides the memory is a [`Provider`].
+//! Memory as a dmabuf: a descriptor by which devices can refer to memory, wherever it is
+//! (Documentation/driver-api/dma-buf.rst, include/uapi/linux/dma-buf.h). A [`Provider`] allocates
+//! it.
 
 mod gpu;
 mod heap;
@@ -19,51 +19,50 @@ pub(super) use udmabuf::sealed;
 
 /// A provider of dmabufs.
 pub struct Provider {
-    /// Name, as the user types it.
+    /// Its name, as the user types it.
     pub name: &'static str,
-    /// Memory of at least this many bytes, zeroed or not, rounded up to what the
-    /// provider deals in. Huge pages are of the NUMA node that is named, if one is. Errors without a
-    /// number say in words what is missing.
+    /// Allocates at least this many bytes, zeroed or not, rounded up to the provider's granularity.
+    /// Huge pages come from the given NUMA node, if any. Errors without a number contain a text
+    /// about what is missing.
     pub allocate: fn(usize, Option<u32>) -> io::Result<Box<dyn Memory>>,
 }
 
-/// Memory that is a dmabuf as well.
+/// Memory that is also a dmabuf.
 pub trait Memory: Debug + Send + Sync {
     fn fd(&self) -> BorrowedFd<'_>;
 
     /// Its size in bytes.
     fn size(&self) -> usize;
 
-    /// Whether the CPU can look at it.
+    /// Whether the CPU can access it.
     fn is_visible(&self) -> bool {
         false
     }
 
-    /// Bytes of it; `None` if the CPU cannot look at them, or the range ends
-    /// beyond the memory. Between [`Memory::begin_read`] and [`Memory::end_read`]
-    /// they are those that a device has written.
+    /// Returns bytes of it; `None` if the CPU cannot access them, or the range extends beyond the
+    /// memory. Between [`Memory::begin_read`] and [`Memory::end_read`] they include what a device
+    /// has written.
     ///
     /// # Safety
     ///
-    /// Neither a device nor anyone else writes to the range while the bytes are
-    /// borrowed.
+    /// Neither a device nor anyone else writes to the range while the bytes are borrowed.
     unsafe fn view(&self, _offset: usize, _len: usize) -> Option<&[u8]> {
         None
     }
 
-    /// Copies bytes out of it. EINVAL: the range ends beyond the memory.
+    /// Copies bytes out of it. EINVAL: the range extends beyond the memory.
     fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()>;
 
-    /// Copies bytes into it. EINVAL: the range ends beyond the memory.
+    /// Copies bytes into it. EINVAL: the range extends beyond the memory.
     fn write(&mut self, offset: usize, from: &[u8]) -> io::Result<()>;
 
-    /// Before the CPU looks at what a device has written: makes it visible
-    /// (`DMA_BUF_IOCTL_SYNC`). Nothing to do for memory without a view.
+    /// Makes what a device has written visible to the CPU, before it reads (`DMA_BUF_IOCTL_SYNC`).
+    /// Does nothing for memory without a view.
     fn begin_read(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// After it has looked.
+    /// Ends what [`Memory::begin_read`] began, after the CPU has read.
     fn end_read(&self) -> io::Result<()> {
         Ok(())
     }
@@ -77,11 +76,11 @@ pub static PROVIDERS: &[Provider] = &[
     Provider { name: "gpu", allocate: |len, _| gpu::allocate(len) },
 ];
 
-/// A dmabuf that is mapped.
+/// A mapped dmabuf.
 #[derive(Debug)]
 struct Mapped {
     fd: OwnedFd,
-    /// Devices hold on to the memory by the dmabuf, not by this mapping.
+    /// Devices keep the memory alive through the dmabuf, not through this mapping.
     memory: MappedMemory,
 }
 
@@ -102,7 +101,7 @@ impl Mapped {
         loop {
             // SAFETY: the request reads one `struct dma_buf_sync`, a u64, which is live.
             match unsafe { ioctl(&self.fd, DMA_BUF_IOCTL_SYNC, &raw mut flags) } {
-                // The fences of a device may be waited for (dma-buf.h).
+                // The call may wait for fences of a device (dma-buf.h).
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
                 result => return result.map(drop),
             }
@@ -165,30 +164,30 @@ impl Memory for Mapped {
     }
 }
 
-/// Whether a range ends within memory of this size.
+/// Errors with EINVAL if a range extends beyond memory of this size.
 fn within(size: usize, offset: usize, len: usize) -> io::Result<()> {
     let fits = offset.checked_add(len).is_some_and(|end| end <= size);
     if fits { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
 }
 
-/// A size rounded up to whole pages of `granule` bytes; ENOMEM where there is none.
+/// Rounds a size up to whole pages of `granule` bytes; ENOMEM if it is too large for that.
 fn whole(len: usize, granule: usize) -> io::Result<usize> {
     let too_large = || io::Error::from_raw_os_error(libc::ENOMEM);
     len.max(1).checked_next_multiple_of(granule).ok_or_else(too_large)
 }
 
-/// A memory file in place of a dmabuf: all but the synchronisation is the same.
-/// A fake device writes to the file.
+/// A memory file in place of a dmabuf: everything but the synchronisation is the same. A fake
+/// device writes to the file.
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct Rehearsal {
     mapped: Mapped,
-    /// Whether the CPU can look at it.
+    /// Whether the CPU can access it.
     seen: bool,
 }
 
 impl Rehearsal {
-    /// Of this size; `seen` says whether the CPU can look at it.
+    /// Makes one of this size; `seen` is whether the CPU can access it.
     pub fn new(size: usize, seen: bool) -> io::Result<Self> {
         let file = sealed(size as u64, false)?;
         Ok(Rehearsal { mapped: Mapped::new(file, size)?, seen })
@@ -214,7 +213,7 @@ impl Memory for Rehearsal {
     }
 
     unsafe fn view(&self, offset: usize, len: usize) -> Option<&[u8]> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller promises the same.
         unsafe { self.mapped.view(offset, len) }.filter(|_| self.seen)
     }
 

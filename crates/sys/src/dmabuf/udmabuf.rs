@@ -1,7 +1,6 @@
-//! Host memory as a dmabuf: a sealed memory file, handed to `/dev/udmabuf`
-//! (include/uapi/linux/udmabuf.h, drivers/dma-buf/udmabuf.c). A buffer may be as
-//! large as `/sys/module/udmabuf/parameters/size_limit_mb` says, by default 64
-//! MiB.
+//! Host memory as a dmabuf: a sealed memory file, passed to `/dev/udmabuf`
+//! (include/uapi/linux/udmabuf.h, drivers/dma-buf/udmabuf.c). The largest buffer is set by
+//! `/sys/module/udmabuf/parameters/size_limit_mb`, by default 64 MiB.
 
 use super::{Mapped, Memory, whole};
 use crate::ioctl;
@@ -11,32 +10,32 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// The character device that makes dmabufs of memory files (`CONFIG_UDMABUF`).
+/// The character device that makes dmabufs from memory files (`CONFIG_UDMABUF`).
 const DEVICE: &str = "/dev/udmabuf";
 
 /// The size of a huge page that `MFD_HUGE_2MB` requests.
 const HUGE: usize = 2 << 20;
 
-/// Ordinary pages. ENOENT: the kernel has no udmabuf; EACCES: its device is not ours to
-/// open; EINVAL: more than its limit; ENOMEM: no memory.
+/// Allocates ordinary pages. ENOENT: the kernel has no udmabuf; EACCES: this user may not open its
+/// device; EINVAL: more than its limit; ENOMEM: no memory.
 pub fn pages(len: usize) -> io::Result<Box<dyn Memory>> {
     allocate(len, None)
 }
 
-/// Huge pages from the pool that the administrator has reserved, of a NUMA node if one is named.
+/// Allocates huge pages from the pool that the administrator has reserved, from `node` if given.
 /// ENOMEM: there are too few.
 pub(super) fn huge_pages(len: usize, node: Option<u32>) -> io::Result<Box<dyn Memory>> {
     allocate(len, Some(node))
 }
 
-/// Memory in huge pages, of a node, or in ordinary ones.
+/// Allocates huge pages, from a node if given, or ordinary ones if `huge` is `None`.
 fn allocate(len: usize, huge: Option<Option<u32>>) -> io::Result<Box<dyn Memory>> {
     let device = OpenOptions::new().read(true).write(true).open(DEVICE)?;
     let granule = if huge.is_some() { HUGE } else { rustix::param::page_size() };
     let size = whole(len, granule)?;
     let file = sealed(size as u64, huge.is_some())?;
     if let Some(node) = huge {
-        // Pages that are there are taken; else the kernel takes those near the CPU that asks.
+        // Udmabuf uses pages that already exist; others would be allocated near the calling CPU.
         MappedMemory::on_demand(&file, size, READ_WRITE)?.take_huge_pages(node)?;
     }
     let memfd = file.as_raw_fd() as u32;
@@ -48,7 +47,7 @@ fn allocate(len: usize, huge: Option<Option<u32>>) -> io::Result<Box<dyn Memory>
     Ok(Box::new(Mapped::new(dmabuf, size)?))
 }
 
-/// A memory file that cannot shrink, which udmabuf requires.
+/// Makes a memory file that cannot shrink, as udmabuf requires.
 pub(crate) fn sealed(size: u64, huge: bool) -> io::Result<OwnedFd> {
     let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     if huge {

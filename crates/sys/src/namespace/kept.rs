@@ -1,6 +1,6 @@
-//! A network namespace without a process in it: what is made in it stays as long as
-//! someone holds a descriptor of the namespace, or of a tap device in it
-//! (a tap's file holds the namespace in which it was opened; drivers/net/tun.c).
+//! A network namespace without a process in it: what is made in it stays as long as a descriptor of
+//! the namespace, or of a tap device in it, is open (a tap's file refers to the namespace in which
+//! it was opened; drivers/net/tun.c).
 
 use super::super::tap::Tap;
 use super::{Attempted, Plan, Refused, Step, Way, attempt, inside_new, privileged, send_request};
@@ -18,30 +18,30 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command};
 
-/// A network namespace that descriptors keep. Dropping it, when no process is in it
-/// and no queue of its taps is open, takes it down.
+/// A network namespace that is kept by descriptors. Dropping it, when no process is in it and no
+/// queue of its taps is open, removes it.
 #[derive(Debug)]
 pub struct Kept {
-    /// The user namespace that owns it, where that is not the caller's own.
+    /// The user namespace that owns it; `None` if that is the caller's own.
     user: Option<OwnedFd>,
     network: OwnedFd,
-    /// Files below `/proc/sys` and what they held when it was made.
+    /// Files below `/proc/sys` and their content when the namespace was made.
     before: Vec<(&'static CStr, Vec<u8>)>,
 }
 
-/// What is made in a namespace, in the order given.
+/// Something to be made in a namespace, in the order given.
 #[derive(Clone, Debug)]
 pub enum Part {
     /// A tap device; its queues are handed over.
     Tap(Tap),
     /// A complete message to rtnetlink that requests an acknowledgement.
     Request(Vec<u8>),
-    /// Some text for a file below `/proc/sys`. One that cannot be written (as in
-    /// containers) stays as it is.
+    /// Text for a file below `/proc/sys`. If it cannot be written (as in containers), it stays as
+    /// it is.
     Setting(&'static CStr, &'static [u8]),
 }
 
-/// A namespace with what was made in it.
+/// A namespace and the descriptors made in it.
 #[derive(Debug)]
 pub struct Made {
     pub namespace: Kept,
@@ -49,18 +49,18 @@ pub struct Made {
     pub queues: Vec<OwnedFd>,
 }
 
-/// Descriptors that one message carries at most (SCM_MAX_FD, net/scm.h, is 253); two
-/// of them are the namespaces'.
+/// Most descriptors in one message (the kernel's limit SCM_MAX_FD, net/scm.h, is 253); two of them
+/// are those of the namespaces.
 const MOST: usize = 130;
 
-/// Bytes kept of all files to be restored.
+/// Total bytes kept of the content of files to be restored.
 const KEPT: usize = 1024;
 
-/// Makes a network namespace and these parts in it. `restored` are files below
-/// `/proc/sys` that are written back whenever a process enters it.
+/// Makes a network namespace and these parts in it. `restored` lists files below `/proc/sys` that
+/// are written back whenever a process enters it.
 ///
-/// A child does it, because without privileges only a process with one thread can
-/// go into a user namespace of its own; it is gone when this returns.
+/// A child does it, because without privileges only a single-threaded process can enter a new user
+/// namespace; it has ended when this returns.
 pub fn make(parts: Vec<Part>, restored: &[&'static CStr]) -> Result<Made, Refused> {
     let fail = |error| Refused { step: Step::HandOver, error };
     let (ours, theirs) = rustix::net::socketpair(
@@ -72,14 +72,14 @@ pub fn make(parts: Vec<Part>, restored: &[&'static CStr]) -> Result<Made, Refuse
     .map_err(|errno| fail(errno.into()))?;
     let files = restored.to_vec();
     let work = move || build(&parts, &files, &theirs);
-    // The closure owns the child's end of the pair and is gone when this returns, so
-    // that a child that sent nothing is an end of file below.
+    // The closure owns the child's end of the pair and is dropped when this returns, so that a
+    // child that sent nothing shows as end of file below.
     inside_new(Step::HandOver, Box::new(work))?;
     receive(&ours, restored).map_err(fail)
 }
 
-/// Runs a program in a kept network namespace, with a mount namespace of its own; see
-/// [`super::spawn`] about when it is killed.
+/// Runs a program in a kept network namespace, with its own mount namespace; see [`super::spawn`]
+/// for when it is killed.
 pub fn spawn_into(command: Command, kept: &Kept) -> Result<Child, Refused> {
     let copy = kept.try_clone().map_err(|error| Refused { step: Step::HandOver, error })?;
     Plan::new(Way::JoinKept(copy))?.spawn(command, None)
@@ -102,11 +102,11 @@ impl Kept {
         }
         attempt(Step::Namespaces, join(&self.network, Some(LinkNameSpaceType::Network)))?;
         for (file, text) in &self.before {
-            // What could not be written by those who were here before is as it was.
+            // Whatever earlier processes here could not write still has its old value.
             let _ = super::write_file(file, text);
         }
-        // Where no sysfs of the namespace's own can be mounted, as in containers, the
-        // outside is seen; what is seen is no other's to change.
+        // If the namespace's own sysfs cannot be mounted, as in containers, `/sys` shows the
+        // outside; mounts are still kept separate from those of other processes.
         if super::reside().is_err() {
             attempt(Step::Namespaces, super::unshare(UnshareFlags::NEWNS))?;
             attempt(Step::Mounts, mount_change(c"/", super::PRIVATE))?;
@@ -146,10 +146,10 @@ fn build(parts: &[Part], restored: &[&CStr], socket: &OwnedFd) -> Attempted {
     let mut texts = [0; KEPT];
     let mut length = 0;
     for file in restored {
-        // A file that cannot be read is not restored either: its text is empty.
+        // A file that cannot be read is not restored either: its text stays empty.
         let room = texts.get_mut(length..).unwrap_or_default();
         length += open(file).and_then(|file| rustix::io::read(&file, room)).unwrap_or(0);
-        // The end of one text: no file of /proc/sys holds a zero.
+        // Separates texts: no file of /proc/sys contains a zero byte.
         length = (length + 1).min(KEPT);
     }
     attempt(Step::HandOver, send(socket, &files, texts.get(..length).unwrap_or_default()))
@@ -192,7 +192,7 @@ fn receive(socket: &OwnedFd, restored: &[&'static CStr]) -> io::Result<Made> {
     let texts = text.get(..got).unwrap_or_default().split(|byte| *byte == 0);
     let before = restored.iter().copied().zip(texts.map(<[u8]>::to_vec));
     let before = before.filter(|(_, text)| !text.is_empty()).collect();
-    // One's own user namespace cannot be joined (setns(2)), and need not be.
+    // A process cannot join its own user namespace (setns(2)), and need not.
     let user = user.filter(|_| !privileged());
     Ok(Made { namespace: Kept { user, network, before }, queues })
 }

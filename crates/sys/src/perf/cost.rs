@@ -1,36 +1,34 @@
-//! What one sample costs: the time by which it interrupts a loop that does
-//! only read the clock.
+//! The cost of one sample: the time by which it interrupts a loop that only reads the clock.
 
 use super::sampler::{Rate, Refused, Request, Sampler};
 use super::{Event, Record, records};
 use crate::clock;
 use std::time::Duration;
 
-/// What one sample costs.
+/// The cost of one sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Seconds that a sample takes from what it interrupts.
+    /// Seconds that a sample takes from the interrupted code.
     pub seconds: f64,
-    /// Samples that this was measured with.
+    /// Number of samples measured.
     pub samples: u64,
 }
 
-/// Samples in a turn while it is measured; at most a thousand a second in a long one.
+/// Samples intended per turn, at a rate within the limits below (per second).
 const SAMPLES: f64 = 20.0;
 const MOST_RATE: f64 = 5000.0;
 const LEAST_RATE: f64 = 1000.0;
 
-/// Turns with and without sampling.
+/// Turns with sampling, and as many without.
 const TURNS: u32 = 4;
 
-/// Gaps between two readings of the clock that are interrupts: longer than the
-/// reading takes, shorter than to wait for another thread's turn on the CPU.
+/// Gaps between two clock readings, in seconds, that count as interrupts: longer than a reading
+/// takes, shorter than waiting for another thread's turn on the CPU.
 const GAP: std::ops::Range<f64> = 0.5e-6..300e-6;
 
-/// Measures the cost of a sample of this event on a CPU: the time of all
-/// interruptions of a busy loop with sampling less those without, over the number
-/// of samples. Takes eight turns of this length. `None` if no sample came (the event does
-/// not happen in such a loop).
+/// Measures the cost of a sample of this event on a CPU: the interruptions of a busy loop with
+/// sampling minus those without, divided by the number of samples. Takes eight turns of length
+/// `turn`. `None` if no sample came (the event does not happen in such a loop).
 ///
 /// It is the cost of a short call chain with warm caches, so a lower bound.
 pub fn sample_cost(event: &Event, cpu: u32, turn: Duration) -> Result<Option<Cost>, Refused> {
@@ -41,7 +39,7 @@ pub fn sample_cost(event: &Event, cpu: u32, turn: Duration) -> Result<Option<Cos
         |error| Refused { step: super::Step::Wait, event: event.name.clone(), cpu, error };
     let threshold = GAP.start / clock::tick_seconds();
     let limit = GAP.end / clock::tick_seconds();
-    // Pinned, so on a thread of its own.
+    // The thread is pinned, so it is a separate one.
     let measured = std::thread::scope(|scope| {
         let work = || {
             crate::thread::pin(cpu)?;
@@ -55,7 +53,7 @@ pub fn sample_cost(event: &Event, cpu: u32, turn: Duration) -> Result<Option<Cos
                 control.disable()?;
                 let mut count = |_: usize, first: &[u8], second: &[u8]| {
                     let bytes = [first, second].concat();
-                    // On a busy machine others are sampled too while they have the CPU.
+                    // On a busy machine other threads are sampled too while they have the CPU.
                     let sampled = |record: &Result<Record, _>| matches!(record, Ok(Record::Sample(sample)) if sample.task.tid == own);
                     samples += records(&bytes).filter(sampled).count() as u64;
                 };
@@ -73,7 +71,7 @@ pub fn sample_cost(event: &Event, cpu: u32, turn: Duration) -> Result<Option<Cos
     Ok((samples > 0).then_some(Cost { seconds, samples }))
 }
 
-/// Ticks of one turn within gaps above the threshold and below the limit.
+/// Returns the ticks of one turn in gaps above the threshold and below the limit.
 fn interrupted(turn: Duration, threshold: f64, limit: f64) -> f64 {
     let length = (turn.as_secs_f64() / clock::tick_seconds()) as u64;
     let (threshold, limit) = (threshold as u64, limit as u64);

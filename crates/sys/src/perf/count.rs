@@ -1,11 +1,11 @@
-//! An event that is counted and not sampled (perf_event_open(2)).
+//! Events that are counted but not sampled (perf_event_open(2)).
 
 use super::event::{Event, Target, switch};
 use perf_event_open_sys::bindings as b;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A counter of one event on one CPU, every task together.
+/// A counter of one event on one CPU, over all tasks.
 #[derive(Debug)]
 pub struct Count {
     fd: OwnedFd,
@@ -13,49 +13,49 @@ pub struct Count {
 }
 
 impl Count {
-    /// Begins to count. EACCES: not for this user (kernel.perf_event_paranoid above 0
-    /// and neither CAP_PERFMON nor CAP_SYS_ADMIN).
+    /// Starts counting. EACCES: not allowed for this user (kernel.perf_event_paranoid above 0 and
+    /// neither CAP_PERFMON nor CAP_SYS_ADMIN).
     pub fn open(event: &Event, cpu: u32) -> io::Result<Count> {
-        // Units outside the core count whole packages and refuse to leave out a mode,
-        // so nothing is excluded.
+        // Uncore units count whole packages and refuse to exclude a mode, so nothing is excluded.
         Ok(Count { fd: super::event::open(event.attributes(), Target::Cpu(cpu))?, cpu })
     }
 
-    /// Counts since it was opened. Without a read format that is one word.
+    /// Returns the count since it was opened. Without a read format that is one word.
     pub fn read(&self) -> io::Result<u64> {
         let mut word = [0; 8];
         match rustix::io::read(&self.fd, &mut word)? {
             8 => Ok(u64::from_ne_bytes(word)),
-            // The kernel says end of file of an event that is in an error state.
+            // The kernel returns end of file for an event in error state.
             _ => Err(io::Error::from_raw_os_error(libc::EIO)),
         }
     }
 }
 
-/// A counter of one event in one thread, on whatever CPU that runs.
+/// A counter of one event in one thread, on any CPU.
 #[derive(Debug)]
 pub struct ThreadCount {
     fd: OwnedFd,
 }
 
-/// What the kernel reports of one event.
+/// The kernel's counts for one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub count: u64,
-    /// Time it was enabled, nanoseconds; of a thread, only while the thread ran.
+    /// Time the event was enabled, in ns; for a thread, only while the thread ran.
     pub enabled: u64,
-    /// Time it was really counted: less than `enabled` where events had to take
-    /// turns on the hardware's counters.
+    /// Time the event was actually counted, in ns: less than `enabled` if events had to take turns
+    /// on the hardware's counters.
     pub running: u64,
-    /// Samples that found no room in the ring, where the kernel counts them
+    /// Samples that did not fit in the ring; `None` if the kernel does not count them
     /// (`PERF_FORMAT_LOST`, Linux 6.0).
     pub lost: Option<u64>,
 }
 
 impl ThreadCount {
-    /// Opens it; nothing is counted yet. ENOENT, EOPNOTSUPP, ENODEV: this machine cannot count
-    /// it. EACCES: not for this user (kernel.perf_event_paranoid above 1 and no CAP_PERFMON, or
-    /// another user's thread). ESRCH: the thread has ended. EMFILE: too many are open.
+    /// Opens the counter; nothing is counted yet. ENOENT, EOPNOTSUPP, ENODEV: this machine cannot
+    /// count the event. EACCES: not allowed for this user (kernel.perf_event_paranoid above 1 and
+    /// no CAP_PERFMON, or another user's thread). ESRCH: the thread has ended. EMFILE: too many are
+    /// open.
     pub fn open(event: &Event, thread: u32) -> io::Result<ThreadCount> {
         let times = b::PERF_FORMAT_TOTAL_TIME_ENABLED | b::PERF_FORMAT_TOTAL_TIME_RUNNING;
         let mut attributes = b::perf_event_attr { read_format: times.into(), ..event.attributes() };
@@ -63,7 +63,7 @@ impl ThreadCount {
         Ok(ThreadCount { fd: super::event::open(attributes, Target::Thread(thread))? })
     }
 
-    /// Lets it be counted.
+    /// Starts counting.
     pub fn enable(&self) -> io::Result<()> {
         switch(&self.fd, true)
     }
@@ -72,13 +72,13 @@ impl ThreadCount {
         switch(&self.fd, false)
     }
 
-    /// What was counted so far. `lost` means nothing of what is not sampled.
+    /// Returns the counts so far. `lost` is meaningless for an event that is not sampled.
     pub fn read(&self) -> io::Result<Tally> {
         tally(self.fd.as_fd())
     }
 }
 
-/// Reads an event with both times, and with what was lost where that was requested.
+/// Reads an event's count with both times, and the number of lost samples if that was requested.
 pub(super) fn tally(event: BorrowedFd) -> io::Result<Tally> {
     let mut words = [0u64; 4];
     let mut bytes = [0u8; 32];
@@ -125,7 +125,7 @@ mod tests {
         (0..10).for_each(|_| turn());
         switches.disable().unwrap();
         let counted = switches.read().unwrap();
-        // It slept before each turn but perhaps the first.
+        // The thread slept before each turn except perhaps the first.
         assert!(counted.count > 0 && counted.enabled > 0, "{counted:?}");
         assert_eq!(counted.enabled, counted.running, "a software event takes no turns");
         (0..10).for_each(|_| turn());

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
-/// What to count, as perf_event_open(2) takes it.
+/// An event to count, as perf_event_open(2) describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Its name as typed.
@@ -23,12 +23,11 @@ pub struct Event {
     pub user: bool,
     /// Whether the kernel is counted.
     pub kernel: bool,
-    /// `perf_event_attr.precise_ip`: how exactly the address has to be that of
-    /// the event, 0 to 3.
+    /// `perf_event_attr.precise_ip`: how precisely the address must be that of the event, 0 to 3.
     pub precise: u8,
 }
 
-/// What one count of an event is.
+/// The unit of an event's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A nanosecond on a CPU.
@@ -36,12 +35,12 @@ pub enum Unit {
     Events,
 }
 
-/// What an event is opened on.
+/// Where an event is opened.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
     /// One CPU, for all tasks.
     Cpu(u32),
-    /// One thread, on whatever CPU.
+    /// One thread, on any CPU.
     Thread(u32),
 }
 
@@ -53,33 +52,33 @@ pub(super) fn open(mut attributes: b::perf_event_attr, target: Target) -> io::Re
         Target::Thread(id) => (signed(id)?, -1),
     };
     let flags = b::PERF_FLAG_FD_CLOEXEC.into();
-    // SAFETY: the attributes are initialised and know their size; the kernel
-    // writes at most their `size` field.
+    // SAFETY: the attributes are initialised and contain their size; the kernel writes at most
+    // their `size` field.
     let fd =
         unsafe { perf_event_open_sys::perf_event_open(&mut attributes, thread, cpu, -1, flags) };
     let fd = crate::check(fd.into())?;
-    // SAFETY: the kernel has just made this descriptor, and nothing else has it.
+    // SAFETY: the kernel has just made this descriptor, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Lets an event be counted, or ends that: no further sample comes then.
+/// Enables or disables an event; while it is disabled, no samples are taken.
 pub(super) fn switch(event: &OwnedFd, on: bool) -> io::Result<()> {
     let request = if on { ioctls::ENABLE } else { ioctls::DISABLE };
     // SAFETY: an ioctl without a pointer on an event that is open.
     crate::check(unsafe { request(event.as_raw_fd(), 0) }.into()).map(drop)
 }
 
-/// A name that is not an event here.
+/// A name that is not an event on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct UnknownEvent {
-    /// What is wrong with it.
+    /// What is wrong with the name.
     pub what: String,
-    /// What could be written instead, where that is known.
+    /// What could be written instead, if known.
     pub instead: Option<String>,
 }
 
-/// (names, type, config): the first name is the one that is printed.
+/// (names, type, config): the first name is the one printed.
 const NAMED: &[(&[&str], u32, u32)] = &[
     (&["cycles", "cpu-cycles"], HARDWARE, b::PERF_COUNT_HW_CPU_CYCLES),
     (&["instructions"], HARDWARE, b::PERF_COUNT_HW_INSTRUCTIONS),
@@ -111,7 +110,7 @@ const NAMED: &[(&[&str], u32, u32)] = &[
     (&["cgroup-switches"], SOFTWARE, b::PERF_COUNT_SW_CGROUP_SWITCHES),
 ];
 
-/// Caches as perf spells them.
+/// Names of caches, as in perf.
 const CACHES: &[(&str, u32)] = &[
     ("L1-dcache", b::PERF_COUNT_HW_CACHE_L1D),
     ("L1-icache", b::PERF_COUNT_HW_CACHE_L1I),
@@ -122,7 +121,7 @@ const CACHES: &[(&str, u32)] = &[
     ("node", b::PERF_COUNT_HW_CACHE_NODE),
 ];
 
-/// What is done to a cache: accesses, then misses.
+/// Operations on a cache: names of accesses, then of misses.
 const OPERATIONS: &[(&str, &str, u32)] = &[
     ("loads", "load-misses", b::PERF_COUNT_HW_CACHE_OP_READ),
     ("stores", "store-misses", b::PERF_COUNT_HW_CACHE_OP_WRITE),
@@ -130,7 +129,7 @@ const OPERATIONS: &[(&str, &str, u32)] = &[
 ];
 
 impl Event {
-    /// What says which event it is, and nothing of how it is counted.
+    /// The attributes that identify the event, but not how it is counted.
     pub(super) fn attributes(&self) -> b::perf_event_attr {
         let mut attributes = b::perf_event_attr {
             type_: self.kind,
@@ -153,9 +152,8 @@ impl Event {
         Event::new("cpu-clock", SOFTWARE, b::PERF_COUNT_SW_CPU_CLOCK.into())
     }
 
-    /// Reads a name; `sys` is where `/sys` is, for events of a unit. A name may
-    /// end in `:` and modifiers as perf has them: `u` user mode only, `k` kernel
-    /// only, `p` (up to three) precise.
+    /// Parses a name; `sys` is the path of `/sys`, for events of a unit. A name may end in `:` and
+    /// modifiers as in perf: `u` user mode only, `k` kernel only, `p` (up to three) precise.
     pub fn parse(text: &str, sys: &Path) -> Result<Event, UnknownEvent> {
         let text = text.trim();
         let (name, modifiers) = split_modifiers(text);
@@ -177,7 +175,7 @@ impl Event {
         Ok(event)
     }
 
-    /// Every plain name, for help texts and suggestions.
+    /// Returns every plain name, for help texts and suggestions.
     pub fn names() -> Vec<String> {
         let named = NAMED.iter().map(|(names, ..)| names[0].to_owned());
         let caches = CACHES.iter().flat_map(|(cache, _)| {
@@ -188,7 +186,7 @@ impl Event {
         named.chain(caches).collect()
     }
 
-    /// What one count of it is.
+    /// The unit of its count.
     pub fn unit(&self) -> Unit {
         let clocks = [b::PERF_COUNT_SW_CPU_CLOCK, b::PERF_COUNT_SW_TASK_CLOCK];
         let is_clock = clocks.iter().any(|clock| u64::from(*clock) == self.config[0]);
@@ -218,8 +216,8 @@ impl Event {
     }
 }
 
-/// The modifiers follow the last colon, or the slash that ends an
-/// event of a unit.
+/// Splits off the modifiers, which follow the last colon, or the slash that ends an event of a
+/// unit.
 fn split_modifiers(text: &str) -> (&str, &str) {
     if let Some((name, behind)) = text.rsplit_once('/') {
         let modifiers = behind.strip_prefix(':').unwrap_or(behind);
@@ -233,7 +231,7 @@ fn named(name: &str) -> Option<Event> {
     Some(Event::new(name, *kind, u64::from(*config)))
 }
 
-/// `L1-dcache-load-misses` and its like: cache, operation and result, a byte each.
+/// Parses `L1-dcache-load-misses` and the like: cache, operation and result, a byte each.
 fn cache(name: &str) -> Option<Event> {
     let (cache, id) = CACHES.iter().find(|(cache, _)| name.starts_with(cache))?;
     let rest = name[cache.len()..].strip_prefix('-')?;
@@ -253,8 +251,8 @@ fn raw(name: &str) -> Option<Event> {
     Some(Event::new(name, b::PERF_TYPE_RAW, code))
 }
 
-/// `UNIT/term=value,.../`, the terms as the unit's folder `format` places them,
-/// or one of its named `events`.
+/// Parses `UNIT/term=value,.../`, with terms laid out as in the unit's folder `format`, or one of
+/// its named `events`.
 fn of_unit(unit: &str, rest: &str, sys: &Path) -> Result<Event, UnknownEvent> {
     let wrong = |what: String, instead: Option<String>| UnknownEvent { what, instead };
     let terms = rest
@@ -335,7 +333,7 @@ fn parse_format(text: &str) -> Option<(usize, Vec<u32>)> {
     Some((word, bits))
 }
 
-/// Puts the bits of a value where they belong; `None` if it has more bits.
+/// Puts the bits of a value at the positions `bits`; `None` if it has more bits than that.
 fn scatter(value: u64, bits: &[u32]) -> Option<u64> {
     let width = bits.len().min(64) as u32;
     if width < 64 && value >> width != 0 {

@@ -1,9 +1,9 @@
-//! Sampling by perf_event_open(2): what can be counted, opened on CPUs, read
-//! from the kernel's ring buffers, and taken apart.
+//! Sampling by perf_event_open(2): naming events, opening them on CPUs, reading the kernel's ring
+//! buffers, and decoding the records.
 //!
-//! [`Event`] turns a name into what the kernel expects, [`Sampler`] opens
-//! it on CPUs and drains the rings, [`records`] takes the bytes apart. Names and
-//! records are pure; only the sampler calls the kernel.
+//! [`Event`] turns a name into what the kernel expects, [`Sampler`] opens it on CPUs and drains the
+//! rings, [`records`] decodes the bytes. Names and records are pure; only the sampler calls the
+//! kernel.
 
 mod cost;
 mod count;

@@ -1,10 +1,9 @@
-//! The records that the kernel writes into a ring (perf_event_open(2), "MMAP
-//! layout"; `perf_event_type` in include/uapi/linux/perf_event.h), for the one
-//! layout that [`Sampler`](super::Sampler) requests:
-//! `IP | TID | TIME | CPU | PERIOD | CALLCHAIN` with `sample_id_all`.
+//! The records that the kernel writes into a ring (perf_event_open(2), "MMAP layout";
+//! `perf_event_type` in include/uapi/linux/perf_event.h), for the one layout that
+//! [`Sampler`](super::Sampler) requests: `IP | TID | TIME | CPU | PERIOD | CALLCHAIN` with
+//! `sample_id_all`.
 //!
-//! Pure: any bytes give records or an error, never a panic, and nothing is
-//! allocated.
+//! Pure: any bytes lead to records or an error, never a panic, and nothing is allocated.
 
 use perf_event_open_sys::bindings as b;
 
@@ -13,11 +12,11 @@ pub enum Record<'a> {
     Sample(Sample<'a>),
     /// This many records did not fit in the ring.
     Lost(u64),
-    /// A thread has a name; true if because it runs another program now.
+    /// A thread's name; true if it changed because the thread executed another program.
     Comm(Task, &'a [u8], bool),
-    /// A process maps a file executable.
+    /// A process mapped a file as executable.
     Mmap(Mmap<'a>),
-    /// A thread begins: it, and the one that made it.
+    /// A new thread, and the one that made it.
     Fork(Task, Task),
     Exit(Task),
     /// The kernel stopped the event because its interrupts took too long; until
@@ -32,57 +31,57 @@ pub enum Record<'a> {
 pub struct Sample<'a> {
     /// Address of the instruction.
     pub ip: u64,
-    /// Whether that is in the kernel.
+    /// Whether the instruction is in the kernel.
     pub in_kernel: bool,
     pub task: Task,
-    /// When, nanoseconds of the monotonic clock.
+    /// Time of the sample, in ns of the monotonic clock.
     pub time: u64,
     pub cpu: u32,
-    /// Counts of the event that it represents.
+    /// Number of events that the sample represents.
     pub period: u64,
     pub chain: Chain<'a>,
 }
 
-/// A thread. Process and thread 0 are the idle task; what another PID namespace
-/// hides, or has ended, has `u32::MAX`.
+/// A thread. Process and thread 0 are the idle task; both are `u32::MAX` for a task that another
+/// PID namespace hides or that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Task {
     pub pid: u32,
     pub tid: u32,
 }
 
-/// A process maps a file executable.
+/// An executable mapping of a file by a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mmap<'a> {
     pub task: Task,
     pub start: u64,
-    /// How long it is, bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Where in the file it begins, bytes.
+    /// Offset of its start in the file, in bytes.
     pub offset: u64,
     /// Path of the file, or a name like `[vdso]`.
     pub path: &'a [u8],
 }
 
-/// One line of a call chain.
+/// One entry of a call chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
     /// Address of an instruction.
     pub address: u64,
     /// Whether it is in the kernel.
     pub in_kernel: bool,
-    /// Whether the instruction at the address itself was executed. Otherwise it is
-    /// where a call returns to, after the call instruction.
+    /// Whether the instruction at the address itself was executed. Otherwise the address is the one
+    /// that a call returns to, after the call instruction.
     pub exact: bool,
 }
 
-/// A call chain, leaf first: addresses, between them marks that say where what
-/// follows is (`PERF_CONTEXT_*`).
+/// A call chain, leaf first: addresses, with marks (`PERF_CONTEXT_*`) between them that tell where
+/// the following addresses are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chain<'a>(&'a [u8]);
 
 impl<'a> Chain<'a> {
-    /// The addresses. What is neither kernel nor user (a guest's) is left out.
+    /// Returns the addresses. Those that are neither kernel nor user (a guest's) are left out.
     pub fn calls(self) -> impl Iterator<Item = Call> + 'a {
         let (mut context, mut exact) = (None, false);
         self.0.chunks_exact(8).filter_map(move |bytes| {
@@ -103,11 +102,11 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// Bytes that are not records.
+/// Bytes that are not valid records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record at byte {at} of a perf ring is malformed: {what}")]
 pub struct Malformed {
-    /// Where the record begins.
+    /// Offset of the record.
     pub at: usize,
     /// What is wrong with it.
     pub what: &'static str,
@@ -116,12 +115,11 @@ pub struct Malformed {
 /// `struct perf_event_header`: type, misc, size.
 const HEADER: usize = 8;
 
-/// What `sample_id_all` appends to every other record here: pid, tid, time,
-/// cpu and 4 reserved bytes.
+/// Bytes that `sample_id_all` appends to every other record here: pid, tid, time, cpu and 4
+/// reserved bytes.
 const TRAILER: usize = 8 + 8 + 8;
 
-/// The records in `bytes`, which are whole ones one after the other. Ends with
-/// the first error.
+/// Decodes the records in `bytes`, which must be whole and consecutive. Ends after the first error.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record<'_>, Malformed>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -200,7 +198,7 @@ fn parse(kind: u32, misc: u32, body: &[u8]) -> Option<Record<'_>> {
     })
 }
 
-/// What is left of a record.
+/// The bytes of a record not yet decoded.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -226,7 +224,7 @@ impl<'a> Fields<'a> {
         Some(Task { pid: self.u32()?, tid: self.u32()? })
     }
 
-    /// A text that ends at its first zero byte, before the trailer.
+    /// Returns a text that ends at its first zero byte, before the trailer.
     fn text(&mut self) -> Option<&'a [u8]> {
         let text = self.0.get(..self.0.len().checked_sub(TRAILER)?)?;
         text.split(|byte| *byte == 0).next()
@@ -237,7 +235,7 @@ impl<'a> Fields<'a> {
 pub(super) mod tests {
     use super::*;
 
-    /// A record of these parts, its body filled up to eight bytes.
+    /// Builds a record, with its body padded to a multiple of eight bytes.
     pub(crate) fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
         let size = (HEADER + body.len()).next_multiple_of(8);
         let mut bytes = kind.to_ne_bytes().to_vec();
@@ -327,7 +325,7 @@ pub(super) mod tests {
         assert_eq!(found, expected);
     }
 
-    /// What Linux 6.18 wrote on x86-64 while a program was started and ended.
+    /// Records that Linux 6.18 wrote on x86-64 while a program was started and ended.
     #[cfg(target_endian = "little")]
     const EXEC: &[u8] = include_bytes!("../../../../tests/data/perf/exec-6.18.records");
 
@@ -347,7 +345,7 @@ pub(super) mod tests {
         assert_eq!((sample.task, sample.cpu, sample.period), (task, 0, 2_004_008));
         assert_eq!(sample.chain.calls().count(), 10);
         assert_eq!(found[7..], [Record::Exit(task)]);
-        // The same bytes across the end of a ring, wherever that is.
+        // The same bytes wrapped around the end of a ring, at every position.
         for cut in 0..=EXEC.len() {
             let again = [&EXEC[..cut], &EXEC[cut..]].concat();
             assert_eq!(records(&again).count(), found.len());
@@ -373,7 +371,7 @@ pub(super) mod tests {
         let mut zero = whole.clone();
         zero[6..8].fill(0);
         assert!(records(&zero).next().unwrap().is_err());
-        // A chain that claims to be longer than the record, by far.
+        // A chain that claims to be far longer than the record.
         let mut huge = whole;
         huge[48..56].copy_from_slice(&u64::MAX.to_ne_bytes());
         assert!(records(&huge).next().unwrap().is_err());

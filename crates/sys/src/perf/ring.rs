@@ -1,7 +1,6 @@
-//! The ring buffer of one event (perf_event_open(2), "MMAP layout"): a page of
-//! positions, then a power of two of pages of data. The kernel moves the head,
-//! the reader the tail, and nothing between the two is written to before the
-//! tail has passed it.
+//! The ring buffer of one event (perf_event_open(2), "MMAP layout"): a page of positions, then data
+//! of a power of two pages. The kernel moves the head and the reader the tail; nothing between them
+//! is overwritten before the tail has passed it.
 
 use super::record::Malformed;
 use crate::memory::{MappedMemory, READ_WRITE};
@@ -12,12 +11,12 @@ use std::os::fd::AsFd;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a ring as a range of its data.
+/// A range of bytes in a ring's data.
 pub type Span = Range<usize>;
 
-/// What is unread between two positions, which only ever grow, of a ring of
-/// `size` bytes (a power of two): up to the end of the data, and on from its
-/// beginning. Both together are whole records.
+/// Returns the unread data between two positions of a ring of `size` bytes (a power of two): up to
+/// the end of the data, and from its beginning on. Positions only ever grow. Both parts together
+/// are whole records.
 pub fn spans(tail: u64, head: u64, size: usize) -> Result<(Span, Span), Malformed> {
     let malformed = |what| Malformed { at: 0, what };
     if !size.is_power_of_two() {
@@ -37,10 +36,10 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Maps `pages` pages of data (a power of two) of an event.
+    /// Maps the ring of an event with `pages` pages of data (a power of two).
     pub(super) fn map(event: impl AsFd, pages: usize) -> io::Result<Ring> {
         let page = rustix::param::page_size();
-        // Writable, so that the kernel minds the tail.
+        // Writable, so that the kernel respects the tail.
         let memory = MappedMemory::on_demand(event, page + pages * page, READ_WRITE)?;
         Ok(Ring { memory, page })
     }
@@ -50,9 +49,9 @@ impl Ring {
         self.memory.len() - self.page
     }
 
-    /// Hands all unread records over, in one or two pieces, and frees their room.
+    /// Hands over all unread records, in one or two pieces, and frees their space.
     pub(super) fn drain(&mut self, mut take: impl FnMut(&[u8], &[u8])) -> Result<(), Malformed> {
-        // The head is read before the data, the data before the tail is written.
+        // The head must be read before the data, and the data before the tail is written.
         let head = self.position(std::mem::offset_of!(perf_event_mmap_page, data_head));
         let tail = self.position(std::mem::offset_of!(perf_event_mmap_page, data_tail));
         let (head, old) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
@@ -104,8 +103,8 @@ mod tests {
         assert!(spans(0, 0, 0).is_err());
     }
 
-    /// A ring as the kernel fills it, drained after every few records: whatever
-    /// way a record lies across the end, it comes out whole.
+    /// A ring filled as by the kernel and drained after every few records: however a record wraps
+    /// around the end, it comes out whole.
     #[test]
     fn records_across_the_end_come_out_whole() {
         const SIZE: usize = 256;

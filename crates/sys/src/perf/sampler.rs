@@ -1,4 +1,4 @@
-//! An event opened on CPUs, for everything that runs there, with a ring each.
+//! An event opened on CPUs, for everything that runs on them, with a ring for each.
 
 use super::count::{Tally, tally};
 use super::event::{Event, Target, switch};
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// How often to sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// This many times a second; the kernel chooses the period.
+    /// This many times per second; the kernel chooses the period.
     Frequency(u64),
     Period(u64),
 }
@@ -26,12 +26,12 @@ pub struct Request {
     pub cpus: Vec<u32>,
 }
 
-/// Where sampling was refused.
+/// The step at which sampling was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Open,
     Map,
-    /// Getting ready to wait for it.
+    /// Preparing to wait for the event.
     Wait,
 }
 
@@ -46,11 +46,11 @@ pub struct Refused {
     /// Name of the event.
     pub event: String,
     pub cpu: u32,
-    /// What the kernel returned.
+    /// The error that the kernel returned.
     pub error: io::Error,
 }
 
-/// An open event, not yet enabled. Drop it to close it.
+/// An open event, not yet enabled. Dropping it closes it.
 #[derive(Debug)]
 pub struct Sampler {
     control: Control,
@@ -59,7 +59,7 @@ pub struct Sampler {
     counts_lost: bool,
 }
 
-/// Switches an event on and off while another thread drains it.
+/// Enables and disables an event while another thread drains it.
 #[derive(Clone, Debug)]
 pub struct Control {
     events: Arc<Vec<OwnedFd>>,
@@ -67,38 +67,37 @@ pub struct Control {
 }
 
 impl Control {
-    /// Lets the event be counted, on all CPUs.
+    /// Enables the event on all CPUs.
     pub fn enable(&self) -> io::Result<()> {
         self.events.iter().try_for_each(|event| switch(event, true))
     }
 
-    /// Ends that. When this returns, no further sample comes.
+    /// Disables the event. After this returns, no more samples are taken.
     pub fn disable(&self) -> io::Result<()> {
         self.events.iter().try_for_each(|event| switch(event, false))
     }
 
-    /// Ends a [`Sampler::wait`].
+    /// Wakes a [`Sampler::wait`].
     pub fn wake(&self) -> io::Result<()> {
         rustix::io::write(&*self.wake, &1u64.to_ne_bytes())?;
         Ok(())
     }
 }
 
-/// Bytes that one sample takes at most: header and fields, and a call chain of
-/// the kernel's usual limit (`kernel.perf_event_max_stack`, 127) with its marks.
+/// Most bytes of one sample: header and fields, and a call chain of the kernel's default limit
+/// (`kernel.perf_event_max_stack`, 127) with its marks.
 pub const LARGEST_SAMPLE: usize = 56 + 8 * 132;
 
-/// Seconds of the largest samples that a ring can hold: how long its
-/// reader may be kept from draining it.
+/// Capacity of a ring in seconds of samples of the largest size: how long its reader may be kept
+/// from draining it.
 const RING_SECONDS: f64 = 0.5;
 
 /// Fewest and most pages of a ring.
 const PAGES: std::ops::RangeInclusive<usize> = 16..=2048;
 
 impl Sampler {
-    /// Opens an event. Rings are as large as the rate needs, and smaller where
-    /// the limits on locked memory say so (`kernel.perf_event_mlock_kb`,
-    /// `RLIMIT_MEMLOCK`).
+    /// Opens an event. Rings are as large as the rate requires, or smaller if the limits on locked
+    /// memory demand it (`kernel.perf_event_mlock_kb`, `RLIMIT_MEMLOCK`).
     pub fn open(request: &Request) -> Result<Sampler, Refused> {
         let refused = |step, cpu: u32, error: io::Error| Refused {
             step,
@@ -121,7 +120,7 @@ impl Sampler {
         for cpu in request.cpus.iter().copied() {
             let open = |lost| open(request, pages * rustix::param::page_size() / 4, cpu, lost);
             let event = match open(counts_lost) {
-                // A kernel before 6.0 does not know the read format.
+                // Kernels before 6.0 do not know this read format.
                 Err(e) if counts_lost && e.raw_os_error() == Some(libc::EINVAL) => {
                     counts_lost = false;
                     open(false)
@@ -154,8 +153,7 @@ impl Sampler {
         self.rings.iter().map(Ring::size).min().unwrap_or_default()
     }
 
-    /// Waits until a ring is a quarter full, [`Control::wake`] is called, or
-    /// the time is over.
+    /// Waits until a ring is a quarter full, [`Control::wake`] is called, or `timeout` has passed.
     pub fn wait(&self, timeout: Duration) -> io::Result<()> {
         let timeout =
             Timespec::try_from(timeout).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
@@ -167,13 +165,13 @@ impl Sampler {
             Err(e) => return Err(e.into()),
         }
         let mut count = [0u8; 8];
-        // There may have been no call; then there is nothing to read.
+        // If `wake` was not called, there is nothing to read.
         let _ = rustix::io::read(&*self.control.wake, &mut count);
         Ok(())
     }
 
-    /// Hands over whole records of each ring, with the index of its CPU, in one
-    /// or two pieces, and frees their room. Allocates nothing.
+    /// Hands over the whole records of each ring, with the index of its CPU, in one or two pieces,
+    /// and frees their space. Allocates nothing.
     pub fn drain(&mut self, mut take: impl FnMut(usize, &[u8], &[u8])) -> Result<(), Malformed> {
         for (index, ring) in self.rings.iter_mut().enumerate() {
             ring.drain(|first, second| take(index, first, second))?;
@@ -181,7 +179,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// What the kernel reports of each CPU's event.
+    /// Returns the kernel's counts for each CPU's event.
     pub fn tallies(&self) -> io::Result<Vec<Tally>> {
         let lost = |tally: Tally| Tally { lost: tally.lost.filter(|_| self.counts_lost), ..tally };
         self.control.events.iter().map(|event| tally(event.as_fd()).map(lost)).collect()
@@ -210,7 +208,7 @@ fn open(request: &Request, watermark: usize, cpu: u32, counts_lost: bool) -> io:
             | b::PERF_SAMPLE_CALLCHAIN)
             .into(),
         read_format: (b::PERF_FORMAT_TOTAL_TIME_ENABLED | b::PERF_FORMAT_TOTAL_TIME_RUNNING).into(),
-        // So that times can be compared with those of other meters.
+        // For times that can be compared with those of other meters.
         clockid: libc::CLOCK_MONOTONIC,
         ..event.attributes()
     };
@@ -232,7 +230,7 @@ fn open(request: &Request, watermark: usize, cpu: u32, counts_lost: bool) -> io:
     attr.set_precise_ip(event.precise.into());
     attr.set_use_clockid(1);
     attr.set_sample_id_all(1);
-    // Names of threads and files of processes that begin within the window.
+    // Names of threads, and files of processes, that start within the window.
     attr.set_comm(1);
     attr.set_comm_exec(1);
     attr.set_mmap(1);

@@ -1,4 +1,4 @@
-//! What pktgen prints, and the real one where the kernel has it.
+//! Parsing of what pktgen prints, and the real pktgen if the kernel has it.
 
 use super::*;
 use crate::bpf::xdp::{Dropper, Mark, Mode};
@@ -21,7 +21,7 @@ fn job(device: &str) -> Job {
     }
 }
 
-/// As Linux 7.3 printed it.
+/// Printed by Linux 7.3.
 const PRINTED: &str = include_str!("../../../../fuzz/seeds/procfs/pktgen-device");
 
 #[test]
@@ -29,7 +29,7 @@ fn what_it_prints_is_read() {
     let ended =
         Progress { sent: 1000, errors: 0, idle: Duration::from_micros(25), rate: Some(41273) };
     assert_eq!(parse(PRINTED), Ok(ended));
-    // The result of the last command is shown there while it runs.
+    // While it runs, the last line is the result of the last command.
     let (running, _) = PRINTED.split_once("Result:").unwrap();
     let running = format!("{running}Result: OK: burst=32\n").replace("errors: 0", "errors: 17");
     assert_eq!(parse(&running), Ok(Progress { errors: 17, rate: None, ..ended }));
@@ -83,7 +83,7 @@ fn every_thread_has_a_queue_of_its_own() {
     }
 }
 
-/// The real one, over a veth pair whose other end counts.
+/// The real pktgen, on a veth pair whose other end counts.
 fn real() -> Option<Dropper> {
     let [_, other] = pair()?;
     if !is_there("/proc/thread-self".as_ref()) {
@@ -107,7 +107,7 @@ fn it_generates_as_many_as_requested() {
     assert_eq!(dropper.count().unwrap().frames, progress.sent, "{progress:?}");
 }
 
-/// Two generators of one thread, which takes turns.
+/// Two generators of one thread, which alternates between them.
 #[test]
 fn one_thread_may_serve_several() {
     let Some(dropper) = real() else { return };
@@ -124,7 +124,7 @@ fn it_ends_on_request() {
     let Some(_dropper) = real() else { return };
     let generator = Generator::new(PROC.as_ref(), &Job { counts: vec![], ..job("one") }).unwrap();
     std::thread::scope(|scope| {
-        // The files are those of the thread's namespace, which its children share.
+        // Child threads share the namespace of this thread, and so its files.
         let running = scope.spawn(|| generator.run());
         let deadline = Instant::now() + Duration::from_secs(20);
         while generator.progress(0).unwrap().sent == 0 {

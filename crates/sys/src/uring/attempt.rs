@@ -1,5 +1,5 @@
-//! What the kernel's io_uring can do, determined by trying it: nothing here
-//! needs a network, and nothing is left behind.
+//! Finds out what the kernel's io_uring supports by trying it: nothing here needs a network, and
+//! nothing is left behind.
 
 use super::{Arrival, BusyPoll, RecvRing, RecvShape, RingMode, SendEvent, SendRing, SocketRing};
 use crate::memory::Region;
@@ -10,23 +10,23 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// What a ring's setup shows.
+/// Features that setting up a ring reveals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// `IORING_SETUP_SINGLE_ISSUER` and `IORING_SETUP_DEFER_TASKRUN` (Linux 6.1).
     pub deferred: bool,
     /// `IORING_FEAT_RECVSEND_BUNDLE` (Linux 6.10).
     pub bundle: bool,
-    /// `IORING_FEAT_NO_IOWAIT` (Linux 6.15): waiting counts as idle.
+    /// `IORING_FEAT_NO_IOWAIT` (Linux 6.15): waiting can count as idle.
     pub no_iowait: bool,
     /// `IORING_OP_SEND_ZC` (Linux 6.0).
     pub send_zc: bool,
-    /// `IORING_FEAT_MIN_TIMEOUT` (Linux 6.12): a wait that gathers completions for some time.
+    /// `IORING_FEAT_MIN_TIMEOUT` (Linux 6.12): a wait can gather completions for some time.
     pub min_timeout: bool,
 }
 
-/// Sets a ring up and asks it. ENOSYS: no io_uring in this kernel; EPERM:
-/// forbidden by `kernel.io_uring_disabled` or by a seccomp filter.
+/// Sets up a ring and reads its features. ENOSYS: no io_uring in this kernel; EPERM: forbidden by
+/// `kernel.io_uring_disabled` or by a seccomp filter.
 pub fn features() -> io::Result<Features> {
     let ring = super::setup(1, 1, RingMode::default())?;
     let mut probe = Probe::new();
@@ -41,14 +41,15 @@ pub fn features() -> io::Result<Features> {
     })
 }
 
-/// Makes a ring whose operations a thread of the kernel submits. EPERM: before Linux 5.11, without
+/// Makes a ring whose operations a kernel thread submits. EPERM: before Linux 5.11, without
 /// privilege; ENOMEM: no more threads are allowed.
 pub fn try_polled() -> io::Result<()> {
     super::setup(1, 1, RingMode::Polled { cpu: None }).map(drop)
 }
 
-/// Has the waits of a ring poll devices: those of operations, or of a list, which is empty. EINVAL: before
-/// Linux 6.9, or 6.13 with a list; EOPNOTSUPP: without `CONFIG_NET_RX_BUSY_POLL`.
+/// Makes the waits of a ring poll devices: those its operations wait for or, if `listed`, those of
+/// a list, which is empty. EINVAL: before Linux 6.9, or 6.13 with a list; EOPNOTSUPP: without
+/// `CONFIG_NET_RX_BUSY_POLL`.
 pub fn try_busy_poll(listed: bool) -> io::Result<()> {
     let queues = listed.then(Vec::new);
     let (socket, _peer) = UnixStream::pair()?;
@@ -57,8 +58,8 @@ pub fn try_busy_poll(listed: bool) -> io::Result<()> {
     ring.busy_poll(&BusyPoll { microseconds: 1, prefer: false, queues })
 }
 
-/// Registers a ring of provided buffers. EINVAL: before Linux 5.19, or before
-/// 6.12 for buffers that are used up incrementally.
+/// Registers a ring of provided buffers. EINVAL: before Linux 5.19, or before 6.12 for buffers that
+/// are consumed incrementally.
 pub fn try_buffer_ring(incremental: bool) -> io::Result<()> {
     let (socket, _peer) = UnixStream::pair()?;
     let shape = RecvShape { incremental, ..ONE };
@@ -120,9 +121,9 @@ pub fn try_send_bundle() -> io::Result<()> {
     if whole { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Makes a zero-copy send that requests a usage report, on a TCP socket that
-/// is not connected: EPIPE says that the request itself was in order. EINVAL:
-/// before Linux 6.2 (or 6.0 for the operation).
+/// Makes a zero-copy send that requests a usage report, on a TCP socket that is not connected:
+/// EPIPE shows that the request itself was valid. EINVAL: before Linux 6.2 (or 6.0 for the
+/// operation).
 pub fn try_send_zc() -> io::Result<()> {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let mut ring = SendRing::new(socket.as_fd(), Region::new(4096, false)?, 1, 1)?;
@@ -136,12 +137,12 @@ pub fn try_send_zc() -> io::Result<()> {
     }
 }
 
-/// Longer than what is there takes to come.
+/// Time limit for an event that has already been triggered.
 const SOON: Duration = Duration::from_secs(1);
 
 const MESSAGE: &[u8] = b"eight of";
 
-/// The least that can be registered.
+/// The smallest shape that can be registered.
 const ONE: RecvShape =
     RecvShape { buffers: 1, buffer_size: 4096, bundle: false, incremental: false };
 

@@ -1,4 +1,4 @@
-//! Receive buffers: those of a group, and which of their bytes a completion reports.
+//! Receive buffers of a group, and how the bytes that a completion reports are found in them.
 
 use super::group::BufferGroup;
 use super::{Completion, Core};
@@ -7,7 +7,7 @@ use io_uring::cqueue;
 use std::io;
 use std::slice;
 
-/// The buffers that a ring receives into.
+/// Number, size and use of the buffers that a ring receives into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecvShape {
     /// Number of buffers, 1 to 32768.
@@ -23,40 +23,41 @@ pub struct RecvShape {
 }
 
 impl RecvShape {
-    /// EINVAL: out of range.
+    /// Errors with EINVAL if a number is out of range.
     pub(super) fn check(&self) -> io::Result<()> {
         let sized =
             (1..=1 << 15).contains(&self.buffers) && (1..=1 << 30).contains(&self.buffer_size);
         if sized { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
     }
 
-    /// Whether completions have to come in the order in which the kernel has used the buffers up:
-    /// they name one buffer, and the others and the offset follow from those before.
+    /// Whether completions must arrive in the order in which the kernel used the buffers: a
+    /// completion names only one buffer; the other buffers and the offset follow from earlier
+    /// completions.
     fn needs_order(&self) -> bool {
         self.bundle || self.incremental
     }
 }
 
-/// The buffers of a ring. They go back in the order they came, so that the kernel uses them in one
-/// fixed cycle.
+/// The buffers of a ring. They are given back in order of arrival, so that the kernel uses them in
+/// one fixed cycle.
 pub(super) struct Buffers {
     group: BufferGroup,
-    /// Where they lie in `Core::kept`.
+    /// Index of their memory in `Core::kept`.
     place: usize,
     shape: RecvShape,
-    /// Bytes of the current completion that were not returned yet, and its flags.
+    /// Bytes of the current completion not yet handed out, and its flags.
     left: u32,
     flags: u32,
-    /// The buffer that comes next, and how far it is filled.
+    /// The buffer used next, and how many of its bytes are filled.
     next: u16,
     offset: u32,
-    /// The buffer whose bytes the caller was given last.
+    /// The buffer whose bytes were handed out last.
     lent: Option<u16>,
 }
 
 impl Buffers {
-    /// Takes and touches their memory and gives all of them to the kernel. EINVAL: the kernel has
-    /// no such buffer ring.
+    /// Allocates and touches the memory, and gives all buffers to the kernel. EINVAL: the kernel
+    /// has no such buffer ring.
     pub(super) fn new(core: &mut Core, shape: RecvShape) -> io::Result<Self> {
         let bytes = usize::from(shape.buffers) * shape.buffer_size as usize;
         let place = core.keep(Region::new(bytes, false)?);
@@ -69,13 +70,13 @@ impl Buffers {
         Ok(all)
     }
 
-    /// Whether the current completion has bytes that were not returned yet.
+    /// Whether the current completion has bytes not yet handed out.
     #[inline]
     pub(super) fn pending(&self) -> bool {
         self.left > 0
     }
 
-    /// A completion with bytes: checks that they are where they are expected.
+    /// Starts on a completion with bytes, after checking that they are where they are expected.
     pub(super) fn begin(&mut self, completion: &Completion) -> io::Result<()> {
         let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         let (next, any) = (self.next, !self.shape.needs_order());
@@ -94,18 +95,18 @@ impl Buffers {
         Ok(())
     }
 
-    /// The bytes of the current completion that are in one buffer.
+    /// Returns those bytes of the current completion that are in one buffer.
     ///
     /// # Safety
     ///
-    /// They are not used after the next call of [`Buffers::take_back`].
+    /// The bytes are not used after the next call of [`Buffers::take_back`].
     pub(super) unsafe fn piece<'a>(&mut self, core: &'a Core) -> &'a [u8] {
         let len = self.left.min(self.shape.buffer_size - self.offset);
         let at = usize::from(self.next) * self.shape.buffer_size as usize + self.offset as usize;
         self.left -= len;
         self.offset += len;
-        // An incremental buffer is done with when the kernel marks it; for the
-        // others, and for all but the last of a bundle, one filling is all.
+        // An incremental buffer is used up once the kernel flags it so; any other buffer,
+        // and all but the last of a bundle, after one filling.
         let full = self.offset == self.shape.buffer_size;
         let kept = self.shape.incremental && self.left == 0 && cqueue::buffer_more(self.flags);
         if full || !kept {
@@ -119,7 +120,8 @@ impl Buffers {
         unsafe { slice::from_raw_parts(core.kept[self.place].as_ptr().add(at), len as usize) }
     }
 
-    /// Gives the kernel the buffers of a completion, if it has any, whose bytes no one takes.
+    /// Gives the buffers of a completion, if it has any, back to the kernel without handing out
+    /// their bytes.
     pub(super) fn discard(&mut self, core: &Core, completion: &Completion) -> io::Result<()> {
         if cqueue::buffer_select(completion.flags).is_none() {
             return Ok(());
@@ -131,8 +133,8 @@ impl Buffers {
         Ok(())
     }
 
-    /// Gives the kernel the buffers of the current completion: its bytes that were not returned yet
-    /// no one takes.
+    /// Gives the buffers of the current completion back to the kernel; its bytes not yet handed out
+    /// are dropped.
     pub(super) fn discard_rest(&mut self, core: &Core) {
         self.take_back(core);
         while self.pending() {
@@ -142,7 +144,7 @@ impl Buffers {
         }
     }
 
-    /// Gives the kernel the buffer whose bytes were returned last.
+    /// Gives back to the kernel the buffer whose bytes were handed out last.
     #[inline]
     pub(super) fn take_back(&mut self, core: &Core) {
         if let Some(id) = self.lent.take() {
@@ -154,7 +156,7 @@ impl Buffers {
         let size = self.shape.buffer_size;
         let at = u64::from(id) * u64::from(size);
         let address = core.kept[self.place].as_ptr() as u64 + at;
-        // SAFETY: the buffer lies within the region, and no one uses bytes of it any more.
+        // SAFETY: the buffer lies within the region, and its bytes are no longer used.
         unsafe { self.group.provide(core, address, size, id) };
     }
 }

@@ -1,5 +1,6 @@
-//! Many stream sockets by one ring: a multishot receive on each, all from one group of provided
-//! buffers, and a send at a time on each. io_uring_prep_recv_multishot(3), io_uring_prep_send(3).
+//! Many stream sockets on one ring: a multishot receive on each, all from one group of provided
+//! buffers, and at most one send at a time on each. io_uring_prep_recv_multishot(3),
+//! io_uring_prep_send(3).
 
 mod passing;
 
@@ -12,59 +13,61 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// What came of an operation on one of the sockets, which is named by its place among them.
+/// The outcome of an operation on one of the sockets, which is identified by its index.
 #[derive(Debug)]
 pub enum ManyEvent<'a> {
-    /// The next bytes of its stream. They go back to the kernel at the next call.
+    /// The next bytes of its stream. Their buffer goes back to the kernel at the next call.
     Received { socket: usize, bytes: &'a [u8] },
-    /// Its receive direction is shut: by the peer, or by ourselves.
+    /// Its receive direction is shut down: by the peer, or by us.
     Ended { socket: usize },
-    /// So many bytes of the part given to [`ManyRing::send`] are queued at the socket.
+    /// This many bytes of the part given to [`ManyRing::send`] are queued at the socket.
     Sent { socket: usize, bytes: u32 },
     /// No buffer was free (ENOBUFS). The receive is started again.
     Short { socket: usize },
-    /// A receive, a send or a connect has failed.
+    /// A receive, a send or a connect failed.
     Failed { socket: usize, error: io::Error },
-    /// A connection was accepted. `last`: no more will be, before [`ManyRing::accept`].
+    /// A connection was accepted. `last`: no more will be until [`ManyRing::accept`] is called
+    /// again.
     Accepted { connection: OwnedFd, last: bool },
-    /// An accept has failed, and no more will be accepted.
+    /// An accept failed; no more connections will be accepted.
     NotAccepted { error: io::Error },
 }
 
-/// A ring that receives from many stream sockets into buffers that they share, and sends parts of
-/// one message to them.
+/// A ring that receives from many stream sockets into shared buffers, and sends parts of one
+/// message to them.
 pub struct ManyRing {
     core: Core,
     buffers: Buffers,
     bundle: bool,
-    /// Whose bytes the current completion has.
+    /// The socket that the current completion belongs to.
     current: usize,
     sockets: usize,
-    /// Places of sockets that come and go, after those of the others.
+    /// Slots for sockets that come and go; their indices follow those of the others.
     slots: Box<[passing::Slot]>,
-    /// Whom those that are connected here are connected to.
+    /// The peer of the sockets that are connected here.
     peer: Option<passing::Peer>,
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     len: usize,
 }
 
-/// Place of the message in `Core::kept`.
+/// Index of the message in `Core::kept`.
 const MESSAGE: usize = 0;
 
-/// Mark in the user data of sends. The socket's place is in its lower half.
+/// Set in the user data of sends. The lower half contains the socket's index.
 const SEND: u64 = 1 << 61;
 
-/// Most submissions at once: the rest of a batch is submitted by a call of its own.
+/// Most submissions at once: the rest of a larger batch takes another call.
 const MOST_ENTRIES: u32 = 4096;
 
-/// Completions there is room for: of a larger number the kernel keeps the rest in memory of its
+/// Most completions to reserve room for; if there are more, the kernel keeps them in memory of its
 /// own (`IORING_FEAT_NODROP`).
 const MOST_COMPLETIONS: u32 = 1 << 16;
 
 impl ManyRing {
-    /// A ring for these sockets, and `passing` places for others that come and go, which sends from
-    /// `message`, with all memory taken and touched. EINVAL: the shape is out of range, or the kernel has no such buffer ring. EMFILE: more
-    /// sockets than may be registered (`RLIMIT_NOFILE`).
+    /// Makes a ring for `sockets`, with `passing` slots for others that come and go, which sends
+    /// from `message`. All memory is allocated and touched now. EINVAL: the shape is out of range,
+    /// or the kernel has no such buffer ring. EMFILE: more sockets than may be registered
+    /// (`RLIMIT_NOFILE`).
     pub fn new(
         sockets: &[BorrowedFd],
         passing: usize,
@@ -76,7 +79,7 @@ impl ManyRing {
         if sockets.is_empty() || message.is_empty() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        // Of one that comes and goes: connect, send, receive, a last send, close.
+        // For a socket that comes and goes: connect, send, receive, a last send, close.
         let operations = 2 * sockets.len() + 5 * passing;
         let operations = u32::try_from(operations).unwrap_or(u32::MAX);
         let completions = operations.saturating_add(shape.buffers.into()).min(MOST_COMPLETIONS);
@@ -91,14 +94,14 @@ impl ManyRing {
         Ok(ManyRing { core, buffers, bundle, current, sockets, slots, peer: None, len })
     }
 
-    /// Whether the kernel is to count waits as iowait; otherwise it is left out where the kernel
-    /// can (Linux 6.15).
+    /// Has the kernel count waits as iowait if `wanted`; otherwise they are left out, if the kernel
+    /// supports that (Linux 6.15).
     pub fn count_iowait(&mut self, wanted: bool) {
         self.core.ring.count_iowait(wanted);
     }
 
-    /// Has waits poll devices. EINVAL: before Linux 6.9, or 6.13 with a list of queues; EOPNOTSUPP:
-    /// without `CONFIG_NET_RX_BUSY_POLL`.
+    /// Makes waits poll devices. EINVAL: before Linux 6.9, or 6.13 with a list of queues;
+    /// EOPNOTSUPP: without `CONFIG_NET_RX_BUSY_POLL`.
     pub fn busy_poll(&mut self, polling: &BusyPoll) -> io::Result<()> {
         self.core.ring.busy_poll(polling)
     }
@@ -110,7 +113,7 @@ impl ManyRing {
         (0..self.sockets).try_for_each(|socket| self.receive(socket))
     }
 
-    /// Bytes of memory that the ring owns and shares with the kernel, its queues included.
+    /// Bytes of memory that the ring owns or shares with the kernel, including its queues.
     pub fn memory(&self) -> usize {
         let kept: usize = self.core.kept.iter().map(|region| region.len()).sum();
         let params = self.core.ring.uring.params();
@@ -121,15 +124,15 @@ impl ManyRing {
         kept + queues + gathered + closing + size_of_val(&self.slots[..])
     }
 
-    /// Queues the send of a part of the message, which goes out whole unless the socket fails. A
-    /// socket has one at a time, or their order is not known. On one that was connected here a
-    /// receive follows, if none is under way. EINVAL: the part is not within the message, or there
-    /// is no such socket.
+    /// Queues the send of a part of the message; all of it is sent unless the socket fails. Call
+    /// this for one send per socket at a time, or their order is undefined. On a socket that was
+    /// connected here a receive follows, if none is in flight. EINVAL: the part is not within the
+    /// message, or there is no such socket.
     pub fn send(&mut self, socket: usize, part: Range<usize>) -> io::Result<()> {
         if self.peer.is_some() && self.slot(socket).is_some_and(|slot| !slot.receives) {
             let both = self.exchange(socket, part)?;
-            // SAFETY: as below. The receive writes only to buffers of the group, which the kernel
-            // was given.
+            // SAFETY: as below. The receive writes only to buffers of the group, which belong to
+            // the kernel.
             return unsafe { self.push(&both) };
         }
         let send = self.one_send(socket, part, libc::MSG_WAITALL)?;
@@ -137,14 +140,15 @@ impl ManyRing {
         unsafe { self.push(&[send]) }
     }
 
-    /// Queues the same of as many of the bytes as there is room for once there is any.
+    /// Like [`Self::send`], but sends only as many of the bytes as there is room for, once there is
+    /// any.
     pub fn send_some(&mut self, socket: usize, part: Range<usize>) -> io::Result<()> {
         let send = self.one_send(socket, part, 0)?;
         // SAFETY: as above.
         unsafe { self.push(&[send]) }
     }
 
-    /// Bytes of a part. EINVAL: it is not within the message.
+    /// Returns the length of a part in bytes. EINVAL: it is not within the message.
     fn part_len(&self, part: &Range<usize>) -> io::Result<u32> {
         let is_within = part.start <= part.end && part.end <= self.len;
         let len = is_within.then(|| u32::try_from(part.len()).ok()).flatten();
@@ -165,15 +169,15 @@ impl ManyRing {
         Ok(send.flags(flags).build().user_data(self.data(socket) | SEND))
     }
 
-    /// Memory of the message, to be written before it is sent: of a part that a send is still to read,
-    /// it is not known which bytes go out. EINVAL: the part is not within the message.
+    /// Memory of the message, to be written before it is sent: if a send in flight still reads the
+    /// part, it is undefined which bytes it sends. EINVAL: the part is not within the message.
     pub fn message(&mut self, part: Range<usize>) -> io::Result<&mut [u8]> {
         self.part_len(&part)?;
         Ok(&mut self.core.kept[MESSAGE][part])
     }
 
-    /// Submits what is queued, and waits (io_uring_enter(2)). The value is the bytes that came in
-    /// and went out; [`ManyRing::event`] hands the events out.
+    /// Submits what is queued, and waits (io_uring_enter(2)). Returns the number of bytes received
+    /// and sent; [`ManyRing::event`] hands out the events.
     pub fn enter(&mut self, wait: &Wait) -> io::Result<usize> {
         self.buffers.take_back(&self.core);
         match wait {
@@ -182,15 +186,16 @@ impl ManyRing {
         }
     }
 
-    /// Whether something that came in has not been handed out. Where a thread of the kernel submits
-    /// ([`RingMode::Polled`]), that is what it has completed, too, unless it has to be woken.
+    /// Whether an event has not been handed out yet. With a submitting kernel thread
+    /// ([`RingMode::Polled`]), this includes what it has completed since, unless it has to be
+    /// woken.
     #[inline]
     pub fn pending(&mut self) -> bool {
         self.core.poll();
         self.buffers.pending() || !self.core.gathered.is_empty()
     }
 
-    /// The next event; none when `enter` has to be called again.
+    /// Returns the next event, or `None` if `enter` has to be called again.
     #[inline]
     pub fn event(&mut self) -> Option<ManyEvent<'_>> {
         self.buffers.take_back(&self.core);
@@ -206,12 +211,13 @@ impl ManyRing {
                 return Some(event);
             }
         }
-        // SAFETY: the next call of `take_back` needs the exclusive borrow that the bytes hold.
+        // SAFETY: `take_back` needs the exclusive borrow of `self` that `bytes` holds.
         let bytes = unsafe { self.buffers.piece(&self.core) };
         Some(ManyEvent::Received { socket: self.current, bytes })
     }
 
-    /// The event of a completion; none if it has bytes, which the buffers then hand out.
+    /// Returns the event of a completion, or `None` if it has bytes, which the buffers then hand
+    /// out.
     #[inline]
     fn without_bytes(&mut self, completion: &Completion) -> Option<ManyEvent<'static>> {
         let socket = self.current;
@@ -228,7 +234,7 @@ impl ManyRing {
             true => ring.receive(socket),
             false => Ok(()),
         };
-        // What was connected here is received from on request.
+        // Sockets that were connected here receive only on request.
         let lasts = self.peer.is_none() || socket < self.sockets;
         let event = match completion.bytes() {
             Ok(0) => Ok(Some(ManyEvent::Ended { socket })),
@@ -256,12 +262,12 @@ impl ManyRing {
         if let Some(slot) = self.slot_mut(socket) {
             slot.receives = true;
         }
-        // SAFETY: the operation writes only to buffers of the group, which the kernel was given.
+        // SAFETY: the operation writes only to buffers of the group, which belong to the kernel.
         unsafe { self.push(&[entry]) }
     }
 
-    /// The next completion of a socket that is there, which is not that of a close, nor of a connect
-    /// that has worked. Buffers of others go back.
+    /// Returns the next completion for a socket that is still there, skipping closes and successful
+    /// connects. Buffers of skipped completions are given back.
     fn next_of_interest(&mut self) -> Option<io::Result<Completion>> {
         loop {
             let completion = self.core.take()?;
@@ -279,20 +285,20 @@ impl ManyRing {
         }
     }
 
-    /// Queues operations, which the kernel sees all at once: a chain stays whole. Where the queue is
-    /// full, after what is in it was submitted.
+    /// Queues operations, which the kernel sees all at once, so that a chain stays whole. If the
+    /// queue is full, its content is submitted first.
     ///
     /// # Safety
     ///
-    /// As of [`Core::push`].
+    /// Same as for [`Core::push`].
     unsafe fn push(&mut self, entries: &[squeue::Entry]) -> io::Result<()> {
         let mut entered = false;
         loop {
             // SAFETY: by the caller's promise.
             let pushed = unsafe { self.core.push_all(entries) };
             let is_full = pushed.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY));
-            // The wait until a thread of the kernel has made room ends early by any notification;
-            // the other modes have submitted all.
+            // Any notification ends the wait for a kernel thread to make room; in the other modes
+            // everything has been submitted.
             if !is_full || (entered && !self.core.ring.polled) {
                 return pushed;
             }
@@ -301,7 +307,7 @@ impl ManyRing {
         }
     }
 
-    /// Submits what is queued, and waits for nothing.
+    /// Submits what is queued, without waiting.
     pub fn submit(&mut self) -> io::Result<()> {
         match self.core.enter(0) {
             Err(e) if !is_transient(&e) => Err(e),
@@ -309,7 +315,7 @@ impl ManyRing {
         }
     }
 
-    /// Ends all operations; to be called by the ring's thread before it gives up streams that
+    /// Cancels all operations; to be called by the ring's thread before it abandons streams that
     /// have not ended.
     pub fn cancel(&mut self) {
         self.core.cancel();
@@ -317,7 +323,7 @@ impl ManyRing {
 }
 
 fn accepted<'a>(completion: &Completion) -> ManyEvent<'a> {
-    // SAFETY: it is of an accept, and handed out once.
+    // SAFETY: the completion is that of an accept, and is handed out once.
     match unsafe { completion.descriptor() } {
         Ok(connection) => ManyEvent::Accepted { connection, last: !completion.more() },
         Err(error) => ManyEvent::NotAccepted { error },
@@ -348,15 +354,15 @@ mod tests {
         RingMode::Polled { cpu: None },
     ];
 
-    /// Every mode with every use of these buffers.
+    /// Returns each use of these buffers with each mode.
     fn variants(shape: RecvShape) -> impl Iterator<Item = (RecvShape, RingMode)> {
         let uses = [(false, false), (true, false), (false, true), (true, true)];
         let shapes = uses.map(|(bundle, incremental)| RecvShape { bundle, incremental, ..shape });
         shapes.into_iter().flat_map(|shape| MODES.map(|mode| (shape, mode)))
     }
 
-    /// A ring for so many sockets, and their peers. `None`, with the reason printed, where this
-    /// host has no io_uring that can do so.
+    /// A ring for `sockets` sockets, and their peers. `None`, with the reason printed, if this
+    /// host's io_uring cannot do it.
     fn ring(
         sockets: usize,
         variant: (RecvShape, RingMode),
@@ -364,7 +370,7 @@ mod tests {
         ring_with(sockets, 0, variant)
     }
 
-    /// The same with places for sockets that come and go.
+    /// Like [`ring`], with slots for sockets that come and go.
     fn ring_with(
         sockets: usize,
         passing: usize,
@@ -387,7 +393,8 @@ mod tests {
         Some((ring, here, there))
     }
 
-    /// What has come in by socket, until `done` is content with it.
+    /// Collects the received bytes by socket until `done` returns true; returns how often buffers
+    /// ran out.
     fn collect(ring: &mut ManyRing, sockets: usize, done: impl Fn(&[Vec<u8>]) -> bool) -> usize {
         let (mut all, mut short) = (vec![Vec::new(); sockets], 0);
         while !done(&all) {
@@ -437,7 +444,7 @@ mod tests {
         }
     }
 
-    /// Streams stay apart and in order where they share buffers, and even a buffer.
+    /// Streams stay separate and in order even if they share buffers, or one buffer.
     #[test]
     fn short_buffers_delay_and_lose_nothing() {
         for variant in variants(RecvShape { buffers: 3, buffer_size: 64, ..SHAPE }) {
@@ -454,13 +461,13 @@ mod tests {
                 };
                 all.iter().enumerate().all(whole)
             });
-            // A thread of the kernel may receive no faster than buffers go back.
+            // A kernel thread may receive no faster than buffers are given back.
             let is_polled = matches!(variant.1, RingMode::Polled { .. });
             assert!(short > 0 || is_polled, "eight sockets and three buffers: {variant:?}");
         }
     }
 
-    /// The thread of the kernel sleeps after a second; what is queued then wakes it.
+    /// The kernel thread sleeps after a second; newly queued operations then wake it.
     #[test]
     fn a_submitting_thread_that_sleeps_is_woken() {
         let Some((mut ring, _here, mut there)) = ring(2, (SHAPE, RingMode::Polled { cpu: None }))
@@ -486,7 +493,7 @@ mod tests {
     fn a_submitting_thread_stays_on_the_cpu_that_was_named() {
         let Some(_) = ring(1, (SHAPE, RingMode::Polled { cpu: None })) else { return };
         for cpu in crate::thread::allowed().unwrap() {
-            // Named after the thread that has made the ring.
+            // Named after the thread that made the ring.
             let allowed = std::thread::spawn(move || {
                 let mode = RingMode::Polled { cpu: Some(cpu) };
                 let (mut ring, _here, mut there) = ring(1, (SHAPE, mode)).unwrap();
@@ -550,7 +557,7 @@ mod tests {
         assert!(matches!(ring.event(), Some(ManyEvent::Received { socket: 0, .. })));
     }
 
-    /// The next event of a ring, waited for.
+    /// Waits for the next event of a ring.
     fn next<T>(ring: &mut ManyRing, what: impl Fn(ManyEvent) -> T) -> T {
         loop {
             if !ring.pending() {
@@ -599,7 +606,7 @@ mod tests {
                     other => panic!("{variant:?}: no connection, but {other:?}"),
                 });
                 server.take_in(place, connection.as_fd()).unwrap();
-                // The rest of a chain may be issued only while its own ring is waited for.
+                // The rest of a chain may be issued only while its ring is being waited for.
                 assert_eq!(next(&mut client, text), "Sent { socket: 1, bytes: 100 }");
                 assert_eq!(next(&mut server, text), format!("{place} received 100"));
                 server.send(place, 0..70).unwrap();
@@ -615,7 +622,7 @@ mod tests {
                     format!("Sent {{ socket: {place}, bytes: 30 }}")
                 );
                 assert_eq!(next(&mut client, text), "1 received 30");
-                // Nothing is received any more, so the peer's end follows at once.
+                // The receive is over, so the peer sees the end of the stream at once.
                 client.close(1, socket).unwrap();
                 client.submit().unwrap();
                 assert_eq!(next(&mut server, text), format!("Ended {{ socket: {place} }}"));
@@ -625,8 +632,8 @@ mod tests {
         }
     }
 
-    /// The SYN of a send that connects (TCP Fast Open) takes nothing where the cookie of the peer is
-    /// gone since the connect before it.
+    /// The SYN of a send that connects (TCP Fast Open) carries no data if the peer's cookie has
+    /// been lost since the connect before it.
     #[test]
     fn what_a_syn_did_not_take_goes_out_once_connected() {
         let Some(()) = crate::test_net::apart() else { return };
@@ -647,7 +654,7 @@ mod tests {
                 accepted.write_all(&[1; 5]).unwrap();
                 assert_eq!(next(client, text), "1 received 5", "{variant:?}");
             };
-            // The first gets the cookie.
+            // The first connection obtains the cookie.
             for _ in 0..2 {
                 let socket = early();
                 client.connect(1, socket.as_fd(), &peer, 0..10).unwrap();
@@ -671,7 +678,7 @@ mod tests {
         }
     }
 
-    /// A peer learns that its connection is closed, whatever became of the ring.
+    /// A peer sees that its connection is closed, whatever became of the ring.
     #[test]
     fn what_was_accepted_and_not_handed_out_is_closed_with_the_ring() {
         for mode in MODES {
@@ -692,7 +699,7 @@ mod tests {
                 if !elsewhere {
                     ring.cancel();
                 }
-                // A thread that cannot cancel for the ring.
+                // A thread that cannot cancel the ring's operations.
                 std::thread::spawn(move || drop(ring)).join().unwrap();
                 drop(first);
                 peers.iter().for_each(|peer| assert!(is_over(peer), "{mode:?}, {elsewhere}"));
@@ -708,7 +715,7 @@ mod tests {
             let peers = [1, 2].map(|place| {
                 let (here, there) = UnixStream::pair().unwrap();
                 ring.take_in(place, here.as_fd()).unwrap();
-                // No receive is left that close() would have to end by a shutdown.
+                // There is no receive left that close() would have to end by a shutdown.
                 there.shutdown(Shutdown::Write).unwrap();
                 assert_eq!(next(&mut ring, text), format!("Ended {{ socket: {place} }}"));
                 ring.close(place, here.into()).unwrap();
@@ -720,7 +727,8 @@ mod tests {
             drop(ring);
             for mut peer in peers {
                 peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-                // Not interrupted by what the kernel still has to do for the ring, as read(2) is.
+                // Unlike read(2), this is not interrupted by work that the kernel still does for
+                // the ring.
                 assert_eq!(peer.read_to_end(&mut Vec::new()).unwrap(), 0, "{mode:?}");
             }
         }
@@ -742,7 +750,7 @@ mod tests {
             let socket = blocking();
             client.connect(1, socket.as_fd(), &peer, 0..10).unwrap();
             assert_eq!(next(&mut client, text), "Sent { socket: 1, bytes: 10 }");
-            // The receive is still under way; the peer gets its end all the same.
+            // The receive is still in flight; the peer sees the end of the stream all the same.
             client.close(1, socket).unwrap();
             client.submit().unwrap();
             let mut accepted = listener.accept().unwrap().0;
@@ -755,8 +763,8 @@ mod tests {
             let refused = format!("1 failed: {:?}", Some(libc::ECONNREFUSED));
             assert_eq!(next(&mut client, text), refused, "{variant:?}");
             client.close(1, socket).unwrap();
-            // Neither the cancelled rest of the chain nor the close is an event; what goes on is the
-            // receive of the socket that lasts.
+            // Neither the cancelled rest of the chain nor the close is an event; what remains in
+            // flight is the receive of the permanent socket.
             client.submit().unwrap();
             while client.core.operations > 1 {
                 assert!(client.event().is_none(), "{variant:?}");
@@ -767,8 +775,8 @@ mod tests {
         }
     }
 
-    /// Buffers of a closed socket go back, were their bytes handed out, in part or not at all, and
-    /// none of those bytes are of the next socket at its place.
+    /// Buffers of a closed socket are given back whether their bytes were handed out, in part or
+    /// not at all, and none of those bytes appear at the next socket with its index.
     #[test]
     fn bytes_of_a_closed_socket_are_dropped() {
         for variant in variants(RecvShape { buffers: 3, buffer_size: 64, ..SHAPE }) {
@@ -828,10 +836,10 @@ mod tests {
                 accepted.write_all(&[1; 64]).unwrap();
                 accepted
             });
-            // Elsewhere the kernel may receive before the wait.
+            // In the other modes the kernel may receive before the wait.
             let is_deferred = variant.1 == RingMode::Deferred;
             if is_deferred {
-                // Both are there before a buffer goes back.
+                // Both messages have arrived before a buffer is given back.
                 sockets.iter().for_each(|socket| assert_eq!(socket.peek(&mut [0]).unwrap(), 1));
             }
             let (mut received, mut short) = (0, 0);

@@ -1,6 +1,5 @@
-//! Receiving: one multishot receive, or read, that takes its buffers from a ring and
-//! posts a completion per arrival. io_uring_prep_recv_multishot(3),
-//! io_uring_prep_read_multishot(3).
+//! Receiving: one multishot receive, or read, that takes its buffers from a ring and posts a
+//! completion for each arrival. io_uring_prep_recv_multishot(3), io_uring_prep_read_multishot(3).
 
 use super::buffers::{Buffers, RecvShape};
 use super::group::GROUP;
@@ -12,19 +11,19 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub enum Arrival<'a> {
-    /// The next bytes of the stream, of one buffer or piece of an area. It goes back to
-    /// the kernel at the next call, or (zcrx) some time after it.
+    /// The next bytes of the stream, from one buffer or piece of an area, which goes back to the
+    /// kernel at the next call, or (zcrx) some time after it.
     Bytes(&'a [u8]),
-    /// The receive direction is shut: by the peer, or by ourselves.
+    /// The receive direction is shut down: by the peer, or by us.
     End,
     Failed(io::Error),
 }
 
-/// A ring that receives from one stream socket, or reads what comes in messages, into buffers
-/// of its own.
+/// A ring that receives from one stream socket, or reads messages from a file, into its own
+/// buffers.
 pub struct RecvRing {
     pub(super) core: Core,
-    /// What is read: a multishot read of a registered file ends with EBADFD (Linux 6.18).
+    /// The file to read: a multishot read of a registered file ends with EBADFD (Linux 6.18).
     file: Option<OwnedFd>,
     pub(super) buffers: Buffers,
     bundle: bool,
@@ -36,8 +35,8 @@ pub struct RecvRing {
 }
 
 impl RecvRing {
-    /// A ring for the socket, with all memory taken and touched. EINVAL: the
-    /// shape is out of range, or the kernel has no such buffer ring.
+    /// Makes a ring for the socket, with all memory allocated and touched. EINVAL: the shape is out
+    /// of range, or the kernel has no such buffer ring.
     pub fn new(socket: BorrowedFd, shape: RecvShape) -> io::Result<Self> {
         shape.check()?;
         // Room for a completion per buffer and the receive's own end, so that
@@ -48,20 +47,20 @@ impl RecvRing {
         Ok(RecvRing { core, file: None, buffers, bundle, armed, arms, starved })
     }
 
-    /// The same for a descriptor that is not a socket, by read(2) (Linux 6.7).
+    /// Like [`Self::new`], for a descriptor that is not a socket, by read(2) (Linux 6.7).
     pub fn of_file(file: BorrowedFd, shape: RecvShape) -> io::Result<Self> {
         let copy = file.try_clone_to_owned()?;
         Ok(RecvRing { file: Some(copy), ..RecvRing::new(file, shape)? })
     }
 
-    /// Whether the kernel is to count waits as iowait; otherwise it is left out where the kernel
-    /// can (Linux 6.15).
+    /// Has the kernel count waits as iowait if `wanted`; otherwise they are left out, if the kernel
+    /// supports that (Linux 6.15).
     pub fn count_iowait(&mut self, wanted: bool) {
         self.core.ring.count_iowait(wanted);
     }
 
-    /// Has waits poll devices. EINVAL: before Linux 6.9, or 6.13 with a list of queues; EOPNOTSUPP:
-    /// without `CONFIG_NET_RX_BUSY_POLL`.
+    /// Makes waits poll devices. EINVAL: before Linux 6.9, or 6.13 with a list of queues;
+    /// EOPNOTSUPP: without `CONFIG_NET_RX_BUSY_POLL`.
     pub fn busy_poll(&mut self, polling: &BusyPoll) -> io::Result<()> {
         self.core.ring.busy_poll(polling)
     }
@@ -71,9 +70,9 @@ impl RecvRing {
         self.core.ring.activate()
     }
 
-    /// Waits until something has come in (io_uring_enter(2)), and starts the
-    /// multishot receive where it is not running. The value is the bytes that
-    /// came in; [`RecvRing::arrival`] hands them out.
+    /// Waits until something has arrived (io_uring_enter(2)), and starts the multishot receive if
+    /// it is not running. Returns the number of bytes that arrived; [`RecvRing::arrival`] hands
+    /// them out.
     pub fn enter(&mut self) -> io::Result<usize> {
         self.buffers.take_back(&self.core);
         if !self.armed {
@@ -82,8 +81,8 @@ impl RecvRing {
         self.core.enter(1)
     }
 
-    /// Waits at most this long until something has come in, as [`RecvRing::enter`] does
-    /// without a limit. True where [`RecvRing::arrival`] has something to hand out.
+    /// Like [`RecvRing::enter`], but waits at most `timeout`. Returns true if [`RecvRing::arrival`]
+    /// has something to hand out.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
         self.buffers.take_back(&self.core);
         if !self.armed {
@@ -96,7 +95,7 @@ impl RecvRing {
         Ok(self.pending())
     }
 
-    /// Whether something that came in has not been handed out.
+    /// Whether something that arrived has not been handed out.
     #[inline]
     pub fn pending(&self) -> bool {
         self.buffers.pending() || !self.core.gathered.is_empty()
@@ -106,23 +105,22 @@ impl RecvRing {
         let socket = types::Fixed(0);
         let entry = match &self.file {
             Some(file) => {
-                // A length of 0 is that of the buffer.
+                // A length of 0 stands for that of the buffer.
                 let file = types::Fd(file.as_raw_fd());
                 opcode::ReadMulti::new(file, 0, GROUP).build()
             }
             None if self.bundle => opcode::RecvMultiBundle::new(socket, GROUP).build(),
             None => opcode::RecvMulti::new(socket, GROUP).build(),
         };
-        // SAFETY: the operation writes only to buffers of the group, which
-        // the kernel was given.
+        // SAFETY: the operation writes only to buffers of the group, which belong to the kernel.
         unsafe { self.core.push(&entry)? };
         self.armed = true;
         self.arms += 1;
         Ok(())
     }
 
-    /// The next thing that came in, in the order of the stream; none when
-    /// `enter` has to be called again.
+    /// Returns the next arrival, in the order of the stream, or `None` if `enter` has to be called
+    /// again.
     #[inline]
     pub fn arrival(&mut self) -> Option<Arrival<'_>> {
         self.buffers.take_back(&self.core);
@@ -136,18 +134,18 @@ impl RecvRing {
                         return Some(Arrival::Failed(e));
                     }
                 }
-                // The buffers ran out: the receive is over, and is started
-                // again once the caller has been through them all.
+                // The buffers ran out: the receive is over, and is started again once the caller
+                // has consumed them all.
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => self.starved += 1,
                 Err(e) => return Some(Arrival::Failed(e)),
             }
         }
-        // SAFETY: the next call of `take_back` needs the exclusive borrow that the bytes hold.
+        // SAFETY: `take_back` needs the exclusive borrow of `self` that the bytes hold.
         Some(Arrival::Bytes(unsafe { self.buffers.piece(&self.core) }))
     }
 
-    /// Ends the receive; to be called by the ring's thread before it gives up
-    /// a stream that has not ended.
+    /// Cancels the receive; to be called by the ring's thread before it abandons a stream that has
+    /// not ended.
     pub fn cancel(&mut self) {
         self.core.cancel();
     }

@@ -1,5 +1,5 @@
-//! Sending: operations that refer to one piece of memory which the ring owns.
-//! io_uring_prep_send(3), io_uring_prep_send_zc(3), io_uring_prep_send_bundle(3).
+//! Sending: operations that refer to one piece of memory owned by the ring. io_uring_prep_send(3),
+//! io_uring_prep_send_zc(3), io_uring_prep_send_bundle(3).
 
 use super::group::{BufferGroup, GROUP};
 use super::{BUNDLE, BusyPoll, Core, NOTIFIES, RingMode};
@@ -11,12 +11,12 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// The kernel continues a short send by itself until all bytes are queued,
-/// so that a chain of sends keeps its order.
+/// Makes the kernel continue a short send until all bytes are queued, so that a chain of sends
+/// keeps its order.
 const WHOLE: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 
-/// `IORING_SEND_ZC_REPORT_USAGE` (Linux 6.2): the notification says whether
-/// the kernel copied after all.
+/// `IORING_SEND_ZC_REPORT_USAGE` (Linux 6.2): the notification reports whether the kernel copied
+/// after all.
 const REPORT_USAGE: u16 = 1 << 3;
 
 /// `IORING_NOTIF_USAGE_ZC_COPIED`: the top bit of a notification's result.
@@ -25,21 +25,21 @@ const COPIED: i32 = i32::MIN;
 /// The outcome of sends.
 #[derive(Debug)]
 pub enum SendEvent {
-    /// A send is over, or has made progress.
+    /// A send has ended, or has made progress.
     Sent {
-        /// The caller's name for it.
+        /// The caller's name for the send.
         tag: u64,
         /// Bytes queued at the socket. ECANCELED: an earlier one of its chain failed.
         result: io::Result<u32>,
-        /// True where another event with this name will follow.
+        /// True if another event with this name will follow.
         more: bool,
     },
     /// The kernel no longer refers to the memory of a zero-copy send. May come
     /// before the send's own event.
     Notified {
-        /// The caller's name for it.
+        /// The caller's name for the send.
         tag: u64,
-        /// True where at least part of it was copied on the way.
+        /// True if at least part of it was copied on the way.
         copied: bool,
     },
 }
@@ -54,31 +54,30 @@ pub struct SendRing {
     flags: i32,
 }
 
-/// What a send of bundles picks its buffers from.
+/// The buffers of sends of bundles.
 struct Bundle {
     group: BufferGroup,
-    /// The part of the memory that each buffer is.
+    /// The part of the memory that each buffer refers to.
     part: Range<usize>,
     buffers: u16,
-    /// How many of them the kernel may not have taken yet: never more than there is
-    /// room for, so that none is overwritten while the kernel reads it.
+    /// Number of buffers that the kernel may not have taken yet: never more than there is room for,
+    /// so that none is overwritten while the kernel reads it.
     provided: u16,
 }
 
-/// Place of the memory in `Core::kept`.
+/// Index of the memory in `Core::kept`.
 const MEMORY: usize = 0;
 
 impl SendRing {
-    /// A ring for the socket which sends from `memory`, up to `depth` operations
-    /// at once. `notifications` may be outstanding before completions have to
-    /// be taken.
+    /// Makes a ring for the socket which sends from `memory`, up to `depth` operations at once. Up
+    /// to `notifications` may be outstanding before completions have to be taken.
     pub fn new(
         socket: BorrowedFd,
         memory: Region,
         depth: u32,
         notifications: u32,
     ) -> io::Result<Self> {
-        // Two completions for a zero-copy send, and a few for its cancelling.
+        // Two completions for each zero-copy send, and a few for cancelling.
         let mut core =
             Core::new(&[socket], depth, 2 * depth + notifications + 4, RingMode::default())?;
         let len = memory.len();
@@ -87,27 +86,28 @@ impl SendRing {
         Ok(SendRing { core, len, fixed: false, bundle: None, flags: WHOLE })
     }
 
-    /// Has plain sends queue what there is room for, as send(2) does, and not all or nothing: a socket
-    /// whose records the kernel encrypts refuses to be asked for more. Links say nothing then.
+    /// Makes plain sends queue what there is room for, as send(2) does, rather than everything: a
+    /// kernel TLS socket refuses `MSG_WAITALL`. A short send then no longer cancels those linked to
+    /// it.
     pub fn send_in_parts(&mut self) {
         self.flags = libc::MSG_NOSIGNAL;
     }
 
-    /// Registers the memory as fixed buffer 0, so that zero-copy sends need not
-    /// look its pages up. ENOMEM: above `RLIMIT_MEMLOCK`. EFAULT: above 1 GiB.
+    /// Registers the memory as fixed buffer 0, so that zero-copy sends need not look up its pages.
+    /// ENOMEM: above `RLIMIT_MEMLOCK`. EFAULT: above 1 GiB.
     pub fn fix_memory(&mut self) -> io::Result<()> {
         let base = self.core.kept[MEMORY].as_ptr().cast_mut().cast();
         let part = libc::iovec { iov_base: base, iov_len: self.len };
-        // SAFETY: the region is kept until after the ring is closed, and the
-        // kernel pins its pages on top.
+        // SAFETY: the region is kept until after the ring is closed, and the kernel pins its pages
+        // as well.
         unsafe { self.core.ring.uring.submitter().register_buffers(&[part])? };
         self.fixed = true;
         Ok(())
     }
 
-    /// Makes a buffer ring for bundles of up to `buffers` messages (1 to 32768), each of
-    /// which is the same part of the memory. EINVAL: the part is empty or not within the
-    /// memory, or the kernel has no buffer rings.
+    /// Makes a buffer ring for bundles of up to `buffers` messages (1 to 32768), each of which is
+    /// the same part of the memory. EINVAL: the part is empty or not within the memory, or the
+    /// kernel has no buffer rings.
     pub fn make_group(&mut self, buffers: u16, part: Range<usize>) -> io::Result<()> {
         if part.is_empty() || buffers == 0 {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -118,14 +118,14 @@ impl SendRing {
         Ok(())
     }
 
-    /// Whether the kernel is to count waits as iowait; otherwise it is left out where the kernel
-    /// can (Linux 6.15).
+    /// Has the kernel count waits as iowait if `wanted`; otherwise they are left out, if the kernel
+    /// supports that (Linux 6.15).
     pub fn count_iowait(&mut self, wanted: bool) {
         self.core.ring.count_iowait(wanted);
     }
 
-    /// Has waits poll devices. EINVAL: before Linux 6.9, or 6.13 with a list of queues; EOPNOTSUPP:
-    /// without `CONFIG_NET_RX_BUSY_POLL`.
+    /// Makes waits poll devices. EINVAL: before Linux 6.9, or 6.13 with a list of queues;
+    /// EOPNOTSUPP: without `CONFIG_NET_RX_BUSY_POLL`.
     pub fn busy_poll(&mut self, polling: &BusyPoll) -> io::Result<()> {
         self.core.ring.busy_poll(polling)
     }
@@ -135,8 +135,8 @@ impl SendRing {
         self.core.ring.activate()
     }
 
-    /// The memory. Bytes that are changed while a send refers to them may
-    /// arrive either way.
+    /// The memory. Bytes that are changed while a send refers to them may be sent in either
+    /// version.
     pub fn memory_mut(&mut self) -> &mut [u8] {
         &mut self.core.kept[MEMORY]
     }
@@ -152,8 +152,8 @@ impl SendRing {
         unsafe { self.core.push(&entry) }
     }
 
-    /// Queues a zero-copy send of a part of the memory (`IORING_OP_SEND_ZC`),
-    /// which is followed by a notification. Otherwise as [`SendRing::send`].
+    /// Queues a zero-copy send of a part of the memory (`IORING_OP_SEND_ZC`), which is followed by
+    /// a notification. Otherwise like [`SendRing::send`].
     pub fn send_zc(&mut self, part: Range<usize>, tag: u64, linked: bool) -> io::Result<()> {
         let (address, len) = self.locate(part)?;
         let entry = opcode::SendZc::new(types::Fixed(0), address, len)
@@ -166,10 +166,9 @@ impl SendRing {
         unsafe { self.core.push(&entry) }
     }
 
-    /// Fills the buffer ring and queues one send of what it holds
-    /// (`IORING_RECVSEND_BUNDLE`, Linux 6.10). A message that was sent in part counts as
-    /// taken. ENOBUFS comes as the result where another send has emptied the ring.
-    /// EINVAL: there is no buffer ring; EBUSY: the queue is full.
+    /// Fills the buffer ring and queues one send of its contents (`IORING_RECVSEND_BUNDLE`, Linux
+    /// 6.10). A message that was sent in part counts as taken. The result is ENOBUFS if another
+    /// send has emptied the ring. EINVAL: there is no buffer ring; EBUSY: the queue is full.
     pub fn send_bundle(&mut self, tag: u64) -> io::Result<()> {
         let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
         let part = self.bundle.as_ref().ok_or_else(invalid)?.part.clone();
@@ -182,7 +181,7 @@ impl SendRing {
         }
         let entry = opcode::SendBundle::new(types::Fixed(0), GROUP).flags(WHOLE).build();
         let entry = entry.user_data(tag & !NOTIFIES | BUNDLE);
-        // SAFETY: the operation reads only what was put into the group.
+        // SAFETY: the operation reads only buffers that were put into the group.
         unsafe { self.core.push(&entry) }
     }
 
@@ -195,18 +194,18 @@ impl SendRing {
         Ok((self.core.kept[MEMORY].as_ptr().wrapping_add(part.start), len))
     }
 
-    /// Submits what is queued and waits for `want` events (io_uring_enter(2)).
-    /// The value is the bytes they report; [`SendRing::event`] hands them out.
+    /// Submits what is queued and waits for `want` events (io_uring_enter(2)). Returns the bytes
+    /// they report; [`SendRing::event`] hands out the events.
     pub fn enter(&mut self, want: u32) -> io::Result<usize> {
         self.core.enter(want)
     }
 
-    /// Waits for an event at most this long, and submits nothing.
+    /// Waits at most `timeout` for an event, and submits nothing.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         self.core.wait(timeout)
     }
 
-    /// The next event; none when `enter` has to be called again.
+    /// Returns the next event, or `None` if `enter` has to be called again.
     #[inline]
     pub fn event(&mut self) -> Option<SendEvent> {
         let completion = self.core.take()?;
@@ -224,24 +223,24 @@ impl SendRing {
         })
     }
 
-    /// Buffers of the group that the kernel may not have taken yet.
+    /// Number of buffers of the group that the kernel may not have taken yet.
     #[cfg(test)]
     pub(super) fn provided(&self) -> u16 {
         self.bundle.as_ref().map_or(0, |bundle| bundle.provided)
     }
 
-    /// Operations that are not over, queued ones included.
+    /// Number of operations that have not ended, queued ones included.
     pub fn operations(&self) -> u32 {
         self.core.operations
     }
 
-    /// Notifications that have not come.
+    /// Number of notifications still outstanding.
     pub fn notifications(&self) -> u32 {
         self.core.notifications.max(0) as u32
     }
 
-    /// Ends all sends, but does not wait for notifications; to be called by the
-    /// ring's thread before it gives up a stream.
+    /// Cancels all sends, but does not wait for notifications; to be called by the ring's thread
+    /// before it abandons a stream.
     pub fn cancel(&mut self) {
         self.core.cancel();
     }

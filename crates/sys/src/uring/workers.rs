@@ -3,11 +3,11 @@
 use io_uring::IoUring;
 use std::io;
 
-/// Pins the workers that io_uring starts for the calling thread to one CPU, those of
-/// every ring that this thread drives, now and later (`IORING_REGISTER_IOWQ_AFF`,
-/// Linux 5.14; io_uring_register(2)). Workers belong to the thread that submits and
-/// not to a ring (io_uring/tctx.c), so that the ring it takes to say so is returned
-/// at once. EINVAL: no such CPU, or an older kernel.
+/// Pins to one CPU the workers that io_uring starts for the calling thread, for every ring that
+/// this thread drives, now and later (`IORING_REGISTER_IOWQ_AFF`, Linux 5.14;
+/// io_uring_register(2)). Workers belong to the submitting thread and not to a ring
+/// (io_uring/tctx.c), so the ring that this request needs is closed at once. EINVAL: no such CPU,
+/// or an older kernel.
 pub fn pin_workers(cpu: u32) -> io::Result<()> {
     if cpu as usize >= libc::CPU_SETSIZE as usize {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -28,7 +28,7 @@ mod tests {
     use std::fs;
     use std::os::fd::AsRawFd;
 
-    /// Reads a file by a worker and says which CPUs that worker may use.
+    /// Reads a file through a worker and returns which CPUs that worker may use.
     fn cpus_of_a_worker() -> String {
         let file = fs::File::open("/proc/self/exe").unwrap();
         let mut buffer = vec![0u8; 64];

@@ -1,12 +1,12 @@
-//! vhost-net without a guest: the kernel's vhost worker moves the frames of a tap into
-//! memory of ours, as it does for a virtual machine (linux/vhost.h, drivers/vhost/net.c).
-//! We play the receive queue of the guest.
+//! vhost-net without a guest: the kernel's vhost worker moves the frames of a tap into memory of
+//! ours, as it does for a virtual machine (linux/vhost.h, drivers/vhost/net.c). This process takes
+//! the role of the guest's receive queue.
 //!
 //! # Why this is safe to call
 //!
-//! The worker writes to the queue's memory for as long as the queue has a backend. The
-//! backend is removed, which waits for the worker, before the memory is returned;
-//! where that fails the memory is leaked.
+//! The worker writes to the queue's memory for as long as the queue has a backend. The backend is
+//! removed, which waits for the worker, before the memory is freed; if that fails, the memory is
+//! leaked.
 
 mod ring;
 
@@ -23,16 +23,16 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The device by which vhost-net is reached.
+/// The device that provides vhost-net.
 pub const DEVICE: &str = "/dev/vhost-net";
 
 // Bits of features: linux/virtio_config.h, virtio_net.h, vhost.h.
 const VERSION_1: u64 = 1 << 32;
 const MRG_RXBUF: u64 = 1 << 15;
-/// vhost writes the header, since the tap gives none (`VHOST_NET_F_VIRTIO_NET_HDR`).
+/// vhost writes the header, since the tap provides none (`VHOST_NET_F_VIRTIO_NET_HDR`).
 const OWN_HEADER: u64 = 1 << 27;
 
-// Requests, as `_IOR` and related calls of asm-generic/ioctl.h make them.
+// Requests, as built by `_IOR` and similar macros of asm-generic/ioctl.h.
 const GET_FEATURES: u32 = 0x8008_af00;
 const SET_FEATURES: u32 = 0x4008_af00;
 const SET_OWNER: u32 = 0xaf01;
@@ -45,10 +45,10 @@ const SET_VRING_CALL: u32 = 0x4008_af21;
 const SET_VRING_ERR: u32 = 0x4008_af22;
 const NET_SET_BACKEND: u32 = 0x4008_af30;
 
-/// The guest's receive queue; the other one stays without a backend.
+/// The guest's receive queue; the transmit queue stays without a backend.
 const RECEIVE: u32 = 0;
 
-/// What was being done when vhost-net could not be set up.
+/// The step at which setting up vhost-net failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum Step {
     /// Opening [`DEVICE`].
@@ -59,36 +59,36 @@ pub enum Step {
     Owner,
     #[strum(to_string = "negotiating features with vhost-net")]
     Features,
-    /// Making the queue and showing it.
+    /// Configuring the queue.
     #[strum(to_string = "configuring the queue of vhost-net")]
     Queue,
-    /// Taking the tap for its backend.
+    /// Using the tap as its backend.
     #[strum(to_string = "passing the tap to vhost-net")]
     Backend,
 }
 
-/// vhost-net could not be set up.
+/// Why vhost-net could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("{step}: {error}")]
 pub struct Refused {
     pub step: Step,
-    /// What the kernel returned.
+    /// The error that the kernel returned.
     pub error: io::Error,
 }
 
-/// Why nothing more can come.
+/// Why nothing more can arrive.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
-    /// The thread of this id is gone.
+    /// The thread with this id has ended.
     #[error("the vhost worker (thread {0}) has ended")]
     WorkerEnded(u32),
     /// The tap was deleted.
     #[error("the tap that vhost-net reads is gone")]
     DeviceGone,
-    /// The worker has met something in the queue that it cannot process.
+    /// The worker found something in the queue that it cannot process.
     #[error("the vhost worker reports a broken queue")]
     QueueBroken,
-    /// The ring holds what it cannot hold.
+    /// The ring contains something invalid.
     #[error("vhost-net broke the queue: {0}")]
     Malformed(#[from] Malformed),
     /// A system call failed.
@@ -96,14 +96,14 @@ pub enum Trouble {
     System(#[from] io::Error),
 }
 
-/// How often either side had to be notified.
+/// How often either side did something to notify or await the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// [`Receiver::take`] that brought frames.
+    /// Calls of [`Receiver::take`] that returned frames.
     pub batches: u64,
-    /// The worker was out of buffers and was notified of new ones.
+    /// Times the worker was out of buffers and was notified of new ones.
     pub kicks: u64,
-    /// [`Receiver::wait`] that slept.
+    /// Calls of [`Receiver::wait`] that slept.
     pub sleeps: u64,
 }
 
@@ -116,22 +116,22 @@ pub struct Receiver {
     kick: OwnedFd,
     call: OwnedFd,
     broken: OwnedFd,
-    /// Thread id of the kernel's worker: a thread of this process since Linux 6.4, before
-    /// that one of the kernel's own. `None` if `/proc` does not show it.
+    /// Thread id of the kernel's worker: a thread of this process since Linux 6.4, before that a
+    /// kernel thread. `None` if `/proc` does not show it.
     pub worker: Option<u32>,
-    /// How often either side had to be notified.
+    /// Counts of batches, kicks and sleeps.
     pub counts: Counts,
 }
 
-/// Features that this kernel's vhost-net has. ENOENT: it has none; EACCES: it is not ours
-/// to open.
+/// Returns the features of this kernel's vhost-net. ENOENT: it has no vhost-net; EACCES: this user
+/// may not open it.
 pub fn features() -> io::Result<u64> {
     features_of(&open()?)
 }
 
 impl Receiver {
-    /// Takes a queue of a tap. From here on no one else may read the tap's descriptor.
-    /// The worker serves this process until the value is dropped.
+    /// Takes over a queue of a tap: no one else may read the tap's descriptor from now on. The
+    /// worker serves this process until the value is dropped.
     pub fn new(tap: BorrowedFd, shape: Shape) -> Result<Receiver, Refused> {
         let at = |step| move |error| Refused { step, error };
         let device = open().map_err(at(Step::Open))?;
@@ -154,14 +154,14 @@ impl Receiver {
         Ok(receiver)
     }
 
-    /// Buffers that are filled and were not taken.
+    /// Number of buffers that are filled and not yet taken.
     pub fn waiting(&self) -> u16 {
         self.ring.waiting()
     }
 
-    /// Looks at what has come, up to `most` frames, gives the buffers back, and wakes the
-    /// worker if it was out of them. The value is the frames that ended; 0 says that
-    /// nothing is there, and is no reason to ask vhost anything.
+    /// Passes to `visit` what has arrived, up to `most` frames, gives the buffers back, and wakes
+    /// the worker if it was out of them. Returns the number of frames that ended; 0 means that
+    /// nothing has arrived, and vhost is not notified.
     #[inline]
     pub fn take(&mut self, most: usize, visit: impl FnMut(Piece)) -> Result<usize, Trouble> {
         let frames = self.ring.take(most, visit)?;
@@ -175,8 +175,8 @@ impl Receiver {
         Ok(frames)
     }
 
-    /// Sleeps until something has come or the time is over: true when something has. What
-    /// has gone wrong meanwhile is an error.
+    /// Sleeps until something has arrived or `timeout` has passed; returns true if something has
+    /// arrived. Errors if nothing more can arrive.
     pub fn wait(&mut self, timeout: Duration) -> Result<bool, Trouble> {
         if self.ring.waiting() > 0 {
             return Ok(true);
@@ -204,12 +204,12 @@ impl Receiver {
         if !polled[1].revents().is_empty() {
             return Err(Trouble::QueueBroken);
         }
-        // EAGAIN: the time was over, and nothing has called.
+        // EAGAIN: the timeout passed, and the worker has not called.
         let _ = rustix::io::read(&self.call, &mut [0; 8]);
         Ok(())
     }
 
-    /// Whether anything can still come; [`Self::wait`] asks by itself.
+    /// Checks whether anything can still arrive; [`Self::wait`] does so itself.
     pub fn examine(&self) -> Result<(), Trouble> {
         match tap::flags(&self.tap) {
             Err(e) if e.raw_os_error() == Some(libc::EBADFD) => return Err(Trouble::DeviceGone),
@@ -221,10 +221,10 @@ impl Receiver {
         }
     }
 
-    /// Shows memory, ring and events to vhost.
+    /// Passes memory, ring and events to vhost.
     fn show(&self, entries: u16) -> io::Result<()> {
         let (start, len) = self.ring.extent();
-        // Addresses of the guest are those of this process.
+        // Guest addresses are those of this process.
         let mut table =
             MemoryTable { regions: 1, pad: 0, guest: start, len, user: start, flags: 0 };
         // SAFETY: vhost reads a table of one region.
@@ -232,14 +232,14 @@ impl Receiver {
         self.vring(SET_VRING_NUM, entries.into())?;
         self.vring(SET_VRING_BASE, 0)?;
         let mut addresses = self.ring.addresses(RECEIVE);
-        // SAFETY: vhost reads one structure. What it says is memory that outlives the backend.
+        // SAFETY: vhost reads one structure. The memory it describes outlives the backend.
         unsafe { ioctl(&self.device, SET_VRING_ADDR, &raw mut addresses) }?;
         self.vring(SET_VRING_KICK, self.kick.as_raw_fd() as u32)?;
         self.vring(SET_VRING_CALL, self.call.as_raw_fd() as u32)?;
         self.vring(SET_VRING_ERR, self.broken.as_raw_fd() as u32)
     }
 
-    /// A request that takes a number or a descriptor of the receive queue: `struct
+    /// Makes a request that takes a number or a descriptor of the receive queue: `struct
     /// vhost_vring_state` and `vhost_vring_file`.
     fn vring(&self, request: u32, value: u32) -> io::Result<()> {
         let mut state = [RECEIVE, value];
@@ -250,7 +250,7 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        /// Takes the backend away.
+        /// Removes the backend.
         const NONE: u32 = u32::MAX;
         if self.vring(NET_SET_BACKEND, NONE).is_ok() {
             // SAFETY: the worker is done with the memory, and nothing uses it after this.
@@ -283,7 +283,7 @@ fn features_of(device: &File) -> io::Result<u64> {
     Ok(features)
 }
 
-/// Takes the features that the queue is written for, and no more.
+/// Selects only the features that the queue is written for.
 fn agree(device: &File, mergeable: bool, tap_has_header: bool) -> io::Result<()> {
     let merges = if mergeable { MRG_RXBUF } else { 0 };
     let header = if tap_has_header { 0 } else { OWN_HEADER };
@@ -299,8 +299,8 @@ fn agree(device: &File, mergeable: bool, tap_has_header: bool) -> io::Result<()>
 
 /// Makes this process the owner, which starts the worker, and finds the worker.
 fn start_worker(device: &File) -> io::Result<Option<u32>> {
-    // The worker is named after the thread that requests it, as the initial PID namespace
-    // numbers it; in another namespace only that it is new shows which it is.
+    // The worker is named after the id, in the initial PID namespace, of the thread that requests
+    // it; in another namespace the worker can only be recognised by being new.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let before = own_workers();
@@ -309,18 +309,19 @@ fn start_worker(device: &File) -> io::Result<Option<u32>> {
     Ok(own_workers().into_iter().find(|tid| !before.contains(tid)))
 }
 
-/// Threads that are vhost workers: our own, and those that the kernel made for this thread.
+/// Returns the vhost workers of this process: its own threads, and kernel threads made for this
+/// thread.
 fn own_workers() -> Vec<u32> {
     workers(Path::new("/proc/self/task"), super::thread::id())
 }
 
-/// Threads that are the vhost workers of another process, whose first thread requested them.
+/// Returns the vhost workers of another process, requested by its first thread.
 pub fn workers_of(process: u32) -> Vec<u32> {
     workers(&Path::new("/proc").join(format!("{process}/task")), process)
 }
 
-/// Vhost workers among the threads of a process, as since Linux 6.4, and among the kernel's, where
-/// they are named after the thread that requested them.
+/// Returns vhost workers among the threads of a process, as since Linux 6.4, and among kernel
+/// threads, which are named after the thread that requested them.
 fn workers(own: &Path, requester: u32) -> Vec<u32> {
     let named = |folder: &Path, tid: u32, wanted: &dyn Fn(&str) -> bool| {
         procfs::name(&folder.join(tid.to_string())).is_some_and(|name| wanted(&name))
@@ -334,7 +335,7 @@ fn workers(own: &Path, requester: u32) -> Vec<u32> {
     ours.chain(kernels).collect()
 }
 
-/// Whether a thread of this process, or of the kernel, still is.
+/// Whether a thread of this process, or of the kernel, still exists.
 fn is_there(tid: u32) -> bool {
     Path::new("/proc/self/task").join(tid.to_string()).exists()
         || Path::new("/proc").join(tid.to_string()).exists()

@@ -1,6 +1,6 @@
-//! A receive queue from the driver's side: we offer buffers, the device fills them and
-//! hands them back (Virtual I/O Device 1.2, 2.7 "Split Virtqueues" and 5.1.6.4
-//! "Processing of Incoming Packets"; linux/virtio_ring.h).
+//! A receive queue from the driver's side: we offer buffers, the device fills them and returns them
+//! (Virtual I/O Device 1.2, 2.7 "Split Virtqueues" and 5.1.6.4 "Processing of Incoming Packets";
+//! linux/virtio_ring.h).
 
 use crate::memory::Region;
 use std::io;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering, fence};
 /// Bytes of `struct virtio_net_hdr_v1`, which precedes every frame.
 pub const HEADER: usize = 12;
 
-/// Where the header says how many buffers the frame takes.
+/// Offset in the header of the number of buffers that the frame takes.
 const NUM_BUFFERS: usize = 10;
 /// The device writes to the buffer (`VIRTQ_DESC_F_WRITE`).
 const WRITE: u16 = 2;
@@ -24,43 +24,43 @@ const RING_HEADER: usize = 4;
 /// The layout of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Buffers: a power of two up to 32768.
+    /// Number of buffers: a power of two up to 32768.
     pub entries: u16,
-    /// Bytes of each, more than those of the header.
+    /// Bytes of each buffer, more than those of the header.
     pub buffer: u32,
-    /// Whether a frame may take several buffers (`VIRTIO_NET_F_MRG_RXBUF`). Without it one
-    /// that does not fit into a buffer is discarded by vhost, which counts it nowhere.
+    /// Whether a frame may take several buffers (`VIRTIO_NET_F_MRG_RXBUF`). Otherwise vhost
+    /// discards a frame that does not fit into a buffer, without counting it anywhere.
     pub mergeable: bool,
 }
 
-/// What one buffer holds of a frame, the header not included.
+/// The part of a frame in one buffer, without the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// Its bytes.
     pub bytes: &'a [u8],
-    /// The frame begins with it.
+    /// Whether the frame begins with it.
     pub begins: bool,
-    /// The frame ends with it.
+    /// Whether the frame ends with it.
     pub ends: bool,
 }
 
-/// What the device put into the ring is not what a device may put there.
+/// Something in the ring that a device may not put there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// A buffer that was never offered, or more bytes than it has.
+    /// A buffer that was never offered, or with more bytes than it can hold.
     #[error("it returned {len} bytes in buffer {id}")]
     Buffer {
         /// Number of the buffer.
         id: u32,
-        /// Bytes that are reported to be in it.
+        /// Bytes reported to be in it.
         len: u32,
     },
-    /// A frame of no buffer, or of more than there are.
+    /// A frame with no buffers, or with more than there are.
     #[error("it reports that a frame takes {0} buffers")]
     Count(u16),
 }
 
-/// `struct vhost_vring_addr`: where the parts are.
+/// `struct vhost_vring_addr`: addresses of the parts.
 #[repr(C)]
 pub(super) struct Addresses {
     index: u32,
@@ -73,22 +73,22 @@ pub(super) struct Addresses {
 
 const _: () = assert!(size_of::<Addresses>() == 40);
 
-/// Our side of the queue, and the memory of all of it.
+/// Our side of the queue, and its whole memory.
 #[derive(Debug)]
 pub(super) struct ReceiveRing {
     memory: Region,
     shape: Shape,
     stride: usize,
-    /// The index of what we offer, with what is not shown yet.
+    /// The available index, counting entries not yet published.
     next: u16,
-    /// Entries of the used ring that were taken.
+    /// Number of entries of the used ring that were taken.
     taken: u16,
-    /// Buffers that the frame being taken still has.
+    /// Buffers left of the frame being taken.
     rest: u16,
 }
 
 impl ReceiveRing {
-    /// A queue whose buffers are all offered. EINVAL: a shape that no queue has.
+    /// Makes a queue with all buffers offered. EINVAL: invalid shape.
     pub(super) fn new(shape: Shape) -> io::Result<Self> {
         let stride = (shape.buffer as usize).next_multiple_of(64);
         if !shape.entries.is_power_of_two() || shape.buffer as usize <= HEADER {
@@ -108,8 +108,8 @@ impl ReceiveRing {
                 next: 0,
             };
             let at = id as usize * size_of::<Descriptor>();
-            // SAFETY: the descriptors lie at the start of the memory, which is aligned to a
-            // page and which no one else has seen yet.
+            // SAFETY: the descriptors lie at the start of the memory, which is aligned to a page
+            // and not yet known to anyone else.
             unsafe { ring.at(at).cast::<Descriptor>().write_volatile(descriptor) };
             ring.offer(id);
         }
@@ -118,12 +118,12 @@ impl ReceiveRing {
         Ok(ring)
     }
 
-    /// First byte and length of all its memory.
+    /// Returns address and length of its memory.
     pub(super) fn extent(&self) -> (u64, u64) {
         (self.memory.as_ptr() as u64, self.memory.len() as u64)
     }
 
-    /// Addresses of the parts, for the queue of this number.
+    /// Returns the addresses of the parts, for the queue with this number.
     pub(super) fn addresses(&self, index: u32) -> Addresses {
         let at = |offset| self.memory.as_ptr() as u64 + offset as u64;
         let (descriptors, entries) = (at(0), self.shape.entries);
@@ -131,15 +131,15 @@ impl ReceiveRing {
         Addresses { index, flags: 0, descriptors, used, available, log: 0 }
     }
 
-    /// Buffers that the device has filled and that were not taken.
+    /// Number of buffers that the device has filled and that were not yet taken.
     pub(super) fn waiting(&self) -> u16 {
         let index =
             u16::from_le(self.word(used_at(self.shape.entries) + 2).load(Ordering::Acquire));
         index.wrapping_sub(self.taken)
     }
 
-    /// Looks at what has come, up to `most` frames, and offers their buffers again. The
-    /// value is the frames that ended.
+    /// Passes to `visit` what has arrived, up to `most` frames, and offers their buffers again.
+    /// Returns the number of frames that ended.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -163,28 +163,28 @@ impl ReceiveRing {
     /// Whether the device has to be notified of new buffers.
     #[inline]
     pub(super) fn must_kick(&self) -> bool {
-        // Between showing the index and looking whether anyone waits for it.
+        // Orders publishing the index before reading the device's flags.
         fence(Ordering::SeqCst);
         let flags = self.word(used_at(self.shape.entries)).load(Ordering::Relaxed);
         u16::from_le(flags) & NO_NOTIFY == 0
     }
 
-    /// Whether the device is to call when it has filled a buffer. Look once more at what is
-    /// [`Self::waiting`] after requesting it.
+    /// Sets whether the device is to call when it has filled a buffer. After requesting it, check
+    /// [`Self::waiting`] once more.
     pub(super) fn want_calls(&self, wanted: bool) {
         let flags = if wanted { 0 } else { NO_INTERRUPT };
         self.word(available_at(self.shape.entries)).store(flags.to_le(), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// The next buffer that was filled.
+    /// Takes the next filled buffer.
     #[inline]
     fn piece(&mut self) -> Result<(u16, Piece<'_>), Malformed> {
         let entries = self.shape.entries;
         let slot = (self.taken & (entries - 1)) as usize;
         let at = used_at(entries) + RING_HEADER + slot * size_of::<Used>();
-        // SAFETY: the slot lies in the used ring; the device has written it before it moved
-        // the index, which was read with Acquire.
+        // SAFETY: the slot lies in the used ring; the device wrote it before it moved the index,
+        // which was read with Acquire.
         let used = unsafe { self.at(at).cast::<Used>().read_volatile() };
         let (id, len) = (u32::from_le(used.id), u32::from_le(used.len));
         let begins = self.rest == 0;
@@ -205,15 +205,15 @@ impl ReceiveRing {
             self.rest = count;
         }
         let skip = least as usize;
-        // SAFETY: buffer and length were checked; the device does not touch the buffer until
-        // it is offered again, after this borrow.
+        // SAFETY: buffer and length were checked; the device does not access the buffer until it is
+        // offered again, after this borrow.
         let bytes = unsafe {
             std::slice::from_raw_parts(self.at(start + skip).as_ptr(), len as usize - skip)
         };
         Ok((id, Piece { bytes, begins, ends: self.rest == 1 }))
     }
 
-    /// Puts a buffer into the ring of those on offer; [`Self::show`] makes it seen.
+    /// Puts a buffer into the available ring; [`Self::show`] publishes it.
     #[inline]
     fn offer(&mut self, id: u16) {
         let slot = (self.next & (self.shape.entries - 1)) as usize;
@@ -228,7 +228,7 @@ impl ReceiveRing {
         index.store(self.next.to_le(), Ordering::Release);
     }
 
-    /// Where a buffer lies.
+    /// Returns the offset of a buffer.
     fn buffer(&self, id: u16) -> usize {
         buffers_at(self.shape.entries) + id as usize * self.stride
     }
@@ -239,7 +239,7 @@ impl ReceiveRing {
         unsafe { self.memory.start().add(offset) }
     }
 
-    /// A number of 16 bits that both sides may use at the same time.
+    /// Returns a 16-bit number that both sides may access at the same time.
     fn word(&self, offset: usize) -> &AtomicU16 {
         // SAFETY: it lies within the memory, at an even offset, and is only ever used as an
         // atomic on our side.
@@ -285,7 +285,7 @@ mod tests {
 
     const SHAPE: Shape = Shape { entries: 8, buffer: 128, mergeable: true };
 
-    /// What the device does at its end. Must not outlive its ring.
+    /// Plays the device's end. Must not outlive its ring.
     struct FakeDevice {
         base: NonNull<u8>,
         shape: Shape,
@@ -308,7 +308,7 @@ mod tests {
             index.wrapping_sub(self.seen)
         }
 
-        /// Fills buffers with a frame; false where too few are on offer.
+        /// Fills buffers with a frame; returns false if too few are offered.
         fn receive(&mut self, frame: &[u8]) -> bool {
             let room = self.shape.buffer as usize;
             let mut header = [0; HEADER];
@@ -356,7 +356,7 @@ mod tests {
         Ok(all)
     }
 
-    /// More frames than the 65536 after which the indices begin again.
+    /// More frames than the 65536 after which the indices wrap.
     #[test]
     fn frames_come_out_as_they_went_in_also_where_the_counters_wrap() {
         let mut ring = ReceiveRing::new(SHAPE).unwrap();
@@ -410,7 +410,7 @@ mod tests {
             FakeDevice::of(&ring).hand_back(id, len);
             assert_eq!(frames(&mut ring, 1), Err(Malformed::Buffer { id, len }));
         }
-        // A header of zeros: a frame of no buffer.
+        // A header of zeros: a frame with no buffers.
         let mut ring = ReceiveRing::new(SHAPE).unwrap();
         FakeDevice::of(&ring).hand_back(0, 60);
         assert_eq!(frames(&mut ring, 1), Err(Malformed::Count(0)));

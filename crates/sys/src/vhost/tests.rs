@@ -1,4 +1,4 @@
-//! A real worker on a real tap, where the kernel has vhost-net; otherwise it is skipped and reported.
+//! A real worker on a real tap; skipped, with a report, if the kernel has no vhost-net.
 
 use super::*;
 use crate::netlink::Netlink;
@@ -10,13 +10,13 @@ use bytepath_testing::skip;
 const SHAPE: Shape = Shape { entries: 256, buffer: 2048, mergeable: true };
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A tap in a network namespace of the calling thread's own, up.
+/// A tap that is up, in the calling thread's own network namespace.
 struct Bed {
     queue: OwnedFd,
     index: u32,
 }
 
-/// None, with the reason printed, where this kernel has no vhost-net or we may make no tap.
+/// `None`, with the reason printed, if this kernel has no vhost-net or we may not make a tap.
 fn bed(flags: u32) -> Option<Bed> {
     features().map_err(|e| skip!("{DEVICE}: {e}")).ok()?;
     apart()?;
@@ -25,7 +25,7 @@ fn bed(flags: u32) -> Option<Bed> {
     Some(Bed { queue, index: 7 })
 }
 
-/// Frames of ours that have come, each as one piece.
+/// Collects frames that the test sent, each as one piece.
 fn taken(receiver: &mut Receiver, wanted: usize) -> Vec<Vec<u8>> {
     let (mut all, mut one) = (Vec::new(), Vec::new());
     while all.len() < wanted && receiver.wait(TIMEOUT).unwrap() {
@@ -36,7 +36,7 @@ fn taken(receiver: &mut Receiver, wanted: usize) -> Vec<Vec<u8>> {
             }
         };
         receiver.take(64, visit).unwrap();
-        // What the kernel sends on its own is not ours.
+        // Frames that the kernel sends on its own are dropped.
         all.retain(|frame: &Vec<u8>| frame[12..14] == PROTOCOL);
     }
     all
@@ -73,7 +73,7 @@ fn a_ring_left_full_holds_its_frames_until_they_are_taken() {
     while receiver.waiting() < SHAPE.entries {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // The others wait in the tap.
+    // The other frames wait in the tap.
     let all = taken(&mut receiver, 400);
     assert_eq!((all.len(), receiver.counts.kicks > 0), (400, true));
     assert_eq!(all.last().unwrap()[14..18], 399u32.to_be_bytes());

@@ -1,5 +1,5 @@
-//! A ring between us and the kernel: one side moves the producer's index, the other the
-//! consumer's. Each side trusts only its own.
+//! A ring shared with the kernel: one side moves the producer's index, the other the consumer's.
+//! Each side trusts only its own.
 
 use crate::memory::MappedMemory;
 use rustix::net::xdp::{XdpMmapOffsets, XdpRingOffset};
@@ -8,21 +8,22 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Which of a socket's four rings.
+/// One of a socket's four rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Memory that the kernel may put frames into.
+    /// Memory that the kernel may write frames to.
     Fill,
     /// Memory of frames that were sent.
     Completed,
-    /// Frames that came.
+    /// Frames that were received.
     Received,
     /// Frames to be sent.
     Send,
 }
 
 impl Kind {
-    /// The socket option that makes it, where it is mapped from, and where its parts are there.
+    /// Returns the socket option that makes it, the offset to map it from, and the offsets of its
+    /// parts.
     pub(super) fn layout(self, all: &XdpMmapOffsets) -> (i32, u64, XdpRingOffset) {
         use libc::{XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING};
         let (rx, tx) = (libc::XDP_PGOFF_RX_RING as u64, libc::XDP_PGOFF_TX_RING as u64);
@@ -46,7 +47,7 @@ pub(super) struct Filled {
     pub options: u32,
 }
 
-/// Our side of a ring of entries of this type: `u64` (an address) or [`Filled`].
+/// Our side of a ring whose entries are `u64` (an address) or [`Filled`].
 #[derive(Debug)]
 pub(super) struct Ring<T> {
     memory: MappedMemory,
@@ -55,14 +56,14 @@ pub(super) struct Ring<T> {
     flags: usize,
     entries: usize,
     mask: u32,
-    /// Our own index, with what the kernel was not shown.
+    /// Our own index, counting entries not yet published.
     ours: u32,
     of: PhantomData<T>,
 }
 
 impl<T: Copy> Ring<T> {
-    /// Maps a ring that was made with this many entries, a power of two, from a place of the
-    /// socket. Everything is checked to lie within the mapping.
+    /// Maps a ring that was made with `entries` entries, a power of two, from the offset `place` of
+    /// the socket. Everything is checked to lie within the mapping.
     pub(super) fn map(
         socket: BorrowedFd,
         place: u64,
@@ -91,14 +92,14 @@ impl<T: Copy> Ring<T> {
 
     // As the producer.
 
-    /// Entries that can be put.
+    /// Returns the number of entries that can be put.
     #[inline]
     pub(super) fn room(&self) -> u32 {
         let consumed = self.word(self.consumer).load(Ordering::Acquire);
         self.entries().saturating_sub(self.ours.wrapping_sub(consumed))
     }
 
-    /// Puts an entry, for which there is room; [`Self::show`] makes it seen.
+    /// Puts an entry, for which there must be room; [`Self::show`] publishes it.
     #[inline]
     pub(super) fn put(&mut self, entry: T) {
         // SAFETY: the slot lies within the mapping, which is writable.
@@ -106,13 +107,13 @@ impl<T: Copy> Ring<T> {
         self.ours = self.ours.wrapping_add(1);
     }
 
-    /// Shows the kernel what was put.
+    /// Publishes the entries that were put.
     #[inline]
     pub(super) fn show(&self) {
         self.word(self.producer).store(self.ours, Ordering::Release);
     }
 
-    /// Whether the kernel continues only when it is woken. Asked after [`Self::show`].
+    /// Whether the kernel must be woken to continue. To be checked after [`Self::show`].
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
         self.word(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
@@ -120,14 +121,14 @@ impl<T: Copy> Ring<T> {
 
     // As the consumer.
 
-    /// Entries that can be taken.
+    /// Returns the number of entries that can be taken.
     #[inline]
     pub(super) fn filled(&self) -> u32 {
         let produced = self.word(self.producer).load(Ordering::Acquire);
         produced.wrapping_sub(self.ours).min(self.entries())
     }
 
-    /// The next entry, of which there is one.
+    /// Takes the next entry, which must exist.
     #[inline]
     pub(super) fn take(&mut self) -> T {
         // SAFETY: the slot lies within the mapping; every value of the type is valid.
@@ -136,13 +137,13 @@ impl<T: Copy> Ring<T> {
         entry
     }
 
-    /// Gives the kernel back what was taken.
+    /// Gives back to the kernel what was taken.
     #[inline]
     pub(super) fn release(&self) {
         self.word(self.consumer).store(self.ours, Ordering::Release);
     }
 
-    /// Takes all there is, unseen, and says how many they were.
+    /// Takes all entries without reading them; returns how many there were.
     #[inline]
     pub(super) fn discard(&mut self) -> u32 {
         let count = self.filled();

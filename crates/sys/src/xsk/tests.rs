@@ -1,5 +1,5 @@
-//! Real sockets on a veth pair in a namespace of the test's own; skipped and reported where there
-//! is none.
+//! Real sockets on a veth pair in the test's own namespace; skipped, with a report, if there is
+//! none.
 
 use super::*;
 use crate::bpf::xdp::{Mode, Redirector};
@@ -9,7 +9,7 @@ use bytepath_testing::skip;
 const TIMEOUT: Duration = Duration::from_millis(500);
 const ENTRIES: u32 = 64;
 
-/// A socket that receives at one end of a pair, and the index of the other.
+/// Returns a socket that receives at one end of a pair, and the index of the other.
 fn receiving() -> Option<(Redirector, Receiver, u32)> {
     let [one, other] = pair()?;
     let receiver = Receiver::bind(other, 0, ENTRIES, Binding::Auto);
@@ -32,7 +32,7 @@ fn taken(receiver: &mut Receiver, wanted: usize) -> Vec<Vec<u8>> {
 #[test]
 fn frames_arrive_whole_and_in_order() {
     let Some((_redirector, mut receiver, one)) = receiving() else { return };
-    // A veth has no zero-copy of its own.
+    // A veth has no zero-copy.
     assert_eq!(receiver.binding(), Binding::Copy);
     let sender = Port::of(one);
     for turn in 0..20 {

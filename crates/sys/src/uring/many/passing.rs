@@ -1,4 +1,4 @@
-//! Sockets of a ring that come and go, by descriptors of the process: multishot accept on one end;
+//! Sockets of a ring that come and go, used by their descriptors: multishot accept on one end;
 //! connect, send and receive in one chain at the other. io_uring_prep_multishot_accept(3),
 //! io_uring_prep_connect(3), `IOSQE_IO_LINK` of io_uring_enter(2).
 
@@ -10,36 +10,36 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-/// Marks in the user data of operations that sockets which last do not have.
+/// Set in the user data of operations that permanent sockets do not have.
 pub(super) const ACCEPT: u64 = super::super::DESCRIPTOR;
 pub(super) const CONNECT: u64 = 1 << 59;
 pub(super) const CLOSE: u64 = 1 << 58;
 
-/// A place for a socket that comes and goes.
+/// The slot of a socket that comes and goes.
 #[derive(Clone, Copy)]
 pub(super) struct Slot {
     /// The socket; -1 if there is none.
     fd: RawFd,
-    /// Which of those that had the place, or which chain of its own: completions of earlier ones
-    /// are not of interest.
+    /// Counts the sockets that had this slot, and the chains of one: completions of earlier ones
+    /// are ignored.
     generation: u16,
-    /// Whether a receive is under way.
+    /// Whether a receive is in flight.
     pub(super) receives: bool,
-    /// Bytes of the send under way that a receive follows.
+    /// Bytes of the send in flight that is followed by a receive.
     sends: u32,
 }
 
 pub(super) const EMPTY: Slot = Slot { fd: -1, generation: 0, receives: false, sends: 0 };
 
-/// The end of a chain, whose address the kernel reads when it is submitted.
+/// The destination of a chain's connect; the kernel reads the address when the chain is submitted.
 pub(super) struct Peer {
-    /// Where in `Core::kept` it is.
+    /// Index of the address in `Core::kept`.
     place: usize,
     len: u32,
 }
 
 impl ManyRing {
-    /// Queues a multishot accept; to be called again when it has ended.
+    /// Queues a multishot accept; to be called again once it has ended.
     pub fn accept(&mut self, listener: BorrowedFd) -> io::Result<()> {
         let entry = opcode::AcceptMulti::new(types::Fd(listener.as_raw_fd()))
             .flags(libc::SOCK_CLOEXEC)
@@ -48,16 +48,15 @@ impl ManyRing {
         unsafe { self.push(&[entry.user_data(ACCEPT)]) }
     }
 
-    /// Takes in a socket that was accepted, and queues a multishot receive on it. EINVAL: there is
-    /// no such place, or it is taken.
+    /// Adds an accepted socket, and queues a multishot receive on it. EINVAL: there is no such
+    /// slot, or it is taken.
     pub fn take_in(&mut self, place: usize, socket: BorrowedFd) -> io::Result<()> {
         self.fill(place, socket)?;
         self.receive(place)
     }
 
-    /// Queues the connection of a socket that blocks, the send of a part of the message after it, and
-    /// the receive of what comes first after that. EINVAL: as of [`ManyRing::take_in`] and
-    /// [`ManyRing::send`].
+    /// Queues the connect of a blocking socket, then the send of a part of the message, and then
+    /// one receive. EINVAL: as for [`ManyRing::take_in`] and [`ManyRing::send`].
     pub fn connect(
         &mut self,
         place: usize,
@@ -74,11 +73,11 @@ impl ManyRing {
         let [send, receive] = self.exchange(place, part)?;
         let chain = [connect, send, receive];
         // SAFETY: the core keeps the address and the message, which are only read. The receive
-        // writes only to buffers of the group, which the kernel was given.
+        // writes only to buffers of the group, which belong to the kernel.
         unsafe { self.push(&chain) }
     }
 
-    /// The send of a part of the message, and the receive of what comes first after it.
+    /// Builds the send of a part of the message, and one receive after it.
     pub(super) fn exchange(
         &mut self,
         place: usize,
@@ -93,15 +92,15 @@ impl ManyRing {
         Ok([send, receive])
     }
 
-    /// How many bytes a send took. With one that took less than it was given the receive after it was
-    /// cancelled, which is of no interest.
+    /// Returns the number of bytes sent. If a send was short, the receive linked to it was
+    /// cancelled; that completion is ignored.
     pub(super) fn sent(&mut self, completion: &Completion) -> io::Result<u32> {
         let (place, connects) = (self.current, self.peer.is_some());
         let Some(slot) = self.slot_mut(place).filter(|_| connects) else {
             return completion.bytes();
         };
         let bytes = match completion.bytes() {
-            // One that connects, by TCP Fast Open, and whose SYN took nothing.
+            // A send that connects by TCP Fast Open, whose SYN carried no data.
             Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => 0,
             taken => taken?,
         };
@@ -113,7 +112,7 @@ impl ManyRing {
         Ok(bytes)
     }
 
-    /// Queues another receive on a socket that was connected here, if none is under way.
+    /// Queues another receive on a socket that was connected here, if none is in flight.
     pub fn receive_more(&mut self, place: usize) -> io::Result<()> {
         match self.slot(place) {
             Some(slot) if slot.fd >= 0 && !slot.receives => self.receive_once(place),
@@ -121,12 +120,12 @@ impl ManyRing {
         }
     }
 
-    /// Queues the end of a socket. What is under way on it is ended first, and not reported.
+    /// Queues the close of a socket. Operations in flight on it are ended first, and not reported.
     pub fn close(&mut self, place: usize, socket: OwnedFd) -> io::Result<()> {
         self.close_after(place, socket, 0..0)
     }
 
-    /// The same after the send of a part of the message, of which nothing is reported either.
+    /// Like [`Self::close`], after the send of a part of the message, which is not reported either.
     pub fn close_after(
         &mut self,
         place: usize,
@@ -135,18 +134,19 @@ impl ManyRing {
     ) -> io::Result<()> {
         let send = match last.is_empty() {
             true => None,
-            // It is closed even if that fails.
+            // It is closed even if the send fails.
             false => Some(self.one_send(place, last, 0)?.flags(squeue::Flags::IO_HARDLINK)),
         };
         let Some(slot) = self.slot_mut(place) else { return Ok(()) };
         let receives = slot.receives;
         *slot = Slot { generation: slot.generation.wrapping_add(1), ..EMPTY };
         if receives {
-            // The receive holds the socket, whose peer would not learn that it is closed.
+            // The receive holds a reference to the socket, so close alone would not notify the
+            // peer.
             let _ = crate::tcp::shutdown(socket.as_fd(), crate::tcp::Shutdown::Both);
         }
         if place == self.current {
-            // Not of the next socket here.
+            // These bytes must not be taken for those of the next socket here.
             self.buffers.discard_rest(&self.core);
         }
         let entry = opcode::Close::new(types::Fd(socket.as_raw_fd())).build();
@@ -173,11 +173,11 @@ impl ManyRing {
 
     pub(super) fn receive_once(&mut self, place: usize) -> io::Result<()> {
         let receive = self.one_receive(place)?;
-        // SAFETY: the operation writes only to buffers of the group, which the kernel was given.
+        // SAFETY: the operation writes only to buffers of the group, which belong to the kernel.
         unsafe { self.push(&[receive]) }
     }
 
-    /// A receive whose buffers are taken from the group, and which ends with them: none holds the
+    /// A receive that takes its buffers from the group and ends with them: no receive holds the
     /// socket when it is closed.
     fn one_receive(&mut self, place: usize) -> io::Result<squeue::Entry> {
         let (data, bundle) = (self.data(place), self.bundle);
@@ -204,23 +204,23 @@ impl ManyRing {
         self.slots.get_mut(place.checked_sub(self.sockets)?)
     }
 
-    /// The descriptor of a socket that comes and goes; `None` for those that last.
+    /// The descriptor of a socket that comes and goes; `None` for permanent ones.
     pub(super) fn descriptor(&self, place: usize) -> Option<types::Fd> {
         self.slot(place).map(|slot| types::Fd(slot.fd))
     }
 
-    /// Whether a completion is of the socket that has the place now.
+    /// Whether a completion belongs to the socket that has the slot now.
     pub(super) fn is_current(&self, place: usize, data: u64) -> bool {
         self.slot(place).is_none_or(|slot| slot.generation == (data >> 32) as u16)
     }
 
-    /// User data of an operation of a place.
+    /// User data of an operation on a socket.
     pub(super) fn data(&self, place: usize) -> u64 {
         let generation = self.slot(place).map_or(0, |slot| slot.generation);
         place as u64 | u64::from(generation) << 32
     }
 
-    /// Where the kernel reads the address of the one peer.
+    /// Returns where the kernel reads the address of the one peer.
     fn address_of(&mut self, peer: &SocketAddr) -> io::Result<(*const u8, u32)> {
         if self.peer.is_none() {
             let (bytes, len) = crate::tcp::address_bytes(peer);

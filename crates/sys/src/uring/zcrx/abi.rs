@@ -1,10 +1,8 @@
-//! The interface between the kernel and us: structures and numbers of
-//! include/uapi/linux/io_uring/zcrx.h and include/uapi/linux/io_uring/query.h
-//! (Linux 7.3; in include/uapi/linux/io_uring.h up to 6.18).
+//! The interface to the kernel: structures and numbers of include/uapi/linux/io_uring/zcrx.h and
+//! include/uapi/linux/io_uring/query.h (Linux 7.3; in include/uapi/linux/io_uring.h up to 6.18).
 //!
-//! The structures are our own: the kernel writes into all of them, and later
-//! kernels gave meaning to what had been reserved. What an older kernel does
-//! not know has to be zero.
+//! The structures are defined here because the kernel writes into all of them, and later kernels
+//! gave meaning to reserved fields. Fields that an older kernel does not know must be zero.
 
 /// `IORING_REGISTER_ZCRX_IFQ` (Linux 6.15).
 pub(super) const REGISTER_IFQ: libc::c_long = 32;
@@ -38,7 +36,7 @@ pub(super) const CTRL_ARM_EVENT: u32 = 2;
 pub(super) const EVENT_ALLOC_FAIL: u32 = 0;
 /// `ZCRX_EVENT_COPY`: a fragment was copied.
 pub(super) const EVENT_COPY: u32 = 1;
-/// `ZCRX_EVENT_DESC_FLAG_STATS`: `stats_offset` is meant.
+/// `ZCRX_EVENT_DESC_FLAG_STATS`: `stats_offset` is valid.
 pub(super) const EVENT_DESC_STATS: u32 = 1;
 
 /// `IO_URING_QUERY_ZCRX`.
@@ -47,7 +45,7 @@ pub(super) const QUERY_ZCRX: u32 = 1;
 /// `IO_URING_QUERY_ZCRX_EVENT`.
 pub(super) const QUERY_ZCRX_EVENT: u32 = 3;
 
-/// The bit from which on an offset holds the number of the area.
+/// The lowest of the bits of an offset that hold the number of the area.
 pub(super) const AREA_SHIFT: u32 = 48;
 
 /// `struct io_uring_region_desc`.
@@ -116,8 +114,8 @@ pub(super) struct EventDesc {
     pub reserved: [u64; 9],
 }
 
-/// `struct zcrx_ctrl`: `argument` is the descriptor that `CTRL_EXPORT` gives
-/// back, and the event of `CTRL_ARM_EVENT`.
+/// `struct zcrx_ctrl`: `argument` is the descriptor that `CTRL_EXPORT` returns, or the event of
+/// `CTRL_ARM_EVENT`.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct Ctrl {
@@ -132,7 +130,7 @@ pub(super) struct Ctrl {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RefillEntry {
-    /// Where it begins, with the area's token in the upper bits.
+    /// Its start, with the area's token in the upper bits.
     pub off: u64,
     /// Its length in bytes.
     pub len: u32,

@@ -1,5 +1,5 @@
-//! What completions of a zero-copy receive say, and the account of the pieces
-//! that are lent: the pure part, which trusts no length.
+//! Decodes completions of a zero-copy receive, and accounts for the pieces lent to the caller: the
+//! pure part, which trusts no length.
 
 use super::abi::{AREA_SHIFT, EVENT_ALLOC_FAIL, EVENT_COPY, RefillEntry};
 use io_uring::cqueue;
@@ -22,12 +22,12 @@ pub struct RawCompletion {
     pub off: u64,
 }
 
-/// What one completion means.
+/// A decoded completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
     /// The next bytes of the stream are in the area.
     Bytes(Piece),
-    /// The receive direction is shut.
+    /// The receive direction is shut down.
     End,
     /// The receive is over because no buffer was left for bytes that had to be
     /// copied (ENOMEM, ENOBUFS).
@@ -40,8 +40,8 @@ pub enum Arrived {
     FragmentCopied,
     /// The receive is over with this error number.
     Failed(i32),
-    /// Nothing that a receive of ours can say: a piece outside of the area, an
-    /// operation that was never started.
+    /// Nothing that one of our receives can report: a piece outside the area, or an operation that
+    /// was never started.
     Malformed,
 }
 
@@ -58,7 +58,7 @@ pub struct Piece {
 pub struct Reader {
     /// Bytes of the area.
     pub area: usize,
-    /// The token that the kernel gave for it, its number in the upper bits.
+    /// The token that the kernel assigned to it, with its number in the upper bits.
     pub token: u64,
 }
 
@@ -66,7 +66,7 @@ pub struct Reader {
 const AREA: u64 = !((1 << AREA_SHIFT) - 1);
 
 impl Reader {
-    /// What a completion means.
+    /// Decodes a completion.
     #[inline]
     pub fn read(&self, entry: &RawCompletion) -> Arrived {
         if entry.data == EVENTS {
@@ -81,7 +81,7 @@ impl Reader {
         }
         match entry.result {
             1.. => self.piece(entry).map_or(Arrived::Malformed, Arrived::Bytes),
-            // A receive that goes on has nothing to say without bytes.
+            // A receive that continues reports nothing but bytes.
             0 if cqueue::more(entry.flags) => Arrived::Malformed,
             0 => Arrived::End,
             error => match error.checked_neg() {
@@ -104,15 +104,15 @@ impl Reader {
         (end <= self.area).then_some(Piece { at, len })
     }
 
-    /// The refill ring's entry that gives a piece back.
+    /// Returns the refill ring's entry that gives a piece back.
     #[inline]
     pub fn entry(&self, piece: Piece) -> RefillEntry {
         RefillEntry { off: piece.at as u64 | self.token & AREA, len: piece.len as u32, pad: 0 }
     }
 }
 
-/// The pieces that one ring was handed and owes to the kernel. Each is owed from
-/// the completion on, lent to the caller while it is looked at, and leaves once.
+/// The pieces that one ring received and owes to the kernel. Each is owed from its completion on,
+/// lent to the caller to be read, and given back once.
 #[derive(Debug)]
 pub struct Owed {
     reader: Reader,
@@ -122,15 +122,15 @@ pub struct Owed {
 }
 
 impl Owed {
-    /// Returns whenever `batch` pieces have gathered; never holds more than
-    /// `most`, which is at least the batch.
+    /// Gives pieces back whenever `batch` of them have gathered; never holds more than `most`, or
+    /// `batch` if that is larger.
     pub fn new(reader: Reader, batch: usize, most: usize) -> Self {
         let returning = Vec::with_capacity(most.max(batch).max(1));
         Owed { reader, lent: None, returning, batch: batch.max(1) }
     }
 
-    /// Lends a piece to the caller; the one lent before has to be returned.
-    /// False where nothing more can be held: something has to go back first.
+    /// Lends a piece to the caller; this ends the loan before it. Returns false if no more can be
+    /// held until something is given back.
     #[inline]
     pub fn lend(&mut self, piece: Piece) -> bool {
         self.retire();
@@ -141,33 +141,33 @@ impl Owed {
         true
     }
 
-    /// The caller is done with the piece it was lent.
+    /// Ends the loan of the piece that was lent last.
     #[inline]
     pub fn retire(&mut self) {
         if let Some(piece) = self.lent.take() {
-            // `lend` has seen that there is room.
+            // `lend` has checked that there is room.
             self.returning.push(self.reader.entry(piece));
         }
     }
 
-    /// True where nothing more can be lent before something has gone back.
+    /// True if no more can be lent until something is given back.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.returning.len() == self.returning.capacity()
     }
 
-    /// True when a batch has gathered.
+    /// True if a batch has gathered.
     #[inline]
     pub fn due(&self) -> bool {
         self.returning.len() >= self.batch
     }
 
-    /// What has to be returned, in the order of arrival.
+    /// The pieces to be given back, in order of arrival.
     pub fn returning(&self) -> &[RefillEntry] {
         &self.returning
     }
 
-    /// The first `count` of them have gone back.
+    /// Removes the first `count` of them, which have been given back.
     pub fn gone(&mut self, count: usize) {
         self.returning.drain(..count.min(self.returning.len()));
     }
@@ -229,8 +229,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the kernel posts and however slowly it takes: what was lent goes
-        /// back exactly once, in order, and nothing else does.
+        /// Whatever the kernel posts and however slowly it takes entries: what was lent is given
+        /// back exactly once, in order, and nothing else is.
         #[test]
         fn no_buffer_is_lost_or_given_back_twice(
             batch in 1usize..40,

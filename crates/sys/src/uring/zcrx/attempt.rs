@@ -1,4 +1,4 @@
-//! Probing what a host can do, with queues that are released at once.
+//! Probes what a host supports, with queues that are released at once.
 
 use super::abi::{IfqReg, REGISTER_IFQ};
 use super::register::{Abilities, AreaMemory, QueueShape, register};
@@ -10,25 +10,24 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 
-/// Whether the kernel knows the request at all: it is made with an argument
-/// that cannot be read, which a kernel that has zcrx finds out last. EINVAL: the
-/// request is unknown (before Linux 6.15); EOPNOTSUPP: built without
-/// `CONFIG_IO_URING_ZCRX`; EPERM: `CAP_NET_ADMIN` in the initial user
+/// Checks whether the kernel knows the request at all: it is made with an argument that cannot be
+/// read, which a kernel with zcrx detects last. EINVAL: the request is unknown (before Linux 6.15);
+/// EOPNOTSUPP: built without `CONFIG_IO_URING_ZCRX`; EPERM: `CAP_NET_ADMIN` in the initial user
 /// namespace is missing.
 pub fn zcrx_in_kernel() -> io::Result<()> {
     let ring: IoUring<squeue::Entry, cqueue::Entry32> =
         IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(4)?;
-    // A null pointer would be refused as invalid before the kernel looks further.
+    // A null pointer would be refused as invalid before the kernel checks further.
     let nowhere: *mut IfqReg = std::ptr::without_provenance_mut(1);
-    // SAFETY: nothing can be mapped at address 1, so the kernel answers EFAULT
-    // at the latest when it reads the request.
+    // SAFETY: nothing can be mapped at address 1, so the kernel returns EFAULT at the latest when
+    // it reads the request.
     match unsafe { register(ring.as_raw_fd(), REGISTER_IFQ, nowhere, 1) } {
         Err(e) if e.raw_os_error() == Some(libc::EFAULT) => Ok(()),
         other => other.map(drop),
     }
 }
 
-/// Buffers and refill entries of an attempt.
+/// Number of buffers and refill entries of an attempt.
 const ENTRIES: u32 = 64;
 
 fn shape(device: Option<(u32, u32)>, abilities: Option<Abilities>) -> QueueShape {
@@ -42,17 +41,16 @@ fn shape(device: Option<(u32, u32)>, abilities: Option<Abilities>) -> QueueShape
     }
 }
 
-/// Registers a receive queue of the device with this index, and takes it back at
-/// once. The device restarts the queue for it: not for a device that is in use.
-/// Errors as for [`RecvZcRing::register`], and ENODEV: no such device.
+/// Registers a receive queue of the device with this index, and releases it at once. The device
+/// restarts the queue for this: not for a device that is in use. Errors as for
+/// [`RecvZcRing::register`], and ENODEV: no such device.
 pub fn try_queue(device: u32, queue: u32) -> io::Result<()> {
     let (socket, _peer) = UnixStream::pair()?;
     RecvZcRing::register(socket.as_fd(), shape(Some((device, queue)), None), 64, 8).map(drop)
 }
 
-/// Registers a queue without a device and, where there is a loopback device,
-/// receives a few bytes and the end of the stream through it. True where it did.
-/// EINVAL: before Linux 7.1.
+/// Registers a queue without a device and, if there is a loopback device, receives a few bytes and
+/// the end of the stream through it. Returns true if it did. EINVAL: before Linux 7.1.
 pub fn try_no_device(abilities: Abilities) -> io::Result<bool> {
     let Ok((mut tx, rx)) = tcp::loopback_pair() else {
         let (socket, _peer) = UnixStream::pair()?;

@@ -1,14 +1,13 @@
-//! Zero-copy receive: the NIC writes payload into an area of ours, completions
-//! say where, and what has been read goes back through a refill ring.
-//! Documentation/networking/iou-zcrx.rst, io_uring/zcrx.c.
+//! Zero-copy receive: the NIC writes payload into an area of ours, completions report where, and
+//! pieces that have been read go back through a refill ring. Documentation/networking/iou-zcrx.rst,
+//! io_uring/zcrx.c.
 //!
 //! # Why this is safe to call
 //!
-//! While a queue is registered the kernel has the pages of its area and of its
-//! refill ring pinned, so nothing here can be freed too early. The kernel writes
-//! to a piece of the area only after it was returned, and a [`RecvZcRing`]
-//! gives a piece back only after the borrow by which the caller looked at it is
-//! over. Pieces are checked to lie within the area.
+//! While a queue is registered, the kernel pins the pages of its area and of its refill ring, so
+//! nothing here can be freed too early. The kernel writes to a piece of the area only after it was
+//! given back, and a [`RecvZcRing`] gives a piece back only after the borrow by which the caller
+//! reads it has ended. Pieces are checked to lie within the area.
 
 mod abi;
 mod arrivals;

@@ -1,32 +1,32 @@
-//! The refill ring: through it buffers go back to the kernel without a system
-//! call. We write entries and move the tail, the kernel takes them and moves
-//! the head. Documentation/networking/iou-zcrx.rst, "Recycling buffers".
+//! The refill ring, through which buffers go back to the kernel without a system call: we write
+//! entries and move the tail, the kernel takes them and moves the head.
+//! Documentation/networking/iou-zcrx.rst, "Recycling buffers".
 
 use super::abi::{Offsets, RefillEntry, STATS};
 use crate::memory::MappedMemory;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Our end of a refill ring. There is one for each queue, no matter who shares it.
+/// Our end of a refill ring. There is one for each queue, however many rings share it.
 #[derive(Debug)]
 pub(super) struct RefillRing {
-    /// Ours, which the kernel has pinned, or the kernel's, mapped through the io_uring's descriptor.
+    /// Ours, pinned by the kernel, or the kernel's, mapped through the io_uring's descriptor.
     memory: MappedMemory,
     head: usize,
     tail: usize,
     entries: usize,
     mask: u32,
-    /// Where the next entry goes: the tail with what is not shown yet.
+    /// Index of the next entry: the tail plus the entries not yet published.
     next: u32,
-    /// The tail as the kernel sees it.
+    /// The tail as published to the kernel.
     shown: u32,
     stats: Option<usize>,
 }
 
 impl RefillRing {
-    /// The ring that the kernel has laid out in this memory. `entries` is what
-    /// it made of the number requested; `stats` where it was asked to keep its
-    /// statistics. Everything is checked to lie within the memory.
+    /// The ring that the kernel has laid out in `memory`. `entries` is the number the kernel chose
+    /// for the number requested; `stats` is set if the kernel was asked to keep its statistics.
+    /// Everything is checked to lie within the memory.
     pub(super) fn new(
         memory: MappedMemory,
         offsets: &Offsets,
@@ -63,12 +63,12 @@ impl RefillRing {
         Ok(ring)
     }
 
-    /// Entries that fit in now.
+    /// Number of entries there is room for.
     pub(super) fn room(&self) -> usize {
         (self.mask as usize + 1).saturating_sub(self.held(self.next))
     }
 
-    /// Entries that were shown to the kernel and that it has not taken.
+    /// Entries that were published to the kernel and that it has not taken.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.held(self.shown)
@@ -78,15 +78,14 @@ impl RefillRing {
         end.wrapping_sub(self.word(self.head).load(Ordering::Acquire)) as usize
     }
 
-    /// Writes as many of the entries as there is room for and shows them to
-    /// the kernel at once; how many that were.
+    /// Writes as many of the entries as there is room for and publishes them to the kernel at once;
+    /// returns their number.
     pub(super) fn give(&mut self, entries: &[RefillEntry]) -> usize {
         let count = entries.len().min(self.room());
         for entry in entries.iter().take(count) {
             let slot = (self.next & self.mask) as usize * size_of::<RefillEntry>();
-            // SAFETY: the slot lies in the array, which `new` has checked; the
-            // kernel does not look at entries past the tail, and there was
-            // room, so it has taken what was here before.
+            // SAFETY: the slot lies in the array, which `new` has checked; the kernel does not read
+            // entries past the tail, and there was room, so it has taken what was here before.
             unsafe {
                 self.memory
                     .start()
@@ -103,19 +102,19 @@ impl RefillRing {
         count
     }
 
-    /// Fragments that the kernel reports it has copied, and their bytes; none
-    /// where it keeps no statistics (before Linux 7.2).
+    /// Number of fragments that the kernel reports as copied, and their bytes; `None` if it keeps
+    /// no statistics (before Linux 7.2).
     pub(super) fn copied(&self) -> Option<(u64, u64)> {
         let at = self.stats?;
-        // SAFETY: `new` has checked that both numbers lie aligned within the
-        // memory, which the kernel alone writes there.
+        // SAFETY: `new` has checked that both numbers lie aligned within the memory, and only the
+        // kernel writes there.
         let number = |at: usize| unsafe {
             AtomicU64::from_ptr(self.memory.start().add(at).cast().as_ptr()).load(Ordering::Relaxed)
         };
         Some((number(at), number(at + 8)))
     }
 
-    /// A word of the header.
+    /// Returns a word of the header.
     fn word(&self, at: usize) -> &AtomicU32 {
         // SAFETY: `new` has checked that the word lies aligned within the
         // memory, which lives as long as `self`; it is only ever used as an
@@ -130,7 +129,7 @@ pub(super) mod tests {
     use crate::memory::Region;
     use std::ptr::NonNull;
 
-    /// Where a kernel might put things: another place than any real one does.
+    /// Offsets a kernel might choose: different from those of any real one.
     const OFFSETS: Offsets =
         Offsets { head: 64, tail: 72, rqes: 192, reserved: 0, reserved_too: [0; 2] };
 
@@ -147,14 +146,14 @@ pub(super) mod tests {
         (ring, kernel)
     }
 
-    /// What the kernel does at its end. Must not outlive its ring.
+    /// Plays the kernel's end. Must not outlive its ring.
     pub(crate) struct FakeKernel {
         base: NonNull<u8>,
         mask: u32,
     }
 
     impl FakeKernel {
-        /// Takes up to this many entries.
+        /// Takes up to `most` entries.
         pub(crate) fn take(&mut self, most: usize) -> Vec<RefillEntry> {
             // SAFETY: the ring of the test lives, and its memory has these words.
             let word = |at: u32| unsafe {
@@ -199,11 +198,11 @@ pub(super) mod tests {
         }
     }
 
-    /// The kernel's end on another thread.
+    /// The kernel's end, on another thread.
     struct Elsewhere(FakeKernel);
 
-    // SAFETY: the memory stays where it is, and both ends may be used at the same time: that is
-    // what the ring is for, and what the test shows.
+    // SAFETY: the memory stays where it is, and both ends may be used at the same time: that is the
+    // purpose of the ring, and what the test shows.
     unsafe impl Send for Elsewhere {}
 
     impl Elsewhere {

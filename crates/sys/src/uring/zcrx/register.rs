@@ -1,5 +1,4 @@
-//! Querying the kernel's features, registering queues, and what can be passed to a
-//! queue that is registered.
+//! Queries the kernel's features, registers queues, and controls registered ones.
 
 use super::abi::{
     AREA_DMABUF, AreaReg, CTRL_ARM_EVENT, CTRL_EXPORT, CTRL_FLUSH, Ctrl, EVENT_ALLOC_FAIL,
@@ -16,7 +15,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::slice;
 use std::sync::{Mutex, PoisonError};
 
-/// What the kernel reports of its zero-copy receive (`IO_URING_QUERY_ZCRX`).
+/// What the kernel's zero-copy receive supports (`IO_URING_QUERY_ZCRX`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
     /// A queue without a device, into which the kernel copies (Linux 7.1).
@@ -33,7 +32,8 @@ pub struct Abilities {
     pub events: bool,
     /// Bytes of the refill ring's header.
     pub header: usize,
-    /// What it keeps of copies, where it answers that (`IO_URING_QUERY_ZCRX_EVENT`).
+    /// Shape of its copy statistics; `None` if it does not report that
+    /// (`IO_URING_QUERY_ZCRX_EVENT`).
     pub stats: Option<StatsShape>,
 }
 
@@ -42,11 +42,11 @@ pub struct Abilities {
 pub struct StatsShape {
     /// Bytes.
     pub size: u32,
-    /// What its offset is a multiple of.
+    /// Alignment of its offset in bytes.
     pub alignment: u32,
 }
 
-/// Asks the kernel what its zero-copy receive can. EINVAL: it cannot be asked
+/// Queries what the kernel's zero-copy receive supports. EINVAL: the kernel cannot be queried
 /// (before Linux 6.19). EOPNOTSUPP: it can, and has no zero-copy receive.
 pub fn abilities() -> io::Result<Abilities> {
     let answer: QueryZcrx = query(QUERY_ZCRX)?;
@@ -68,7 +68,7 @@ pub fn abilities() -> io::Result<Abilities> {
     })
 }
 
-/// Asks the kernel one question. What it knows less of than we do stays zero.
+/// Makes one query. Fields that the kernel does not know stay zero.
 fn query<T: Default>(question: u32) -> io::Result<T> {
     let mut answer = T::default();
     let mut header = QueryHeader {
@@ -78,7 +78,7 @@ fn query<T: Default>(question: u32) -> io::Result<T> {
         ..Default::default()
     };
     // SAFETY: the kernel writes at most `size` bytes to the answer, a structure of numbers, and its
-    // verdict to the header, both of which are live and ours. No ring is needed.
+    // result to the header; both are live and ours. No ring is needed.
     unsafe { register(-1, REGISTER_QUERY, &raw mut header, 0)? };
     match header.result {
         0.. => Ok(answer),
@@ -89,11 +89,11 @@ fn query<T: Default>(question: u32) -> io::Result<T> {
 /// The memory of a queue's area.
 #[derive(Debug)]
 pub enum AreaMemory {
-    /// Ordinary pages, with the advice for transparent huge ones.
+    /// Ordinary pages, with the advice to use transparent huge pages.
     Normal(usize),
-    /// Huge pages that were reserved, on this NUMA node; rounded up to whole ones.
+    /// Reserved huge pages on this NUMA node; rounded up to whole pages.
     Huge(usize, Option<u32>),
-    /// A whole dmabuf that the CPU can look at. The kernel cannot copy into it.
+    /// A whole dmabuf that the CPU can read. The kernel cannot copy into it.
     Dmabuf(Box<dyn dmabuf::Memory>),
 }
 
@@ -109,9 +109,9 @@ pub struct QueueShape {
     pub entries: u32,
     /// Bytes of a buffer: a power of two, at least a page; `None` for a page.
     pub buffer: Option<u32>,
-    /// The kernel is to provide the memory of the refill ring.
+    /// Whether the kernel provides the memory of the refill ring.
     pub kernel_ring: bool,
-    /// What the kernel can, where it could be asked.
+    /// What the kernel supports; `None` if it could not be queried.
     pub abilities: Option<Abilities>,
 }
 
@@ -122,8 +122,7 @@ pub(super) struct Queue {
     area: Area,
     refill: Mutex<RefillRing>,
     pub reader: Reader,
-    /// There is no NIC that takes entries from the refill ring, so they are only
-    /// taken when the ring is flushed.
+    /// No NIC takes entries from the refill ring, so they are taken only when the ring is flushed.
     pub no_device: bool,
     /// The ring can be flushed.
     pub flush: bool,
@@ -152,7 +151,7 @@ impl Area {
         }
     }
 
-    /// How the kernel refers to it. A dmabuf is named by offset and descriptor.
+    /// Describes the area to the kernel. A dmabuf is named by offset and descriptor.
     fn request(&self) -> AreaReg {
         let len = self.len() as u64;
         match self {
@@ -170,8 +169,8 @@ impl Area {
 }
 
 impl Queue {
-    /// Registers a queue with a ring; its id in that ring. The device, if there
-    /// is one, restarts its receive queue.
+    /// Registers a queue with a ring, and returns the queue with its id in that ring. The device,
+    /// if there is one, restarts its receive queue.
     pub(super) fn register(ring: BorrowedFd, shape: QueueShape) -> io::Result<(Queue, u32)> {
         let can = shape.abilities.unwrap_or_default();
         let area = Area::new(shape.area)?;
@@ -229,13 +228,13 @@ impl Queue {
         Ok((queue, request.zcrx_id))
     }
 
-    /// Bytes of the area; `None` if the piece does not lie within it, or where the
-    /// CPU cannot look.
+    /// Returns the bytes of a piece, or `None` if it does not lie within the area or the CPU cannot
+    /// read the area.
     ///
     /// # Safety
     ///
-    /// The kernel has lent the piece to the caller, and does not get it back while
-    /// the bytes are looked at.
+    /// The kernel has lent the piece to the caller, and does not get it back while the bytes are in
+    /// use.
     #[inline]
     pub(super) unsafe fn bytes(&self, piece: Piece) -> Option<&[u8]> {
         match &self.area {
@@ -253,8 +252,8 @@ impl Queue {
         }
     }
 
-    /// Around the CPU's looking at what a device wrote: makes it visible. Nothing
-    /// to do for an area that is not a dmabuf.
+    /// Makes what a device wrote visible to the CPU; to be called before and after reading. Does
+    /// nothing for an area that is not a dmabuf.
     pub(super) fn sync(&self, begin: bool) -> io::Result<()> {
         match &self.area {
             Area::Memory(_) => Ok(()),
@@ -263,8 +262,8 @@ impl Queue {
         }
     }
 
-    /// Shows entries to the kernel, as many as there is room for; how many. With
-    /// `blocking` false, none while another ring that shares the queue does the same.
+    /// Publishes as many entries to the kernel as there is room for; returns how many. If not
+    /// `blocking`, publishes none while another ring that shares the queue does the same.
     pub(super) fn give(&self, entries: &[RefillEntry], blocking: bool) -> usize {
         let refill = if blocking {
             Some(self.refill.lock().unwrap_or_else(PoisonError::into_inner))
@@ -280,16 +279,16 @@ impl Queue {
         self.refill.lock().unwrap_or_else(PoisonError::into_inner).waiting()
     }
 
-    /// Fragments that the kernel has copied, and their bytes; `None` if it does
-    /// not count them (before Linux 7.2).
+    /// Number of fragments that the kernel has copied, and their bytes; `None` if it does not count
+    /// them (before Linux 7.2).
     pub(super) fn copied(&self) -> Option<(u64, u64)> {
         self.refill.lock().unwrap_or_else(PoisonError::into_inner).copied()
     }
 }
 
-/// Where the statistics of a refill ring with this many entries begin, and the bytes of all of it.
-/// The kernel says only afterwards where the entries begin; a page is more than any header has
-/// taken, and it refuses what does not fit.
+/// Returns the offset of the statistics of a refill ring with this many entries, and the bytes of
+/// the whole region. The kernel reports only afterwards where the entries begin; a page is more
+/// than any header has taken, and the kernel refuses a region that is too small.
 fn places(can: &Abilities, entries: u32, page: usize) -> (usize, usize) {
     let header = can.header.max(page).next_multiple_of(page);
     let entries = entries as usize * size_of::<RefillEntry>();
@@ -303,12 +302,12 @@ pub(super) fn flush(ring: BorrowedFd, id: u32) -> io::Result<()> {
     control(ring, id, CTRL_FLUSH, 0).map(drop)
 }
 
-/// Lets an event that has fired fire again. EINVAL: it had not fired.
+/// Lets an event that has fired fire again. EINVAL: it has not fired.
 pub(super) fn arm_event(ring: BorrowedFd, id: u32, event: u32) -> io::Result<()> {
     control(ring, id, CTRL_ARM_EVENT, event).map(drop)
 }
 
-/// A descriptor by which other rings of this process import the queue.
+/// Returns a descriptor by which other rings of this process can import the queue.
 pub(super) fn export(ring: BorrowedFd, id: u32) -> io::Result<OwnedFd> {
     let fd = control(ring, id, CTRL_EXPORT, 0)?;
     let fd = i32::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
@@ -316,7 +315,7 @@ pub(super) fn export(ring: BorrowedFd, id: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Imports an exported queue into a ring; its id there.
+/// Imports an exported queue into a ring; returns its id there.
 pub(super) fn import(ring: BorrowedFd, exported: BorrowedFd) -> io::Result<u32> {
     let mut request =
         IfqReg { if_idx: exported.as_raw_fd() as u32, flags: REG_IMPORT, ..Default::default() };
@@ -336,8 +335,8 @@ fn control(ring: BorrowedFd, zcrx_id: u32, op: u32, argument: u32) -> io::Result
 ///
 /// # Safety
 ///
-/// `argument` points nowhere, or to the request's structure, of which every
-/// pointer is valid for what the request does with it.
+/// `argument` points nowhere, or to the request's structure, in which every pointer is valid for
+/// how the request uses it.
 pub(super) unsafe fn register<T>(
     ring: i32,
     request: libc::c_long,

@@ -12,39 +12,39 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a receive that finds no buffer is restarted without success.
+/// How long a receive that finds no buffer is restarted without success before it is an error.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to wait before that: others give their buffers back meanwhile.
+/// How long to wait before a restart: other rings give their buffers back meanwhile.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What happened at one ring, as often as it did.
+/// Event counts of one ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Completions with bytes.
     pub pieces: u64,
     /// Starts of the multishot receive.
     pub arms: u64,
-    /// Ends of it because there was no buffer to copy into.
+    /// Times the receive ended because there was no buffer to copy into.
     pub no_buffer: u64,
-    /// Ends of it because the completion queue was full.
+    /// Times the receive ended because the completion queue was full.
     pub queue_full: u64,
     /// Times that the kernel had to keep completions aside for lack of space.
     pub overflows: u64,
-    /// Events: the page pool of the NIC found no buffer. Once per time that we
-    /// came to know, however often it happened in between.
+    /// Events: the page pool of the NIC found no buffer. Counted once per notification, however
+    /// often it happened in between.
     pub alloc_failures: u64,
-    /// Events: a fragment was copied. Counted likewise.
+    /// Events: a fragment was copied. Counted in the same way.
     pub copy_events: u64,
-    /// Batches of buffers that went back.
+    /// Batches of buffers that were given back.
     pub batches: u64,
-    /// Buffers that went back.
+    /// Buffers that were given back.
     pub returned: u64,
     /// Flushes of the refill ring.
     pub flushes: u64,
     /// Times that the refill ring had no room for all of a batch.
     pub refill_full: u64,
-    /// Times that another ring was at the refill ring, so that ours waited.
+    /// Times that this ring waited because another one was using the refill ring.
     pub contended: u64,
 }
 
@@ -56,16 +56,16 @@ pub struct RecvZcRing {
     id: u32,
     gathered: VecDeque<RawCompletion>,
     owed: Owed,
-    /// What happened so far.
+    /// What has happened so far.
     pub counts: Counts,
     armed: bool,
     /// Events that fired and have to be armed again.
     fired: [bool; 2],
-    /// Since when receives end without a byte, and how many have.
+    /// Since when receives have ended without a byte, and how many did.
     barren: Option<(Instant, u32)>,
-    /// The queue is shared with other rings.
+    /// Whether the queue is shared with other rings.
     shared: bool,
-    /// The CPU looks at the area.
+    /// Whether the CPU is reading the area.
     looking: bool,
 }
 
@@ -77,13 +77,12 @@ pub struct Exported {
 }
 
 impl RecvZcRing {
-    /// Registers a queue and makes the ring that receives from it. `completions`
-    /// is the size of its completion queue, `batch` how many buffers go back at
-    /// once. Errors are those of the registration: EPERM without `CAP_NET_ADMIN`
-    /// in the initial user namespace; EOPNOTSUPP where the driver has no memory
-    /// providers; EINVAL where it has, and is not set up for them, and from
-    /// kernels without zero-copy receive; ENOMEM for lack of memory, huge pages,
-    /// or memory that may be locked.
+    /// Registers a queue and makes the ring that receives from it. `completions` is the size of its
+    /// completion queue, `batch` the number of buffers given back at once. Errors are those of the
+    /// registration: EPERM without `CAP_NET_ADMIN` in the initial user namespace; EOPNOTSUPP if the
+    /// driver has no memory providers; EINVAL if it has, but is not set up for them, and from
+    /// kernels without zero-copy receive; ENOMEM for lack of memory, huge pages, or memory that may
+    /// be locked.
     pub fn register(
         socket: BorrowedFd,
         shape: QueueShape,
@@ -95,7 +94,7 @@ impl RecvZcRing {
         Ok(Self::new(ring, Arc::new(queue), id, batch, false))
     }
 
-    /// A ring that receives from a queue of another ring.
+    /// Makes a ring that receives from the queue of another ring.
     pub fn import(
         socket: BorrowedFd,
         from: &Exported,
@@ -107,9 +106,8 @@ impl RecvZcRing {
         Ok(Self::new(ring, from.queue.clone(), id, batch, true))
     }
 
-    /// Lets other rings import the queue. To be called before
-    /// [`RecvZcRing::activate`] or by the thread that called it. EINVAL: the
-    /// kernel cannot (before Linux 6.19).
+    /// Lets other rings import the queue. To be called before [`RecvZcRing::activate`] or by the
+    /// thread that called it. EINVAL: not supported by the kernel (before Linux 6.19).
     pub fn export(&mut self) -> io::Result<Exported> {
         let descriptor = register::export(self.ring.uring.as_fd(), self.id)?;
         self.shared = true;
@@ -139,27 +137,27 @@ impl RecvZcRing {
         }
     }
 
-    /// Whether the kernel is to count waits as iowait; otherwise it is left out where the kernel
-    /// can (Linux 6.15).
+    /// Has the kernel count waits as iowait if `wanted`; otherwise they are left out, if the kernel
+    /// supports that (Linux 6.15).
     pub fn count_iowait(&mut self, wanted: bool) {
         self.ring.count_iowait(wanted);
     }
 
-    /// Has waits poll devices. EINVAL: before Linux 6.9, or 6.13 with a list of queues; EOPNOTSUPP:
-    /// without `CONFIG_NET_RX_BUSY_POLL`.
+    /// Makes waits poll devices. EINVAL: before Linux 6.9, or 6.13 with a list of queues;
+    /// EOPNOTSUPP: without `CONFIG_NET_RX_BUSY_POLL`.
     pub fn busy_poll(&mut self, polling: &BusyPoll) -> io::Result<()> {
         self.ring.busy_poll(polling)
     }
 
-    /// Binds the ring to the calling thread. Has to come before the first
-    /// `enter`; a second call does nothing.
+    /// Binds the ring to the calling thread. Must be called before the first `enter`; a second call
+    /// does nothing.
     pub fn activate(&self) -> io::Result<()> {
         self.ring.activate()
     }
 
-    /// Fragments that the kernel reports as copied into this queue, no matter who shares
-    /// it, and their bytes. `None` if it does not count (before Linux 7.2).
-    /// The linear part of a packet is copied too, and never counted there.
+    /// Number of fragments that the kernel reports as copied into this queue, whichever rings share
+    /// it, and their bytes. `None` if it does not count them (before Linux 7.2). The linear part of
+    /// a packet is copied too, and never counted there.
     pub fn copied(&self) -> Option<(u64, u64)> {
         self.queue.copied()
     }
@@ -169,13 +167,13 @@ impl RecvZcRing {
         self.queue.no_device
     }
 
-    /// Waits until something has come in (io_uring_enter(2)), and starts the
-    /// multishot receive where it is not running. The value is the bytes that
-    /// came in; [`RecvZcRing::arrival`] hands them out.
+    /// Waits until something has arrived (io_uring_enter(2)), and starts the multishot receive if
+    /// it is not running. Returns the number of bytes that arrived; [`RecvZcRing::arrival`] hands
+    /// them out.
     pub fn enter(&mut self) -> io::Result<usize> {
         self.owed.retire();
         if !self.gathered.is_empty() {
-            // Nothing more can be held before something has gone back.
+            // No more can be held until something is given back.
             self.give_all()?;
             return Ok(0);
         }
@@ -186,7 +184,8 @@ impl RecvZcRing {
             self.start()?;
         }
         if self.queue.flush && self.owed.due() {
-            // A small refill ring had no room for it, and nothing may arrive before the NIC has it.
+            // A small refill ring had no room for the rest, and nothing may arrive before the NIC
+            // has it.
             self.give_all()?;
         }
         if self.ring.uring.submission().cq_overflow() {
@@ -203,8 +202,8 @@ impl RecvZcRing {
         Ok(bytes)
     }
 
-    /// The next thing that came in, in the order of the stream; none when
-    /// `enter` has to be called again.
+    /// Returns the next arrival, in the order of the stream, or `None` if `enter` has to be called
+    /// again.
     #[inline]
     pub fn arrival(&mut self) -> Option<Arrival<'_>> {
         self.owed.retire();
@@ -227,7 +226,7 @@ impl RecvZcRing {
                 }
                 Arrived::FragmentCopied => {
                     self.counts.copy_events += 1;
-                    // Once is enough where statistics say the rest.
+                    // Once is enough if statistics report the rest.
                     self.fired[EVENT_COPY as usize] = self.copied().is_none();
                 }
                 Arrived::Failed(errno) => {
@@ -244,27 +243,26 @@ impl RecvZcRing {
 
     #[inline]
     fn lend(&mut self, piece: Piece) -> Arrival<'_> {
-        // `arrival` has seen that one more can be held.
+        // `arrival` has checked that one more can be held.
         self.owed.lend(piece);
         self.barren = None;
         self.counts.pieces += 1;
-        // SAFETY: the kernel has written the piece, and writes to it again only
-        // after it was returned, which takes another call of a method that
-        // borrows `self` mutably.
+        // SAFETY: the kernel has written the piece, and writes to it again only after it was given
+        // back, which takes another call of a method that borrows `self` mutably.
         match unsafe { self.queue.bytes(piece) } {
             Some(bytes) => Arrival::Bytes(bytes),
             None => Arrival::Failed(io::Error::from_raw_os_error(libc::EFAULT)),
         }
     }
 
-    /// Whether a batch of buffers waits to be returned.
+    /// Whether a batch of buffers is waiting to be given back.
     #[inline]
     pub fn due(&self) -> bool {
         self.owed.due()
     }
 
-    /// Returns what has gathered, by a system call only where the queue has no
-    /// device. Where another ring is just doing so, ours stays for the next turn.
+    /// Gives back the buffers that have gathered, by a system call only if the queue has no device.
+    /// If another ring is just doing so, they stay for the next turn.
     pub fn give_back(&mut self) -> io::Result<()> {
         let given = self.give(false);
         if given > 0 && self.queue.no_device {
@@ -292,8 +290,8 @@ impl RecvZcRing {
         register::flush(self.ring.uring.as_fd(), self.id)
     }
 
-    /// Gives everything back, and makes room for it where there is none. True
-    /// where there was something.
+    /// Gives back everything, and waits for room if there is none. Returns true if there was
+    /// something to give back.
     fn give_all(&mut self) -> io::Result<bool> {
         let mut some = false;
         let deadline = Instant::now() + TIMEOUT;
@@ -318,9 +316,9 @@ impl RecvZcRing {
         barren.1 += 1;
     }
 
-    /// Starts the receive, once everything of ours has gone back. One that ended
-    /// for lack of buffers without a single byte waits a little for those of
-    /// others; that there are none for seconds is an error.
+    /// Starts the receive, once everything of ours has been given back. If receives ended for lack
+    /// of buffers without a single byte, waits a little for other rings to give theirs back; it is
+    /// an error if there are none for seconds.
     fn start(&mut self) -> io::Result<()> {
         let gave = self.give_all()?;
         if let Some((since, times)) = self.barren {
@@ -349,14 +347,14 @@ impl RecvZcRing {
         Ok(())
     }
 
-    /// Waits for a completion a little while, and submits nothing.
+    /// Waits a little for a completion, and submits nothing.
     fn pause(&mut self) -> io::Result<()> {
         let waited = self.ring.wait(PAUSE);
         self.gather();
         waited
     }
 
-    /// Moves completions out of the kernel's queue; the bytes they report.
+    /// Moves completions out of the kernel's queue; returns the bytes they report.
     fn gather(&mut self) -> usize {
         let mut bytes = 0;
         let room = self.gathered.capacity() - self.gathered.len();
@@ -373,8 +371,8 @@ impl RecvZcRing {
         bytes
     }
 
-    /// Completions that were lost for good, which a kernel that keeps them aside
-    /// (`IORING_FEAT_NODROP`, Linux 5.5) never does.
+    /// Number of completions lost for good, which is 0 with a kernel that keeps them aside
+    /// (`IORING_FEAT_NODROP`, Linux 5.5).
     pub fn lost(&mut self) -> u32 {
         self.ring.uring.completion().overflow()
     }
@@ -388,9 +386,9 @@ impl RecvZcRing {
 
 impl Drop for RecvZcRing {
     fn drop(&mut self) {
-        // The kernel would release the socket only some time after the ring is
-        // closed, and the peer would wait for that. Memory is not at stake. Errors
-        // mean that there is nothing to cancel or to release.
+        // Otherwise the kernel would release the socket only some time after the ring is closed,
+        // and the peer would have to wait for that. Memory is not at risk. Errors mean that there
+        // is nothing to cancel or to release.
         if self.armed {
             let limit = Some(Timespec::from(CANCEL_TIMEOUT));
             let submitter = self.ring.uring.submitter();
@@ -404,8 +402,8 @@ fn starved(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, what)
 }
 
-/// A disabled ring with the socket as file 0. zcrx requires deferred task work
-/// and completions of 32 bytes.
+/// Makes a disabled ring with the socket as file 0. zcrx requires deferred task work and
+/// completions of 32 bytes.
 fn ring(socket: BorrowedFd, completions: u32) -> io::Result<SocketRing<cqueue::Entry32>> {
     let uring = IoUring::builder()
         .setup_r_disabled()
@@ -417,7 +415,7 @@ fn ring(socket: BorrowedFd, completions: u32) -> io::Result<SocketRing<cqueue::E
     SocketRing::new(uring, &[socket])
 }
 
-/// Submissions at once: a ring has one operation.
+/// Most submissions at once: a ring has one operation.
 const ENTRIES: u32 = 2;
 
 #[cfg(test)]
@@ -428,7 +426,7 @@ mod tests {
     use bytepath_testing::skip;
     use std::io::Write;
 
-    /// A ring on a queue without a device, or none with the reason printed.
+    /// A ring on a queue without a device, or `None` with the reason printed.
     fn ring_of(socket: BorrowedFd, pages: usize) -> Option<RecvZcRing> {
         let can = match abilities() {
             Ok(can) if can.no_device && can.events => can,
@@ -479,7 +477,7 @@ mod tests {
         let mut round = |ring: &mut RecvZcRing| {
             tx.write_all(&[1; 10_000]).unwrap();
             receive(ring, 10_000);
-            // The event is posted by work of its own, which may come after the bytes.
+            // The event is posted by separate task work, which may come after the bytes.
             ring.pause().unwrap();
             assert!(ring.arrival().is_none());
             ring.counts.copy_events
