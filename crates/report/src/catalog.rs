@@ -19,12 +19,12 @@ pub static CATALOG: &[&Report] = &[
     &ktap::FORMAT,
 ];
 
-/// The format with this name.
+/// Returns the format with this name.
 pub fn find(name: &str) -> Option<&'static Report> {
     CATALOG.iter().copied().find(|report| report.name == name)
 }
 
-/// The first format whose files end like this.
+/// Returns the first format with this file extension.
 pub fn find_by_extension(extension: &str) -> Option<&'static Report> {
     CATALOG.iter().copied().find(|report| report.extension == extension)
 }

@@ -1,4 +1,4 @@
-//! How long exchanges took: percentiles, and how each compares with the baseline.
+//! Latency of exchanges: percentiles, and how each compares with the baseline.
 
 use super::view::View;
 use crate::document::{Cell, Column, Figure, Mark, Media, Scale, Section, Table};
@@ -42,7 +42,7 @@ pub(crate) fn section(view: &View) -> Section {
     section
 }
 
-/// Whether what is timed is rounds of exchanges.
+/// Whether rounds of exchanges were timed.
 fn is_of_rounds(view: &View, row: &Row) -> bool {
     let cells = &view.study.header.cells;
     cells.iter().any(|cell| cell.id == row.cell && cell.workload.options.flag("incast"))

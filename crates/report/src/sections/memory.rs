@@ -1,4 +1,4 @@
-//! What the threads of each end moved between processor and memory.
+//! Bytes that the threads of each end moved between processor and memory.
 
 use super::view::View;
 use crate::document::{Cell, Column, Section, Table};
@@ -34,7 +34,7 @@ fn line(view: &View, row: &Row, role: Role) -> Option<Vec<Cell>> {
     Some(words.into_iter().chain([local.into(), unit.unit.into()]).collect())
 }
 
-/// What a reading of an end sums up to for as much work as was done, over the measured trials that have it.
+/// The sum of a reading of one end, divided by the work done, over the measured trials that have it.
 fn ratio(trials: &[&Trial], metric: &str, role: Role) -> Option<f64> {
     let scope = Scope::Role(role);
     let measured = trials.iter().filter(|trial| trial.status == TrialStatus::Measured);

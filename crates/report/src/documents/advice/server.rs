@@ -1,13 +1,13 @@
 //! Programs that exchange messages over many connections: how they wait, how large the messages
-//! are, and the one command that compares event loops for as many.
+//! are, and the command that compares event loops for the same load.
 
 use crate::wording::figures::{bytes, plural};
 use bytepath_record::{MOST_FLOWS, Observation, ObservedSocket, joined};
 use std::collections::BTreeMap;
 
-/// Fewest connections on which requests and responses went that are many.
+/// Fewest connections with requests and responses that count as many.
 const MANY: usize = 8;
-/// Most connections that have a thread each in a study.
+/// Most connections with a thread each in a study.
 const MOST_THREADS: usize = 256;
 
 /// A server with many connections, as observed.
@@ -15,16 +15,16 @@ const MOST_THREADS: usize = 256;
 pub(super) struct Server {
     /// The path of bytepath that waits the same way.
     pub path: &'static str,
-    /// Connections over which messages went both ways.
+    /// Connections with messages in both directions.
     pub flows: usize,
-    /// Bytes a receive, on average, and bytes a send.
+    /// Average bytes per receive, and per send.
     pub sizes: [f64; 2],
-    /// Requests that were answered: each was received and its response sent, by a call each.
+    /// Requests that were answered, each with one receive and one send.
     pub exchanges: u64,
 }
 
 impl Server {
-    /// `None` if the program has few connections, or a loop that bytepath has not.
+    /// `None` if the program has few connections, is no server, or uses a loop that bytepath lacks.
     pub(super) fn of(observed: &Observation) -> Option<Server> {
         let exchanges = |socket: &&ObservedSocket| {
             socket.kind == "tcp" && socket.send_calls > 0 && socket.receive_calls > 0
@@ -38,8 +38,8 @@ impl Server {
         };
         let calls = [sum(|socket| socket.receive_calls), sum(|socket| socket.send_calls)];
         let moved = [sum(|socket| socket.received), sum(|socket| socket.sent)];
-        // Receives and sends of one that answers requests are about as many; its connections have one
-        // address of its own, where those of a client have a port each.
+        // A server has about as many receives as sends, and its connections share one local
+        // address, where those of a client have a port each.
         if calls[0].max(calls[1]) / 2 > calls[0].min(calls[1]) || !listens(&sockets) {
             return None;
         }
@@ -63,7 +63,7 @@ impl Server {
         words.into_iter().chain(paths.flat_map(|path| ["--path", path])).map(Into::into).collect()
     }
 
-    /// What it is, and that command.
+    /// A note that describes the server, with that command.
     pub(super) fn note(&self) -> String {
         let waits = match self.path {
             "epoll" => "waits by epoll",
@@ -81,7 +81,7 @@ impl Server {
     }
 }
 
-/// Whether most connections have the same address of their own.
+/// Whether most connections have the same local address.
 fn listens(sockets: &[&ObservedSocket]) -> bool {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for local in sockets.iter().filter_map(|socket| socket.local.as_deref()) {

@@ -1,4 +1,4 @@
-//! The bar that hides cells in all figures and tables: by their names, by their verdicts.
+//! The bar with which cells can be hidden in all figures and tables, by name or verdict.
 
 use crate::sections::View;
 use bytepath_record::visible;
@@ -6,10 +6,10 @@ use bytepath_stats::{Metric, Row};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-/// Cells that need no bar.
+/// Most cells without a bar.
 const FEW: usize = 2;
 
-/// The bar, which the page's script shows; none for few cells.
+/// The bar, which the page's script makes visible; none for few cells.
 pub(crate) fn bar(view: &View) -> Markup {
     let mut all: Vec<&str> = view.analysis.rows.iter().flat_map(words).collect();
     all.sort_unstable();
@@ -29,7 +29,7 @@ pub(crate) fn bar(view: &View) -> Markup {
     }
 }
 
-/// The cells with their verdicts, named as the page shows them.
+/// The cells with their verdicts, named as shown in the page.
 pub(crate) fn data(view: &View) -> Value {
     let shown = |row: &Row| visible(&row.cell.0).into_owned();
     let cells = view.analysis.rows.iter().map(|row| (shown(row), words(row)));
