@@ -34,7 +34,7 @@ fn line(view: &View, row: &Row, role: Role) -> Option<Vec<Cell>> {
     Some(words.into_iter().chain([local.into(), unit.unit.into()]).collect())
 }
 
-/// The sum of a reading of one end, divided by the work done, over the measured trials that have it.
+/// The sum of a reading of one end over the measured trials that have it, divided by their work.
 fn ratio(trials: &[&Trial], metric: &str, role: Role) -> Option<f64> {
     let scope = Scope::Role(role);
     let measured = trials.iter().filter(|trial| trial.status == TrialStatus::Measured);
