@@ -36,12 +36,13 @@ impl Change {
         Change { mean, half_width, p: error.map(p) }
     }
 
-    /// An amount without any uncertainty information.
+    /// Returns an amount without any uncertainty information.
     pub fn plain(mean: f64) -> Change {
         Change { mean, ..Change::default() }
     }
 
-    /// Whether the interval excludes zero, so that the direction of the difference is certain.
+    /// Returns whether the interval excludes zero, so that the direction of the difference is
+    /// certain.
     pub fn resolved(&self) -> bool {
         self.half_width.is_some_and(|half| self.mean.abs() > half)
     }

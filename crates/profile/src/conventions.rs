@@ -57,8 +57,8 @@ fn is_user_mapping(text: &str) -> bool {
     USER_MAPPINGS.iter().any(|name| text.starts_with(name))
 }
 
-/// Whether this is like `[veth]`: module names have no blanks, and the kernel's names for mappings
-/// of a process must not be mistaken for one.
+/// Returns whether this is like `[veth]`: module names have no blanks, and the kernel's names for
+/// mappings of a process must not be mistaken for one.
 fn is_module_in_brackets(text: &str) -> bool {
     let name = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     let is_plain =
@@ -66,7 +66,7 @@ fn is_module_in_brackets(text: &str) -> bool {
     name.is_some_and(|name| !name.is_empty() && is_plain(name)) && !is_user_mapping(text)
 }
 
-/// For whom a thread works, as far as its name alone shows.
+/// Returns for whom a thread works, as far as its name alone shows.
 pub(crate) fn owner(comm: &str, pid: Option<u32>) -> Owner {
     if comm == "swapper" && pid.is_none_or(|pid| pid == 0) || comm.starts_with("swapper/") {
         Owner::Idle
@@ -90,7 +90,7 @@ pub(crate) fn header_line(text: &str, header: &mut Header) {
     }
 }
 
-/// The unit of an event's periods.
+/// Returns the unit of an event's periods.
 pub(crate) fn weight_of(event: &str) -> Weight {
     // `cpu-clock:u`, `cpu-clock/freq=999/`.
     match event.split([':', '/']).next().unwrap_or(event) {

@@ -128,7 +128,7 @@ impl Count {
 }
 
 impl Counts {
-    /// The sum of the rows for each key; `None` if one was not counted.
+    /// Returns the sum of the rows for each key; `None` if one was not counted.
     fn sums(&self) -> HashMap<[&str; 3], Option<f64>> {
         let mut sums = HashMap::new();
         for row in &self.rows {
@@ -138,7 +138,7 @@ impl Counts {
         sums
     }
 
-    /// The value of an event, by its own name or its alias.
+    /// Returns the value of an event, by its own name or its alias.
     fn value(&self, event: &str) -> Option<f64> {
         let other = OTHER_NAMES.iter().find(|(name, _)| *name == event).map(|(_, other)| *other);
         std::iter::once(event).chain(other).find_map(|name| {
@@ -172,7 +172,7 @@ pub struct Derived {
 }
 
 impl Derived {
-    /// Its value for a table with clocks in ms; `None` if a counter is missing.
+    /// Returns its value for a table with clocks in ms; `None` if a counter is missing.
     pub fn of(&self, table: &Counts) -> Option<f64> {
         let ratio = table.value(self.event)? / table.value(self.by)? * self.scale;
         Some(ratio).filter(|ratio| ratio.is_finite())

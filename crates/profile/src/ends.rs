@@ -57,7 +57,7 @@ impl Ends {
         Ok(ends)
     }
 
-    /// Whether there is nothing to show.
+    /// Returns whether there is nothing to show.
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
@@ -91,7 +91,7 @@ impl CellEnds {
     }
 }
 
-/// The functions of an end with the highest cost, on average over the trials.
+/// Returns the functions of an end with the highest cost, on average over the trials.
 fn functions(costs: &Costs) -> Vec<(String, f64)> {
     let mut all: BTreeMap<&str, f64> = BTreeMap::new();
     for ((_, name), amount) in costs.trials.iter().flat_map(|trial| &trial.functions) {

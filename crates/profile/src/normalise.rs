@@ -81,7 +81,7 @@ pub fn thread(name: &str) -> String {
     short
 }
 
-/// Whether a name is only an address, or states that it is unknown.
+/// Returns whether a name is only an address, or states that it is unknown.
 fn is_address(name: &str) -> bool {
     match name {
         "" | "[unknown]" | "??" | "(unknown)" => true,

@@ -83,7 +83,7 @@ impl Tally {
         }
     }
 
-    /// The symptoms above their limit, largest share first.
+    /// Returns the symptoms above their limit, largest share first.
     pub fn seen(self) -> Vec<Seen> {
         let mean = |(sum, n): (&f64, &usize)| sum / (*n).max(1) as f64;
         let seen = |(at, symptom): (usize, &Symptom)| {

@@ -22,7 +22,7 @@ pub(crate) fn intern(texts: &mut IndexSet<String>, text: &str) -> usize {
     known.unwrap_or_else(|| texts.insert_full(text.to_owned()).0)
 }
 
-/// Whether a text consists of hexadecimal digits, at least one.
+/// Returns whether a text consists of hexadecimal digits, at least one.
 pub(crate) fn is_hexadecimal(text: impl AsRef<[u8]>) -> bool {
     let text = text.as_ref();
     !text.is_empty() && text.iter().all(u8::is_ascii_hexdigit)

@@ -76,7 +76,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// The cost by the meter if there is one, else by the samples.
+    /// Returns the cost by the meter if there is one, else by the samples.
     pub fn cost(&self) -> f64 {
         self.metered.map_or(self.sampled, |metered| metered.mean)
     }
@@ -172,7 +172,7 @@ fn change(costs: &[Costs; 2], of: impl Fn(&Cost) -> f64) -> Change {
     Change::between(values(&costs[0]), values(&costs[1]))
 }
 
-/// The step of each subsystem with any cost, the largest first.
+/// Returns the step of each subsystem with any cost, the largest first.
 fn parts(costs: &[Costs; 2]) -> Vec<Part> {
     let part = |subsystem| {
         let [before, after] = [0, 1].map(|side: usize| costs[side].mean(subsystem));
@@ -253,7 +253,7 @@ impl Costs {
     }
 }
 
-/// The name of the unit in which costs are shown.
+/// Returns the name of the unit in which costs are shown.
 fn unit_of(header: &Header, per: WorkUnit) -> Result<String, Fault> {
     let event = if header.event.is_empty() { "events" } else { &header.event };
     Ok(match (header.weight, per) {
@@ -270,8 +270,8 @@ fn unit_of(header: &Header, per: WorkUnit) -> Result<String, Fault> {
     })
 }
 
-/// Factor for the weights of a profile: per GiB and per run, nanoseconds become seconds and events
-/// are shown in units of 10^9; per packet both stay.
+/// Returns the factor for the weights of a profile: per GiB and per run, nanoseconds become seconds
+/// and events are shown in units of 10^9; per packet both stay.
 fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
     let (amount, unit, what, remedy) = match per {
         WorkUnit::Gib => (
@@ -296,7 +296,7 @@ fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
     })
 }
 
-/// Mean bytes per packet over the trials; `None` unless all record it.
+/// Returns the mean bytes per packet over the trials; `None` unless all record it.
 fn packet(profiles: &[Profile]) -> Option<f64> {
     let size = |profile: &Profile| {
         let mean = profile.header.work.bytes? / profile.header.work.packets?;
@@ -327,7 +327,7 @@ fn cost(profile: &Profile, rules: &Rules, per: WorkUnit, end: Option<Role>) -> R
     Ok(cost)
 }
 
-/// The functions of a subsystem with the largest differences.
+/// Returns the functions of a subsystem with the largest differences.
 fn functions(costs: &[Costs; 2], subsystem: Subsystem) -> Vec<Function> {
     let mut all: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
     for (side, costs) in costs.iter().enumerate() {

@@ -22,12 +22,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether it is unsuitable for a terminal: binary, or an HTML page.
+    /// Returns whether it is unsuitable for a terminal: binary, or an HTML page.
     pub fn for_files(&self) -> bool {
         self.binary || self.extension == "html"
     }
 
-    /// The study with the names of its cells as this format shows them.
+    /// Returns the study with the names of its cells as this format shows them.
     pub fn named<'a>(&self, study: &'a Study) -> Cow<'a, Study> {
         let short = self.short_names.then(|| names::shortened(study)).flatten();
         short.map_or(Cow::Borrowed(study), Cow::Owned)

@@ -75,7 +75,7 @@ pub struct CellRequest<'a> {
 }
 
 impl<'a> CellRequest<'a> {
-    /// The default workload on default connections and the link `wire`, with these paths.
+    /// Requests the default workload on default connections and the link `wire`, with these paths.
     pub fn of(paths: &'a [String], cores: &'a PlacementSpec) -> Self {
         let (workload, stream, link) = ("", "", "wire");
         CellRequest { paths, workload, stream, link, cores, kernels: &[], baseline: None }
@@ -233,7 +233,7 @@ fn agree(link: &LinkSettings, cores: &PlacementSpec) -> Result<(), Fault> {
     Err(usage(text).remedy("give only one of rps and softirq"))
 }
 
-/// The second copy of the baseline, with which a study measures its own noise.
+/// Returns the second copy of the baseline, with which a study measures its own noise.
 pub(super) fn null_of(baseline: &Cell) -> Cell {
     let id = CellId(format!("{} (again)", baseline.id));
     Cell { id, null: true, ..baseline.clone() }

@@ -15,7 +15,7 @@ pub const POWER_SOURCES: &[(&str, &str)] = &[
     ("csv=FILE", "an external meter's log of times and watts, read after the study"),
 ];
 
-/// The names of all sources, without their arguments.
+/// Returns the names of all sources, without their arguments.
 pub(crate) fn source_names() -> impl Iterator<Item = &'static str> + Clone {
     POWER_SOURCES.iter().map(|(form, _)| form.split('=').next().unwrap_or(form))
 }

@@ -67,7 +67,7 @@ pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
     }))
 }
 
-/// Most cells that are profiled in a study with this many cells.
+/// Returns the largest number of cells that are profiled in a study with this many cells.
 pub fn most_profiled(profiling: &Profiling, cells: usize) -> usize {
     match profiling.cells {
         ProfiledCells::Leading | ProfiledCells::Largest => cells.min(2),

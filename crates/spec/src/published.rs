@@ -14,7 +14,7 @@ const WORKS: [(&str, &str); 4] = [
     ("tap", include_str!("../published/tap.toml")),
 ];
 
-/// The names of all works.
+/// Returns the names of all works.
 pub fn published_names() -> Vec<&'static str> {
     WORKS.iter().map(|(name, _)| *name).collect()
 }

@@ -46,7 +46,7 @@ struct Line {
 }
 
 impl SettingProfile {
-    /// Its purpose, in one line.
+    /// Returns its purpose, in one line.
     pub fn summary(&self) -> String {
         self.file().map(|file| file.summary).unwrap_or_default()
     }

@@ -38,7 +38,7 @@ pub struct TestbedChoice {
 }
 
 impl TestbedChoice {
-    /// The CPUs that roles may be placed on, if its machines have the CPUs `own`.
+    /// Returns the CPUs that roles may be placed on, if its machines have the CPUs `own`.
     pub fn cpus(&self, own: &Cpus) -> Cpus {
         let Some(count) = self.options.number("cpus") else { return own.clone() };
         let all = 0..u32::try_from(count).unwrap_or(u32::MAX);

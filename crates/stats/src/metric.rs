@@ -47,7 +47,7 @@ impl Metric {
         Metric::Latency(Percentile::P99),
     ];
 
-    /// Name of the metric, as used in thresholds and histories.
+    /// Returns the name of the metric, as used in thresholds and histories.
     pub fn name(self) -> &'static str {
         match self {
             Metric::Rate => "rate",
@@ -57,7 +57,7 @@ impl Metric {
         }
     }
 
-    /// Which values are better.
+    /// Returns which values are better.
     pub fn direction(self) -> BetterDirection {
         match self {
             Metric::Rate => BetterDirection::Higher,
@@ -73,8 +73,8 @@ impl Metric {
         }
     }
 
-    /// The words of a threshold for a value below and for one above. `lower` and `higher` can be
-    /// used with every metric.
+    /// Returns the words of a threshold for a value below and for one above. `lower` and `higher`
+    /// can be used with every metric.
     pub fn words(self) -> [&'static str; 2] {
         match self {
             Metric::Rate => ["slower", "faster"],

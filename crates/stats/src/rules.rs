@@ -24,13 +24,13 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules that a study declared before its first trial.
+    /// Returns the rules that a study declared before its first trial.
     pub fn of(header: &StudyHeader) -> Rules {
         header.judgement.into()
     }
 
-    /// Rules for one comparison if the study has two passes, of which the first chose the cells for
-    /// the second: each may use half of the error.
+    /// Returns the rules for one comparison if the study has two passes, of which the first chose
+    /// the cells for the second: each may use half of the error.
     pub fn in_two_passes(self) -> Rules {
         Rules { confidence: 1.0 - (1.0 - self.confidence) / 2.0, ..self }
     }

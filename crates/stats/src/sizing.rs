@@ -127,9 +127,10 @@ pub struct Traffic {
     pub bytes: f64,
 }
 
-/// Memory traffic of one end at a rate in bits per second. A device reads or writes each byte once;
-/// a copy reads and writes it, and the write first fetches the cache line, unless the copy is large
-/// enough for streaming stores. An application that reads the received data adds one crossing.
+/// Returns the memory traffic of one end at a rate in bits per second. A device reads or writes
+/// each byte once; a copy reads and writes it, and the write first fetches the cache line, unless
+/// the copy is large enough for streaming stores. An application that reads the received data adds
+/// one crossing.
 pub fn traffic(rate: f64) -> [Traffic; 4] {
     let way = |way, crossings| Traffic { way, crossings, bytes: rate / 8.0 * crossings };
     [

@@ -88,8 +88,8 @@ impl Side {
     }
 }
 
-/// Factors for the weights of each profile of a side, from its own work. Shares of all samples are
-/// scaled later, once the total is known.
+/// Returns the factors for the weights of each profile of a side, from its own work. Shares of all
+/// samples are scaled later, once the total is known.
 pub(super) fn scales(name: &str, profiles: &[Profile], per: Per) -> Result<Vec<f64>, Fault> {
     profiles.iter().map(|profile| scale(name, profile, per)).collect()
 }
@@ -121,8 +121,8 @@ fn scale(name: &str, profile: &Profile, per: Per) -> Result<f64, Fault> {
     })
 }
 
-/// The default unit for comparing two sides: by the bytes delivered if both record them, else by
-/// run if one side has several profiles, else unscaled.
+/// Returns the default unit for comparing two sides: by the bytes delivered if both record them,
+/// else by run if one side has several profiles, else unscaled.
 pub(super) fn natural(sides: [&Side; 2]) -> Per {
     let known = |side: &Side| {
         side.counts != Weight::Percent && side.bytes.is_some_and(|b| b > 0.0 && b.is_finite())
@@ -150,7 +150,7 @@ pub(super) fn comparable(sides: [&Side; 2], per: Per) -> Result<(), Fault> {
     Err(Fault::usage(what).remedy("compare their shares with --per sample"))
 }
 
-/// The name of the unit in which amounts are shown.
+/// Returns the name of the unit in which amounts are shown.
 pub(super) fn unit(side: &Side, per: Per) -> String {
     let event = if side.event.is_empty() { "events" } else { &side.event };
     let counted = match side.counts {
@@ -176,7 +176,7 @@ fn kind(counts: Weight, event: &str) -> String {
     if event.is_empty() { counts.to_string() } else { format!("{counts} of {event}") }
 }
 
-/// Sum over all profiles; `None` if one does not record it.
+/// Returns the sum over all profiles; `None` if one does not record it.
 fn sum(profiles: &[Profile], of: impl Fn(&Profile) -> Option<f64>) -> Option<f64> {
     profiles.iter().map(of).sum()
 }

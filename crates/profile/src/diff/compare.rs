@@ -84,7 +84,7 @@ impl Scaling {
     }
 }
 
-/// Functions that only one side has, in any of its groups, the largest first.
+/// Returns the functions that only one side has, in any of its groups, the largest first.
 fn only(rows: &[Row], presence: Presence) -> Vec<String> {
     let key = |row: &'_ Row| (row.function.clone(), row.module.clone());
     let elsewhere: HashSet<(String, String)> =

@@ -195,7 +195,7 @@ impl Pair {
         Pair { with, without, saved: without - with, half_width: None }
     }
 
-    /// Whether there is an interval that includes zero.
+    /// Returns whether there is an interval that includes zero.
     pub fn in_doubt(&self) -> bool {
         self.half_width.is_some_and(|half| self.saved.abs() <= half)
     }

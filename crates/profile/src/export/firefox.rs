@@ -80,7 +80,7 @@ fn add_frames(made: &mut fx::Profile, profile: &Profile) -> Vec<fx::FrameInfo> {
     profile.frames().iter().map(info).collect()
 }
 
-/// Every thread with its process.
+/// Adds every thread with its process.
 fn add_threads(
     made: &mut fx::Profile,
     profile: &Profile,
@@ -99,7 +99,7 @@ fn add_threads(
     profile.threads().iter().map(add).collect()
 }
 
-/// A function's name with its module, as the profiler shows it.
+/// Returns a function's name with its module, as the profiler shows it.
 fn label(frame: &Frame) -> String {
     let name = if frame.function.is_empty() { "[unknown]" } else { &frame.function };
     let module = frame.module.rsplit('/').next().unwrap_or("");
@@ -110,7 +110,7 @@ fn label(frame: &Frame) -> String {
     }
 }
 
-/// Approximate seconds between two samples.
+/// Returns the approximate seconds between two samples.
 fn spacing(profile: &Profile) -> f64 {
     let header = &profile.header;
     match (header.weight, header.period, header.seconds) {
@@ -122,7 +122,7 @@ fn spacing(profile: &Profile) -> f64 {
     }
 }
 
-/// All samples with their times, in order of time.
+/// Returns all samples with their times, in order of time.
 fn timed(profile: &Profile) -> Vec<(&Sample, f64)> {
     let samples = profile.samples();
     let without = samples.iter().filter(|sample| sample.time.is_none()).count();
@@ -145,8 +145,8 @@ fn timed(profile: &Profile) -> Vec<(&Sample, f64)> {
     timed
 }
 
-/// The divisor of weights; `None` if every sample has the same weight, so that counts are written
-/// instead.
+/// Returns the divisor of weights; `None` if every sample has the same weight, so that counts are
+/// written instead.
 fn weight_unit(profile: &Profile) -> Option<f64> {
     let Header { weight, period, .. } = profile.header;
     if weight == Weight::Samples || period.is_some() {

@@ -64,7 +64,7 @@ pub(crate) fn fold(profile: &Profile) -> Vec<(String, f64)> {
     lines
 }
 
-/// A function's name with the mark of its kind.
+/// Returns a function's name with the mark of its kind.
 fn name(frame: &Frame) -> String {
     let mut name = clean(&frame.function);
     if name.is_empty() {

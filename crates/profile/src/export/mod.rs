@@ -24,7 +24,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Whether it is unsuitable for a terminal: binary, or an image.
+    /// Returns whether it is unsuitable for a terminal: binary, or an image.
     pub fn for_files(&self) -> bool {
         self.binary || self.extension == "svg"
     }

@@ -61,7 +61,7 @@ impl Collector {
         }
     }
 
-    /// The weight of every sample, if it was constant.
+    /// Returns the weight of every sample, if it was constant.
     pub(super) fn period(&self) -> Option<f64> {
         match self.period {
             Period::Same(period) => Some(period),

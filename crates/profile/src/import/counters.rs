@@ -58,8 +58,8 @@ impl Tables {
     }
 }
 
-/// Whether any line of a text is a row of counters, and none a row of functions: a mail that also
-/// shows functions is read for those.
+/// Returns whether any line of a text is a row of counters, and none a row of functions: a mail
+/// that also shows functions is read for those.
 pub(super) fn recognises(head: &[u8], is_row: impl Fn(&str) -> bool) -> bool {
     let mut lines = first_lines(head).map(String::from_utf8_lossy);
     lines.any(|line| is_row(mail::unquoted(&line))) && !mail::recognises(head)

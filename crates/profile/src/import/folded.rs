@@ -221,7 +221,7 @@ impl Reader {
     }
 }
 
-/// Length in bytes of the common beginning of two texts.
+/// Returns the length in bytes of the common beginning of two texts.
 fn shared(a: &[u8], b: &[u8]) -> usize {
     // Arrays of a known length are compared inline, without a call.
     let ((words_a, _), (words_b, _)) = (a.as_chunks::<16>(), b.as_chunks::<16>());

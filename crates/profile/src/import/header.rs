@@ -26,7 +26,7 @@ pub(super) struct Head<'a> {
 }
 
 impl Head<'_> {
-    /// Whether the event is a tracepoint, which prints its recorded fields.
+    /// Returns whether the event is a tracepoint, which prints its recorded fields.
     pub(super) fn traces(&self) -> bool {
         // In `cycles:ppp` modifiers follow the colon (perf-list(1)); `block:bio` is a system and a
         // name.
@@ -80,7 +80,7 @@ impl<'a> Words<'a> {
         (0..self.count).find(|index| self.get(*index).is_some_and(&test))
     }
 
-    /// Bytes from the end of the word before `index` to the end of that word.
+    /// Returns the bytes from the end of the word before `index` to the end of that word.
     fn gap(&self, index: usize) -> usize {
         let end = |index: usize| self.places.get(index).map(|(_, to)| *to);
         match (end(index), index.checked_sub(1).and_then(end)) {
@@ -89,8 +89,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Whether a word is in the column of a period. The first word of a line must end where that
-    /// column does: a thread's name, which may be a number, is aligned farther to the right.
+    /// Returns whether a word is in the column of a period. The first word of a line must end where
+    /// that column does: a thread's name, which may be a number, is aligned farther to the right.
     fn is_wide(&self, index: usize) -> bool {
         match (index, self.places.first()) {
             (0, Some((from, to))) => *to == PERIOD_COLUMN - 1 || *from == 0 && *to >= PERIOD_COLUMN,
@@ -98,20 +98,20 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Whether a word is an address, and not a period that looks like one.
+    /// Returns whether a word is an address, and not a period that looks like one.
     fn is_address(&self, index: usize) -> bool {
         self.get(index).is_some_and(address) && !self.is_period(index)
     }
 
-    /// Whether a number without a following event is a period: it is in the period's column, and a
-    /// frame follows on its line or below it.
+    /// Returns whether a number without a following event is a period: it is in the period's
+    /// column, and a frame follows on its line or below it.
     fn is_period(&self, index: usize) -> bool {
         self.get(index).and_then(digits).is_some()
             && self.gap(index) < ADDRESS_COLUMN
             && self.get(index + 1).is_none_or(|next| next.len() >= 4 && is_hexadecimal(next))
     }
 
-    /// The text of the words before `index`.
+    /// Returns the text of the words before `index`.
     fn before(&self, index: usize) -> &'a [u8] {
         match (self.places.first(), index.checked_sub(1).and_then(|last| self.places.get(last))) {
             (Some((from, _)), Some((_, to))) => self.line.get(*from..*to).unwrap_or_default(),
@@ -119,7 +119,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The thread whose name, and possibly ids, are the words before `index`.
+    /// Returns the thread whose name, and possibly ids, are the words before `index`.
     fn thread(&self, index: usize) -> Head<'a> {
         let ids = index.checked_sub(1).and_then(|last| ids(self.get(last)?));
         let (pid, tid) = ids.map_or((None, None), |(pid, tid)| (pid, Some(tid)));
@@ -127,7 +127,7 @@ impl<'a> Words<'a> {
         Head { comm, pid, tid, ..Head::default() }
     }
 
-    /// The text from word `index` onwards.
+    /// Returns the text from word `index` onwards.
     fn from(&self, index: usize) -> &'a [u8] {
         match self.places.get(..self.count).and_then(|places| places.get(index)) {
             Some((from, _)) => self.line.get(*from..).unwrap_or_default().trim_ascii_end(),
@@ -235,7 +235,7 @@ fn time(word: &[u8]) -> Option<u64> {
     time_of(word, 3)
 }
 
-/// Like [`time`], with at least `least` digits after the point.
+/// Like `time`, with at least `least` digits after the point.
 fn time_of(word: &[u8], least: usize) -> Option<u64> {
     let word = word.strip_suffix(b":")?;
     let point = memchr::memchr(b'.', word)?;
@@ -270,8 +270,8 @@ fn ids(word: &[u8]) -> Option<(Option<u32>, u32)> {
     }
 }
 
-/// Whether this is like `cpu-clock:`, `cycles:P:` or `cpu/event=0x3c/u:`; a number alone is no
-/// event.
+/// Returns whether this is like `cpu-clock:`, `cycles:P:` or `cpu/event=0x3c/u:`; a number alone is
+/// no event.
 fn is_event(word: &[u8]) -> bool {
     word.ends_with(b":")
         && word.first().is_some_and(u8::is_ascii_alphanumeric)
@@ -279,13 +279,13 @@ fn is_event(word: &[u8]) -> bool {
         && word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-:/=,.{}@".contains(byte))
 }
 
-/// Whether this is like `kworker/0:1-42`, as ftrace names a task.
+/// Returns whether this is like `kworker/0:1-42`, as ftrace names a task.
 fn is_ftrace_task(word: &[u8]) -> bool {
     let id = memchr::memrchr(b'-', word).and_then(|at| word.get(at + 1..));
     id.and_then(digits).is_some()
 }
 
-/// Whether this is an address: it has more digits than a thread id (at most seven).
+/// Returns whether this is an address: it has more digits than a thread id (at most seven).
 fn address(word: &[u8]) -> bool {
     word.len() >= 8 && word.len() <= 16 && is_hexadecimal(word)
 }

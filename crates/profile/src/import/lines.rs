@@ -60,7 +60,7 @@ impl<'a> Lines<'a> {
         Ok(any)
     }
 
-    /// The number of the line last read.
+    /// Returns the number of the line last read.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -76,7 +76,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The lines at the beginning of a file (of [`HEAD`] bytes), except for the last if it may be torn.
+/// Returns the lines at the beginning of a file (of [`HEAD`] bytes), except for the last if it may
+/// be torn.
 pub(super) fn first_lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = match head.len() < HEAD {
         true => head.len(),

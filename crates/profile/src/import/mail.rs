@@ -106,7 +106,7 @@ enum Row {
 }
 
 impl Row {
-    /// The value by which tables are sorted, largest first.
+    /// Returns the value by which tables are sorted, largest first.
     fn measure(&self) -> f64 {
         match self {
             Row::Share(row) => row.shares.first().copied().unwrap_or_default(),

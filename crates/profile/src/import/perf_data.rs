@@ -221,7 +221,7 @@ impl Reader {
         Some(())
     }
 
-    /// A mapping of an executable file, or of the kernel and its modules.
+    /// Reads a mapping of an executable file, or of the kernel and its modules.
     fn map(&mut self, mut bytes: Bytes<'_>, misc: u16, second: bool) -> Option<Result<(), String>> {
         const DATA: u16 = 1 << 13;
         const BUILD_ID: u16 = 1 << 14;

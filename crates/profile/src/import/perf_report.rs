@@ -105,7 +105,7 @@ pub(super) const COLUMNS: &[(&str, Column)] = &[
 ];
 
 impl Column {
-    /// Whether its cells measure the function alone.
+    /// Returns whether its cells measure the function alone.
     fn measures(self) -> bool {
         matches!(self, Column::Share | Column::Samples | Column::Period)
     }
@@ -140,8 +140,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// `perf report -v` does not pad long names, so the address before the symbol may end up in the
-    /// object column.
+    /// Moves an address out of the object column: `perf report -v` does not pad long names, so the
+    /// address before the symbol may end up there.
     fn realign(&mut self) {
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
         if let Some((object, address)) = self.object.rsplit_once("  ")
@@ -417,8 +417,8 @@ fn ruler(line: &[u8]) -> Option<Vec<(usize, usize)>> {
     Some(places)
 }
 
-/// Whether there are two blanks between these sections, as perf prints them. A mail may have left
-/// one, and then the rows below are not aligned with them.
+/// Returns whether there are two blanks between these sections, as perf prints them. A mail may
+/// have left one, and then the rows below are not aligned with them.
 fn apart(places: &[(usize, usize)]) -> bool {
     places.windows(2).all(|pair| matches!(pair, [(_, end), (begin, _)] if begin - end > 1))
 }

@@ -225,8 +225,8 @@ fn in_columns(row: Row, columns: &[Column]) -> Result<Parsed, String> {
     Ok(parsed)
 }
 
-/// Number of words before the last that belong to the file's name: `[JIT] tid 7`, `memfd:x
-/// (deleted)`.
+/// Returns the number of words before the last that belong to the file's name: `[JIT] tid 7`,
+/// `memfd:x (deleted)`.
 fn joined(words: &[String]) -> usize {
     match words {
         [.., jit, tid, _] if jit == "[JIT]" && tid == "tid" => 2,

@@ -30,7 +30,7 @@ pub(super) static FORMAT: Importer = Importer {
     read,
 };
 
-/// Several lines have to match: one with a colon proves nothing.
+/// Requires several matching lines: one with a colon proves nothing.
 fn recognises(head: &[u8]) -> bool {
     let (mut fitting, mut lines, mut doubtful) = (0, 0, false);
     let relevant = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"#");
@@ -203,8 +203,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether a sample belongs to another event than the first of the file, which is the one that
-    /// is read.
+    /// Returns whether a sample belongs to another event than the first of the file, which is the
+    /// one that is read.
     fn of_other_event(&mut self, head: &Head<'_>) -> bool {
         let Some(event) = head.event else { return false };
         if *self.event.get_or_insert_with(|| event.to_vec()) == event {
@@ -404,13 +404,14 @@ impl<'a> Located<'a> {
     }
 }
 
-/// Whether this is `page=0xffffea00269631d0`, as a tracepoint prints it, and not `operator=`.
+/// Returns whether this is `page=0xffffea00269631d0`, as a tracepoint prints it, and not
+/// `operator=`.
 fn is_assignment(text: &[u8]) -> bool {
     let first = text.split(|byte| *byte == b' ').next().unwrap_or_default();
     first.contains(&b'=') && !first.contains(&b'(') && !first.starts_with(b"operator")
 }
 
-/// The kernel's half of the address space is the upper one.
+/// Returns the side of an address: the kernel's half of the address space is the upper one.
 fn side(address: &[u8]) -> FrameKind {
     match address {
         [] => FrameKind::Unknown,
@@ -446,7 +447,7 @@ fn without_offset(symbol: &[u8]) -> &[u8] {
     if offset.strip_prefix(b"+0x").is_some_and(is_hexadecimal) { name } else { symbol }
 }
 
-/// Whether this is what `-F srcline` prints below a frame: two blanks and `file:line` or
+/// Returns whether this is what `-F srcline` prints below a frame: two blanks and `file:line` or
 /// `module[address]`.
 fn source_line(line: &[u8]) -> bool {
     let Some(text) = line.strip_prefix(b"  ").filter(|text| !text.starts_with(b" ")) else {

@@ -25,7 +25,7 @@ pub(super) static FORMAT: CountsImporter = CountsImporter {
     read,
 };
 
-/// Among stacks of addresses, those without a letter look like counters.
+/// Excludes stacks of addresses, among which those without a letter look like counters.
 fn recognises(head: &[u8]) -> bool {
     let is_row = |text: &str| matches!(parse(text), Ok(rows) if !rows.is_empty());
     let count = |is_row: &dyn Fn(&str) -> bool| {
@@ -35,7 +35,7 @@ fn recognises(head: &[u8]) -> bool {
         && count(&is_address) <= count(&|text| is_row(unquoted(text)))
 }
 
-/// Whether a line begins with an address that is hardly a decimal number: `9ff0 main`.
+/// Returns whether a line begins with an address that is hardly a decimal number: `9ff0 main`.
 fn is_address(line: &str) -> bool {
     let Some((first, _)) = line.trim_start().split_once(' ') else { return false };
     let has = |is: fn(&char) -> bool| first.chars().any(|c| is(&c));
@@ -163,19 +163,19 @@ fn counter(value: &str, words: &[&str], annotated: bool) -> Result<Option<Count>
     Ok(Some(Count { name: name.to_owned(), unit: unit.to_owned(), value, ..Count::default() }))
 }
 
-/// Whether a counter may begin with this token.
+/// Returns whether a counter may begin with this token.
 fn begins(token: &str) -> bool {
     let digit =
         |c: char| c.is_ascii_digit() || !c.is_ascii() && !c.is_alphanumeric() || ".,'".contains(c);
     token == "<not" || token.starts_with(|c: char| c.is_ascii_digit()) && token.chars().all(digit)
 }
 
-/// Whether this may follow the name of a counter: a metric, or a percentage in parentheses.
+/// Returns whether this may follow the name of a counter: a metric, or a percentage in parentheses.
 fn follows(token: &str) -> bool {
     matches!(token, "#" | "(") || token.starts_with('(') && token.ends_with("%)")
 }
 
-/// The units that `perf stat` prints before the name of an event.
+/// Returns whether this is a unit that `perf stat` prints before the name of an event.
 fn is_unit(word: &str) -> bool {
     let units =
         ["msec", "nsec", "ns", "Joules", "Bytes", "KiB", "MiB", "GiB", "W", "mW", "C", "degree_C"];
@@ -198,7 +198,7 @@ fn is_event(word: &str) -> bool {
         && !word.ends_with([':', '.', ','])
 }
 
-/// Whether this is likely the name of an event and hardly anything else.
+/// Returns whether this is likely the name of an event and hardly anything else.
 fn telling(name: &str) -> bool {
     let plain = ["cycles", "instructions", "branches", "faults", "cs", "migrations", "slots"];
     name.contains(['-', '_', ':', '/']) || plain.contains(&name)

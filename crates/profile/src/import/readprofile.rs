@@ -89,7 +89,7 @@ pub(super) struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Whether this is the sum in the last line of readprofile(8).
+    /// Returns whether this is the sum in the last line of readprofile(8).
     fn is_total(&self) -> bool {
         self.own && self.symbol == "total"
     }
@@ -136,7 +136,7 @@ fn is_hex(text: &str) -> bool {
     digits.len() <= 16 && is_hexadecimal(digits)
 }
 
-/// Whether this can be the name of a function: one word with a suitable first character.
+/// Returns whether this can be the name of a function: one word with a suitable first character.
 fn is_symbol(text: &str) -> bool {
     let first = text.chars().next();
     first.is_some_and(|c| c.is_alphabetic() || "_.*$<".contains(c))

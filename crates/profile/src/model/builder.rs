@@ -27,7 +27,7 @@ impl Builder {
         Builder { profile: Profile { header, ..Profile::default() }, ..Builder::default() }
     }
 
-    /// The header, for the caller to fill in.
+    /// Returns the header, for the caller to fill in.
     pub fn header(&mut self) -> &mut Header {
         &mut self.profile.header
     }
@@ -55,12 +55,12 @@ impl Builder {
         ThreadId(place(&mut self.threads, threads, hash, same, hash_of, || thread.clone()))
     }
 
-    /// The function with this id.
+    /// Returns the function with this id.
     pub fn function(&self, frame: FrameId) -> &Frame {
         self.profile.frame(frame)
     }
 
-    /// The name of the thread with this id; empty if unknown.
+    /// Returns the name of the thread with this id; empty if unknown.
     pub fn name(&self, thread: ThreadId) -> &str {
         self.profile.threads.get(thread.0 as usize).map_or("", |thread| &thread.name)
     }

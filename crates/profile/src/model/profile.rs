@@ -239,22 +239,22 @@ pub struct Sample {
 }
 
 impl Profile {
-    /// All samples, in the order in which they were added.
+    /// Returns all samples, in the order in which they were added.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
-    /// Every function, by [`FrameId`].
+    /// Returns every function, by [`FrameId`].
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
 
-    /// Every thread, by [`ThreadId`].
+    /// Returns every thread, by [`ThreadId`].
     pub fn threads(&self) -> &[Thread] {
         &self.threads
     }
 
-    /// Number of different stacks.
+    /// Returns the number of different stacks.
     pub fn stacks(&self) -> usize {
         self.ends.len()
     }
@@ -267,21 +267,21 @@ impl Profile {
         &self.threads[id.0 as usize]
     }
 
-    /// The frames of a stack, leaf first.
+    /// Returns the frames of a stack, leaf first.
     pub fn stack(&self, id: StackId) -> &[FrameId] {
         let index = id.0 as usize;
         let begin = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.links[begin..self.ends[index]]
     }
 
-    /// Weight of all samples together.
+    /// Returns the weight of all samples together.
     pub fn total(&self) -> f64 {
         // An empty sum is -0.0.
         self.samples.iter().map(|sample| sample.weight).sum::<f64>() + 0.0
     }
 
-    /// Number of all samples together. It saturates: a profile of other programs may state any
-    /// number.
+    /// Returns the number of all samples together. It saturates: a profile of other programs may
+    /// state any number.
     pub fn count(&self) -> u64 {
         self.samples.iter().fold(0, |sum, sample| sum.saturating_add(sample.count))
     }
@@ -307,7 +307,7 @@ impl Owner {
         (Owner::Unknown, "unknown"),
     ];
 
-    /// Every owner, in the order in which tables show them.
+    /// Returns every owner, in the order in which tables show them.
     pub fn all() -> impl Iterator<Item = Owner> {
         Owner::NAMES.into_iter().map(|(owner, _)| owner)
     }
@@ -317,8 +317,8 @@ impl Owner {
         Owner::NAMES.into_iter().find(|(_, name)| *name == text).map(|(owner, _)| owner)
     }
 
-    /// The end of a study's stream that it worked for: pktgen works in the sender's place and
-    /// vhost's worker in the receiver's. `None` if unknown.
+    /// Returns the end of a study's stream that it worked for: pktgen works in the sender's place
+    /// and vhost's worker in the receiver's. `None` if unknown.
     pub fn end(self) -> Option<Role> {
         match self {
             Owner::Role(role) | Owner::Softirq(Some(role)) => Some(role),
@@ -328,7 +328,7 @@ impl Owner {
         }
     }
 
-    /// Its name, as profiles on disk and tables spell it.
+    /// Returns its name, as profiles on disk and tables spell it.
     pub fn name(self) -> &'static str {
         let known = Owner::NAMES.into_iter().find(|(owner, _)| *owner == self);
         known.map_or("unknown", |(_, name)| name)

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 const OF_CPUS: &str = "only what ran on CPUs ";
 const OF_THREADS: &str = "only threads named ";
 
-/// Whether a note marks a profile as partial.
+/// Returns whether a note marks a profile as partial.
 pub fn marks_part(note: &str) -> bool {
     [OF_CPUS, OF_THREADS].iter().any(|lead| note.starts_with(lead))
 }

@@ -12,8 +12,8 @@ use prost::Message;
 use prost::encoding::decode_varint;
 use std::collections::{HashMap, HashSet};
 
-/// Whether bytes look like the beginning of a message: every field is one of the message's, with
-/// the right type, and at least one sample type is well-formed.
+/// Returns whether bytes look like the beginning of a message: every field is one of the message's,
+/// with the right type, and at least one sample type is well-formed.
 pub fn recognises(head: &[u8]) -> bool {
     let mut rest = head;
     let mut typed = false;
@@ -142,17 +142,17 @@ impl<'a> Decoder<'a> {
             .ok_or_else(|| format!("string {id} does not exist"))
     }
 
-    /// The value of one of our own comments.
+    /// Returns the value of one of our own comments.
     fn own(&self, key: &str) -> Option<&'a str> {
         self.own.iter().find(|(own, _)| *own == key).map(|(_, value)| *value)
     }
 
-    /// All values of one of our own comments.
+    /// Returns all values of one of our own comments.
     fn all(&self, key: &'static str) -> Vec<&'a str> {
         self.own.iter().filter(|(own, _)| *own == key).map(|(_, value)| *value).collect()
     }
 
-    /// A number in one of our own comments.
+    /// Returns a number in one of our own comments.
     fn number<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>, String> {
         self.own(key)
             .map(|text| {
@@ -342,7 +342,8 @@ impl<'a> Decoder<'a> {
         Ok(self.builder.stack(&frames))
     }
 
-    /// Times written by other programs refer to some clock: the first becomes the start.
+    /// Returns the time to count from: in profiles of other programs times refer to some clock, and
+    /// the first becomes the start.
     fn start(&self) -> Result<i64, String> {
         let mut first: Option<i64> = None;
         for label in self.message.sample.iter().flat_map(|sample| &sample.label) {

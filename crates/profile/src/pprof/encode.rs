@@ -298,7 +298,8 @@ fn mapping_key(frame: &Frame) -> MappingKey<'_> {
     (&frame.module, &frame.build_id, frame.kind)
 }
 
-/// Whether the first occurrences of the ids are in ascending order without gaps, up to `all`.
+/// Returns whether the first occurrences of the ids are in ascending order without gaps, up to
+/// `all`.
 fn in_order(ids: impl Iterator<Item = u32>, all: usize) -> bool {
     let first_uses: IndexSet<u32> = ids.collect();
     first_uses.into_iter().eq(0..all as u32)

@@ -153,7 +153,7 @@ fn frame(function: &str, module: &str, build_id: &str) -> Frame {
     }
 }
 
-/// The beginning of a build id, which is enough to distinguish two.
+/// Returns the beginning of a build id, which is enough to distinguish two.
 fn short(build_id: &str) -> &str {
     build_id.get(..12).unwrap_or(build_id)
 }

@@ -77,13 +77,13 @@ impl KernelSymbols {
         (address - base < *size).then_some((*base, name))
     }
 
-    /// Base of a module, by its name in brackets; `None` if not loaded.
+    /// Returns the base of a module, by its name in brackets; `None` if not loaded.
     pub fn module_base(&self, name: &str) -> Option<u64> {
         self.modules.iter().find(|(.., module)| module == name).map(|(base, ..)| *base)
     }
 
-    /// Address of a symbol of the kernel itself, even if the symbol shares its address with
-    /// another.
+    /// Returns the address of a symbol of the kernel itself, even if the symbol shares its address
+    /// with another.
     pub fn address_of(&self, symbol: &str) -> Option<u64> {
         let address = |line: &str| {
             let mut fields = line.split_ascii_whitespace();
@@ -94,7 +94,7 @@ impl KernelSymbols {
         self.text.lines().find_map(address)
     }
 
-    /// Why there are no symbols; `None` if there are some.
+    /// Returns why there are no symbols; `None` if there are some.
     pub fn hidden(&self) -> Option<&'static str> {
         self.symbols.is_empty().then_some(
             "the kernel hides its addresses, so its functions have no names (as root: sysctl \
@@ -102,7 +102,7 @@ impl KernelSymbols {
         )
     }
 
-    /// Name and module of the function at an address.
+    /// Returns the name and module of the function at an address.
     pub fn find(&self, address: u64) -> Option<(&str, &str)> {
         let symbol = self.last_symbol(address)?;
         if !symbol.code || address - symbol.address >= LONGEST_FUNCTION {
@@ -116,9 +116,9 @@ impl KernelSymbols {
         Some((place(symbol.name)?, module.unwrap_or(KERNEL)))
     }
 
-    /// Address range of the kernel's own objects, which the table names if `CONFIG_KALLSYMS_ALL` is
-    /// set; empty otherwise. Objects before the kernel's code are left out: their values are not
-    /// addresses but offsets into the memory of each CPU.
+    /// Returns the address range of the kernel's own objects, which the table names if
+    /// `CONFIG_KALLSYMS_ALL` is set; empty otherwise. Objects before the kernel's code are left
+    /// out: their values are not addresses but offsets into the memory of each CPU.
     pub fn objects(&self) -> Range<u64> {
         /// Some section marks are named anyway, but nothing between them.
         const LEAST_SHARE: usize = 20;
@@ -133,14 +133,15 @@ impl KernelSymbols {
         }
     }
 
-    /// The kernel's name for the object at an address within [`objects`](KernelSymbols::objects).
+    /// Returns the kernel's name for the object at an address within
+    /// [`objects`](KernelSymbols::objects).
     pub fn object(&self, address: u64) -> Option<&str> {
         let symbol = self.last_symbol(address)?;
         let place = symbol.name.0 as usize..symbol.name.1 as usize;
         self.text.get(place).filter(|_| !symbol.code)
     }
 
-    /// The symbol at an address, or the nearest before it.
+    /// Returns the symbol at an address, or the nearest before it.
     fn last_symbol(&self, address: u64) -> Option<&Symbol> {
         let after = self.symbols.partition_point(|symbol| symbol.address <= address);
         self.symbols.get(after.checked_sub(1)?)

@@ -67,7 +67,7 @@ impl Processes {
         }
     }
 
-    /// Whether the mappings of a process are known.
+    /// Returns whether the mappings of a process are known.
     pub fn knows(&self, pid: u32) -> bool {
         self.0.contains_key(&pid)
     }

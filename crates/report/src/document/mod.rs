@@ -205,7 +205,7 @@ pub(crate) enum Tone {
 }
 
 impl Tone {
-    /// `better` is `None` if it is neither better nor worse.
+    /// Returns the tone; `better` is `None` if it is neither better nor worse.
     pub(crate) fn of(better: Option<bool>) -> Tone {
         match better {
             Some(true) => Tone::Good,
@@ -256,7 +256,7 @@ impl Document {
         self.push([section]);
     }
 
-    /// The last section; begins one if there is none.
+    /// Returns the last section; begins one if there is none.
     fn last(&mut self) -> &mut Section {
         if self.sections.is_empty() {
             self.heading("");
@@ -439,12 +439,12 @@ impl Column {
         Column { align: Align::Left, wrap, ..Column::number("", title, rank) }
     }
 
-    /// The column with the cells of a study.
+    /// Creates the column with the cells of a study.
     pub(crate) fn path() -> Column {
         Column::words("path", 0, Some(14))
     }
 
-    /// A column of ratios to the baseline.
+    /// Creates a column of ratios to the baseline.
     pub(crate) fn ratio(group: &'static str, rank: u8) -> Column {
         Column { is_ratio: true, ..Column::number(group, "ratio", rank) }
     }
@@ -454,7 +454,7 @@ impl Column {
         Column { of_cell: true, ..self }
     }
 
-    /// Its heading below that of its group.
+    /// Returns its heading below that of its group.
     pub(crate) fn heading(&self, ratios: Ratios) -> &str {
         match ratios {
             Ratios::Changes if self.is_ratio => "change",
@@ -462,7 +462,7 @@ impl Column {
         }
     }
 
-    /// Whether it may be part of a row's name.
+    /// Returns whether it may be part of a row's name.
     pub(crate) fn is_name(&self) -> bool {
         self.align == Align::Left && self.rank == 0
     }
@@ -532,7 +532,7 @@ impl Table {
         self.filtered(|at, column| column.align == Align::Left || !is_empty(at))
     }
 
-    /// The part of the table that a medium shows.
+    /// Returns the part of the table that a medium shows.
     pub(crate) fn shown_on(&self, medium: Media) -> Table {
         let mut table = self.filtered(|_, column| column.media.includes(medium));
         table.rows.retain(|row| row.media.includes(medium));
@@ -554,18 +554,19 @@ impl Cell {
         Cell { value, interval: None, tone: Tone::Plain, link: None }
     }
 
-    /// The name of a row.
+    /// Creates the cell with the name of a row.
     pub(crate) fn path(row: &Row) -> Cell {
         Cell::from(row.cell.to_string()).strong_if(row.baseline)
     }
 
-    /// A ratio to the baseline, with its interval.
+    /// Creates a ratio to the baseline, with its interval.
     pub(crate) fn ratio(effect: Option<&Effect>) -> Cell {
         let interval = effect.and_then(|e| e.interval).map(|i| Range::Ratios(i.low, i.high));
         Cell { interval, ..Cell::new(Value::Ratio(effect.map(|e| e.ratio))) }
     }
 
-    /// Comparison of a row with the baseline: the ratio, and the word of the verdict.
+    /// Creates the cells of a row's comparison with the baseline: the ratio, and the word of the
+    /// verdict.
     pub(crate) fn comparison(row: &Row, comparison: Option<&Comparison>) -> [Cell; 2] {
         match comparison {
             Some(c) => [Cell::ratio(c.effect.as_ref()), Cell::verdict(&c.verdict)],
@@ -580,7 +581,7 @@ impl Cell {
         Cell::from(verdict.word()).tone(Tone::of(verdict.better()))
     }
 
-    /// A ratio with its interval, written as a factor in every medium.
+    /// Creates a ratio with its interval, written as a factor in every medium.
     pub(crate) fn factor(effect: Option<&Effect>) -> Cell {
         let range = effect.and_then(|e| e.interval).map(|i| interval(i.low, i.high));
         Cell::from(ratio(effect.map(|e| e.ratio))).within(range)
@@ -613,7 +614,7 @@ impl Cell {
         }
     }
 
-    /// Its formatted interval; empty if it has none.
+    /// Returns its formatted interval; empty if it has none.
     pub(crate) fn written_interval(&self, ratios: Ratios) -> String {
         match (&self.interval, ratios) {
             (None, _) => String::new(),

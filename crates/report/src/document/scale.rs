@@ -34,8 +34,8 @@ enum Kind {
 }
 
 impl Scale {
-    /// An axis over the finite values. It begins at zero unless all values lie in the upper half of
-    /// the range from zero.
+    /// Creates an axis over the finite values. It begins at zero unless all values lie in the upper
+    /// half of the range from zero.
     pub(crate) fn over(values: impl IntoIterator<Item = f64>) -> Scale {
         let (mut low, mut high) = bounds(values);
         if low >= 0.0 && low < high * 0.5 || low == high {
@@ -48,12 +48,12 @@ impl Scale {
         Scale { low, high, kind: Kind::Amounts }
     }
 
-    /// An axis from 0 to 100 %.
+    /// Creates an axis from 0 to 100 %.
     pub(crate) fn shares() -> Scale {
         Scale { low: 0.0, high: 1.0, kind: Kind::Shares }
     }
 
-    /// A logarithmic axis of sizes in bytes.
+    /// Creates a logarithmic axis of sizes in bytes.
     pub(crate) fn sizes(values: impl IntoIterator<Item = f64>) -> Scale {
         let (low, high) = bounds(values.into_iter().map(|size| size.clamp(SIZES.0, SIZES.1 / 2.0)));
         let low = low.max(SIZES.0).log2().floor();
@@ -61,7 +61,7 @@ impl Scale {
         Scale { low: low.exp2(), high: high.exp2(), kind: Kind::Sizes }
     }
 
-    /// A logarithmic axis of numbers from one upwards.
+    /// Creates a logarithmic axis of numbers from one upwards.
     pub(crate) fn counts(values: impl IntoIterator<Item = f64>) -> Scale {
         Scale { kind: Kind::Counts, ..Scale::sizes(values) }
     }
@@ -70,12 +70,12 @@ impl Scale {
         matches!(self.kind, Kind::Sizes | Kind::Counts)
     }
 
-    /// Whether this value lies on the axis.
+    /// Returns whether this value lies on the axis.
     pub(crate) fn holds(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 
-    /// Position of a value: 0 at the beginning of the axis, 1 at its end.
+    /// Returns the position of a value: 0 at the beginning of the axis, 1 at its end.
     pub(crate) fn part(&self, value: f64) -> f64 {
         let value = if value.is_nan() { self.low } else { value.clamp(self.low, self.high) };
         // Halve, so that the difference between the ends is finite.
@@ -123,7 +123,7 @@ fn decimal(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The smallest and the largest of the finite values; 0 and 1 if there are none.
+/// Returns the smallest and the largest of the finite values; 0 and 1 if there are none.
 fn bounds(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     let finite = values.into_iter().filter(|v| v.is_finite());
     let widened = |all: Option<(f64, f64)>, v: f64| {

@@ -5,7 +5,7 @@ use crate::wording::figures::{NONE, digits, ratio};
 use bytepath_profile::counts::{Compared, ComparedRow};
 use std::io::{self, Write};
 
-/// Counter, before, after and ratio; derived figures are in a separate table.
+/// Shows counter, before, after and ratio; derived figures are in a separate table.
 pub fn counters(compared: &Compared) -> Document {
     let mut page = Document::default();
     let [before, after] = &compared.titles;
@@ -34,7 +34,7 @@ pub fn counters(compared: &Compared) -> Document {
     page
 }
 
-/// One row per counter, with tabs in between.
+/// Writes one row per counter, with tabs in between.
 pub fn counters_tsv(compared: &Compared, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "group\tcounter\tunit\tbefore\tafter\tratio\tderived")?;
     let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
@@ -53,7 +53,7 @@ fn name(row: &ComparedRow) -> String {
     format!("{group}{}{unit}", row.name)
 }
 
-/// All digits of a count, four significant digits of anything else.
+/// Formats all digits of a count, four significant digits of anything else.
 fn value(value: Option<f64>) -> String {
     match value {
         None => NONE.into(),

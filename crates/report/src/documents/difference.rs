@@ -28,14 +28,14 @@ pub fn difference(diff: &Diff) -> Document {
     page
 }
 
-/// Everything except the answer.
+/// Adds everything except the answer.
 pub(crate) fn details(page: &mut Document, diff: &Diff) {
     heading(page, diff);
     table(page, diff);
     remarks(page, diff);
 }
 
-/// The functions with the highest cost on each side of a difference, in two columns.
+/// Shows the functions with the highest cost on each side of a difference, in two columns.
 pub fn side_by_side(diff: &Diff, places: &[RankingLine]) -> Document {
     let mut page = Document::default();
     heading(&mut page, diff);
@@ -46,8 +46,8 @@ pub fn side_by_side(diff: &Diff, places: &[RankingLine]) -> Document {
     page
 }
 
-/// How much more or less all functions take together, and whether that is significant. `None` if
-/// amounts are shares, or if one side has none.
+/// Returns how much more or less all functions take together, and whether that is significant.
+/// `None` if amounts are shares, or if one side has none.
 pub(crate) fn answer(diff: &Diff) -> Option<String> {
     let Pair { without, with, saved, half_width } = diff.total;
     let shares = diff.per == Per::Sample || diff.without.counts == Weight::Percent;
@@ -92,8 +92,8 @@ fn side(side: &Side) -> String {
     parts.into_iter().flatten().collect()
 }
 
-/// The titles of a side's profiles: titles that differ only in the number of the trial, `socket
-/// (1)` and `socket (2)`, are combined, as are equal ones.
+/// Returns the titles of a side's profiles: titles that differ only in the number of the trial,
+/// `socket (1)` and `socket (2)`, are combined, as are equal ones.
 fn titles(titles: &[String]) -> String {
     let numbered = |title: &'_ String| {
         let (name, number) = title.strip_suffix(')')?.rsplit_once(" (")?;

@@ -6,7 +6,7 @@ use bytepath_record::{Finding, Severity, Support, grouped, joined, listed};
 /// Most items with the same reason that are named; the rest are only counted.
 const NAMED: usize = 2;
 
-/// What works, group by group; the time that the runnable items of the last group take; and
+/// Shows what works, group by group; the time that the runnable items of the last group take; and
 /// findings, worst first.
 pub fn examination(
     groups: &[(&str, Vec<(String, Support)>)],
@@ -54,7 +54,7 @@ pub fn examination(
     page
 }
 
-/// An item that does not work, after its reason and remedy.
+/// Returns an item that does not work, preceded by its reason and remedy.
 fn missing((name, support): &(String, Support)) -> Option<((&str, &str), &str)> {
     let Support::No { reason, remedy } = support else { return None };
     Some(((reason, remedy), name))

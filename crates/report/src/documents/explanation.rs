@@ -20,7 +20,7 @@ pub fn explanation(
     ])
 }
 
-/// The meaning of well-known functions in a profile.
+/// Shows the meaning of well-known functions in a profile.
 pub fn symptoms(seen: &[Seen]) -> Document {
     Document::of([symptoms::section(seen, &[""; 0])])
 }

@@ -16,7 +16,7 @@ const THREADS: usize = 8;
 const CALLS: usize = 12;
 const SOCKETS: usize = 10;
 
-/// Everything that was observed: all columns if `details`, otherwise the largest parts.
+/// Shows everything that was observed: all columns if `details`, otherwise the largest parts.
 pub fn observation(observed: &Observation, details: bool) -> Document {
     let mut document = Document::default();
     let page = &mut document;
@@ -36,7 +36,7 @@ pub fn observation(observed: &Observation, details: bool) -> Document {
     document
 }
 
-/// The command line, shortened if it is long.
+/// Returns the command line, shortened if it is long.
 pub(crate) fn command(observed: &Observation) -> String {
     let line = observed.command.join(" ");
     let left_out = line.chars().count().saturating_sub(LONGEST_COMMAND);
@@ -176,7 +176,7 @@ fn ledger(page: &mut Document, observed: &Observation) {
     }
 }
 
-/// How many bytes were moved in one direction, and how.
+/// Returns how many bytes were moved in one direction, and how.
 pub(crate) fn direction(traffic: &Traffic) -> String {
     let ledger = &traffic.ledger;
     if ledger.delivered == 0 {
@@ -287,7 +287,7 @@ fn calls(page: &mut Document, observed: &Observation, details: bool) {
     more(page, threads.len(), most, "thread");
 }
 
-/// The calls of one thread.
+/// Adds the calls of one thread.
 fn thread_calls(
     page: &mut Document,
     observed: &Observation,
@@ -328,7 +328,7 @@ fn thread_calls(
     }
 }
 
-/// A row for each power of two: from, to, number of calls, and a bar.
+/// Adds a row for each power of two: from, to, number of calls, and a bar.
 fn histogram(page: &mut Document, call: &ObservedCall) {
     let most = call.histogram.iter().max().copied().unwrap_or(0);
     // A single call has no distribution.

@@ -6,8 +6,8 @@ use crate::wording::offload::{name, sentence, shape};
 use bytepath_record::Work;
 use bytepath_stats::{BreakEven, CopyRow};
 
-/// Break-evens, then tables of all cells. `absent` lists engines that cannot run here, with the
-/// reason.
+/// Shows break-evens, then tables of all cells. `absent` lists engines that cannot run here, with
+/// the reason.
 pub fn offload(
     rows: &[CopyRow],
     break_even: &[BreakEven],
@@ -69,8 +69,8 @@ fn rates(rows: &[&CopyRow]) -> Table {
     )
 }
 
-/// The bandwidth of a single copy: its bytes over its latency. With others in flight, a copy's
-/// latency includes theirs.
+/// Returns the bandwidth of a single copy: its bytes over its latency. With others in flight, a
+/// copy's latency includes theirs.
 fn peak(row: &&&CopyRow) -> String {
     match row.beside.cell.at.depth {
         1 => three(row.beside.cell.size as f64 / row.mean.latency / 1e9),
@@ -98,7 +98,7 @@ fn costs(rows: &[&CopyRow]) -> Table {
 /// Formats a column of a row.
 type Figure = fn(&&&CopyRow) -> String;
 
-/// The columns that identify a cell; they are never dropped for lack of room.
+/// Returns the columns that identify a cell; they are never dropped for lack of room.
 fn cell() -> [(Column, Figure); 4] {
     let engine: Figure = |row| name(&row.beside.cell.engine, row.beside.cell.model);
     [
@@ -109,7 +109,7 @@ fn cell() -> [(Column, Figure); 4] {
     ]
 }
 
-/// Three significant digits, and at most three decimals.
+/// Formats three significant digits, with at most three decimals.
 fn three(value: f64) -> String {
     number(value, digits(value, 3).min(3))
 }

@@ -22,8 +22,8 @@ impl Overview {
         Overview { analysis: analyse(study, &Rules::of(&study.header)), open }
     }
 
-    /// The table during a run, with current rates. Verdicts are shown only if the study may be
-    /// looked at after each block; otherwise they follow at its end.
+    /// Shows the table during a run, with current rates. Verdicts are shown only if the study may
+    /// be looked at after each block; otherwise they follow at its end.
     pub fn with_rates(&self, rates: &HashMap<CellId, f64>) -> Document {
         let mut page = Document::default();
         let analysis = &self.analysis;
@@ -48,8 +48,8 @@ impl Overview {
     }
 }
 
-/// A study that has ended: the table, whether it can be trusted, why, and finally the answer, with
-/// the next command to type.
+/// Shows a study that has ended: the table, whether it can be trusted, why, and finally the answer,
+/// with the next command to type.
 pub fn screen(subject: &Subject, folder: &str) -> Document {
     let Subject { study, analysis, explanation, .. } = *subject;
     let header = &study.header;
@@ -140,7 +140,7 @@ fn table(
     Table::rows(columns, rows().map(cells)).without_empty()
 }
 
-/// The words of a cell's comparisons; undecided ones only if none is decided.
+/// Returns the words of a cell's comparisons; undecided ones only if none is decided.
 fn verdict(analysis: &Analysis, row: &Row) -> Cell {
     if row.baseline {
         return String::from("baseline").into();
@@ -155,7 +155,7 @@ fn verdict(analysis: &Analysis, row: &Row) -> Cell {
     Cell::from(words.join(", ")).tone(Tone::of(better))
 }
 
-/// The cells that cannot run; empty if all can.
+/// Returns the cells that cannot run; empty if all can.
 fn unavailable(analysis: &Analysis) -> String {
     let unable = analysis.rows.iter().filter(|row| row.status.unavailable.is_some());
     let names: Vec<String> = unable.map(|row| row.cell.to_string()).collect();
@@ -165,7 +165,7 @@ fn unavailable(analysis: &Analysis) -> String {
     }
 }
 
-/// Comparison of the baseline with itself; `None` without a second copy.
+/// Compares the baseline with itself, in a sentence; `None` without a second copy.
 fn check(analysis: &Analysis) -> Option<String> {
     let noise = analysis.noise(Metric::Rate)?;
     Some(format!(

@@ -4,7 +4,8 @@ use crate::document::{Column, Document, Table, Tone};
 use crate::wording::figures::{amount, bytes, number};
 use bytepath_stats::{DONTNEED, Goal, POLL_WEIGHT, Shortage, Sizing, Traffic};
 
-/// A plan: the goal, its requirements, the memory traffic of each method, and what this host lacks.
+/// Shows a plan: the goal, its requirements, the memory traffic of each method, and what this host
+/// lacks.
 pub fn sizing(
     goal: &Goal,
     sizing: &Sizing,
@@ -36,7 +37,7 @@ pub fn sizing(
     page
 }
 
-/// The goal, on one line.
+/// Returns the goal, on one line.
 fn title(goal: &Goal) -> String {
     let queues = if goal.queues == 1 { String::new() } else { format!(", {} queues", goal.queues) };
     format!(

@@ -16,7 +16,7 @@ use bytepath_stats::{
 /// Most differences of a kind that are named; the rest are only counted.
 const NAMED: usize = 12;
 
-/// The comparison of two studies; `names` are those that the user typed.
+/// Shows the comparison of two studies; `names` are those that the user typed.
 pub fn between(names: [&str; 2], studies: [&Study; 2], between: &StudyComparison) -> Document {
     let mut document = Document::default();
     let page = &mut document;
@@ -134,12 +134,12 @@ fn pairs(page: &mut Document, question: Metric, work: Work, pairings: &[&CellCom
     }
 }
 
-/// The outcome of thresholds.
+/// Shows the outcome of thresholds.
 pub fn thresholds(results: &[ThresholdResult]) -> Document {
     Document::of([threshold_section(results)])
 }
 
-/// The outcome of thresholds; empty if there are none.
+/// Shows the outcome of thresholds; empty if there are none.
 pub(crate) fn threshold_section(results: &[ThresholdResult]) -> Section {
     let mut section = Section::new("", "Thresholds");
     for r in results {
@@ -163,13 +163,13 @@ pub(crate) fn threshold_section(results: &[ThresholdResult]) -> Section {
     section
 }
 
-/// A limit with enough decimals: 0.98 for a threshold at 2 % is exact.
+/// Returns a limit with enough decimals: 0.98 for a threshold at 2 % is exact.
 fn limit(ratio: f64) -> String {
     let text = number(ratio, 4);
     text.trim_end_matches('0').to_owned() + "x"
 }
 
-/// A figure over time.
+/// Shows a figure over time.
 pub fn history(history: &History) -> Document {
     let mut page = Document::default();
     let History { question, work, .. } = *history;

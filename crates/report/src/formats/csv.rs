@@ -62,8 +62,8 @@ fn moment(ms: i64) -> Option<String> {
     at.format(format).ok()
 }
 
-/// The shortest text that parses to the same number; with an exponent if plain digits would be
-/// many.
+/// Returns the shortest text that parses to the same number; with an exponent if plain digits would
+/// be many.
 fn exact(number: f64) -> String {
     match number.abs() {
         0.0 | 1e-5..1e16 => format!("{number}"),
@@ -71,7 +71,7 @@ fn exact(number: f64) -> String {
     }
 }
 
-/// All records have the same length, so only `out` can fail.
+/// Returns the I/O error, the only possible one: all records have the same length.
 fn cause(error: ::csv::Error) -> io::Error {
     match error.into_kind() {
         ::csv::ErrorKind::Io(error) => error,

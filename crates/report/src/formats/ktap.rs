@@ -63,7 +63,7 @@ fn outcome(status: &Status) -> Outcome {
     }
 }
 
-/// The results of the trials, and why some failed.
+/// Returns the results of the trials, and why some failed.
 fn diagnostics(row: &Row, subject: &Subject) -> Vec<String> {
     let Status { measured, failed, .. } = &row.status;
     let mut lines = Vec::new();

@@ -33,7 +33,7 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
     document.write_mail(out)
 }
 
-/// What was compared.
+/// Adds what was compared.
 fn opening(page: &mut Document, view: &View) {
     let View { study, analysis, .. } = *view;
     let header = &study.header;
@@ -63,7 +63,7 @@ fn differ_in_path_alone(study: &Study) -> bool {
         && setup::common(&cells, |c| &c.placement).is_some()
 }
 
-/// How to reproduce the study.
+/// Adds how to reproduce the study.
 fn reproduction(page: &mut Document, header: &StudyHeader) {
     let version = &header.bytepath;
     page.heading(format!("To reproduce, with bytepath {version}:"));

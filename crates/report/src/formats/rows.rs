@@ -84,8 +84,8 @@ impl Record for Row<'_> {
     }
 }
 
-/// The rows of one trial. The first is its rate (for bytes: `throughput`), without a value if the
-/// trial was not measured, so every trial has a row.
+/// Returns the rows of one trial. The first is its rate (for bytes: `throughput`), without a value
+/// if the trial was not measured, so every trial has a row.
 pub(crate) fn rows<'a>(study: &'a Study, trial: &'a Trial) -> Vec<Row<'a>> {
     let header = &study.header;
     let cell = header.cells.iter().find(|c| c.id == trial.cell);
@@ -104,12 +104,12 @@ pub(crate) fn rows<'a>(study: &'a Study, trial: &'a Trial) -> Vec<Row<'a>> {
     rows.rows
 }
 
-/// The outcome of a trial, as one word.
+/// Returns the outcome of a trial, as one word.
 pub(crate) fn status(trial: &Trial) -> &'static str {
     (&trial.status).into()
 }
 
-/// The symbol of a unit in the column `unit`.
+/// Returns the symbol of a unit in the column `unit`.
 pub(crate) fn unit(unit: Unit) -> &'static str {
     match unit {
         Unit::Seconds => "s",
@@ -194,7 +194,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Frames by the hop at which they were last seen, over the whole trial.
+    /// Adds frames by the hop at which they were last seen, over the whole trial.
     fn of_hops(&mut self, hops: &Hops, place: Place<'a>) {
         let counts = [
             ("hops.generated", hops.generated()),
@@ -213,7 +213,7 @@ impl<'a> Rows<'a> {
         counts.into_iter().for_each(|(metric, count)| self.push(metric, "1", place, count as f64));
     }
 
-    /// CPU time and energy per unit of work, for each end and for both together.
+    /// Adds CPU time and energy per unit of work, for each end and for both together.
     fn of_costs(&mut self) {
         let Some(cell) = self.cell.filter(|_| self.trial.rate().is_some()) else { return };
         let costs = Costs::of(cell, self.trial, None);
@@ -378,8 +378,9 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Metric names of a connection's rate, over the window and step by step. The unit of the meter
-/// `throughput` depends on the kind of work, and its own name is used by the trial's rate.
+/// Returns the metric names of a connection's rate, over the window and step by step. The unit of
+/// the meter `throughput` depends on the kind of work, and its own name is used by the trial's
+/// rate.
 fn flow_rates(work: Work) -> [&'static str; 2] {
     match work {
         Work::Bytes => ["flow.throughput", "flow.throughput.step"],
@@ -388,7 +389,7 @@ fn flow_rates(work: Work) -> [&'static str; 2] {
     }
 }
 
-/// Metric and unit of a count by kind of work: bytes have names of their own.
+/// Returns the metric and unit of a count by kind of work: bytes have names of their own.
 fn counted(work: Work, [bytes, other]: [&'static str; 2]) -> (&'static str, &'static str) {
     if work == Work::Bytes { (bytes, "B") } else { (other, "1") }
 }
@@ -408,7 +409,7 @@ fn place(scope: &Scope) -> Place<'_> {
     }
 }
 
-/// The levels of a cell's factors: `mtu=9000;path=socket`.
+/// Returns the levels of a cell's factors: `mtu=9000;path=socket`.
 pub(super) fn levels<'a>(cell: Option<&Cell>) -> Value<'a> {
     let levels = cell.map(|c| &c.levels).filter(|l| !l.is_empty());
     levels.map_or(Value::None, |levels| {

@@ -59,7 +59,7 @@ const FIGURES: &[(&str, Kind, OfMetric)] = &[
     ("_verdict", Kind::Text, |r, metric| text(r.row.comparison(metric).map(|c| c.verdict.word()))),
 ];
 
-/// The cells of a study, in the order of its header.
+/// Returns the cells of a study, in the order of its header.
 pub(crate) fn cells<'a>(subject: &Subject<'a>) -> impl Iterator<Item = CellRow<'a>> {
     let subject = *subject;
     let cells = &subject.study.header.cells;

@@ -47,7 +47,7 @@ const BAR_OF_BOTH: (f64, f64) = (31.0, 42.0);
 const SIGNS: [char; 5] = ['a', 's', 'f', '?', '.'];
 const LONGEST: f64 = 32.0;
 
-/// CPU time that each end kept busy, by kind, and both together.
+/// Shows CPU time that each end kept busy, by kind, and both together.
 pub(crate) fn busy(view: &View) -> Section {
     let section = Section::new("cpu-busy", "CPU in use, in per cent of one CPU").in_detail();
     let has_cost = |row: &&Row| Role::ALL.iter().any(|role| row.end(*role).cpu.is_some());
@@ -102,7 +102,7 @@ pub(crate) fn busy(view: &View) -> Section {
     )
 }
 
-/// CPU time that a guest, playing one end, takes of the other end's host.
+/// Shows CPU time that a guest, playing one end, takes of the other end's host.
 pub(crate) fn guests(view: &View) -> Section {
     fn share(cores: f64) -> Cell {
         number(cores * 100.0, 1).into()
@@ -132,8 +132,8 @@ pub(crate) fn guests(view: &View) -> Section {
     )
 }
 
-/// Shares of each end, and of both together if both are known; for a guest, what it took of its
-/// host.
+/// Returns the shares of each end, and of both together if both are known; for a guest, what it
+/// took of its host.
 fn busy_of(row: &Row) -> [Option<[f64; 5]>; 3] {
     let [tx, rx] = Role::ALL.map(|role| row.end(role).cpu.as_ref().map(shares));
     let of_host = |guest: GuestCost| {
@@ -147,7 +147,7 @@ fn busy_of(row: &Row) -> [Option<[f64; 5]>; 3] {
     [tx, rx, both]
 }
 
-/// A bar with characters proportional to CPU time, one kind after the other.
+/// Returns a bar with characters proportional to CPU time, one kind after the other.
 fn bar_of_signs(shares: Option<[f64; 5]>, most: f64) -> String {
     let (mut sum, mut bar) = (0.0, String::new());
     for (sign, share) in SIGNS.into_iter().zip(shares.into_iter().flatten()) {
@@ -158,7 +158,7 @@ fn bar_of_signs(shares: Option<[f64; 5]>, most: f64) -> String {
     bar
 }
 
-/// The figures behind the bars.
+/// Builds the table of the figures behind the bars.
 fn shares_of_ends(rows: &[&Row]) -> Table {
     let columns = [Column::path(), Column::words("role", 0, None)].into_iter();
     let titles = ["application", "system", "softirq", "unattributed", "iowait"];
@@ -172,8 +172,8 @@ fn shares_of_ends(rows: &[&Row]) -> Table {
     Table::rows(columns, cells).folded("The same in numbers")
 }
 
-/// Application, system, softirq, unattributed, and idle with a wait for I/O, each in percent of a
-/// CPU.
+/// Returns application, system, softirq, unattributed, and idle with a wait for I/O, each in
+/// percent of a CPU.
 fn shares(c: &CpuCost) -> [f64; 5] {
     let percent = |part: f64| match part / c.total.mean * c.cores.mean * 100.0 {
         share if share.is_finite() => share,
@@ -183,7 +183,7 @@ fn shares(c: &CpuCost) -> [f64; 5] {
     [percent(c.user), percent(c.system), percent(c.softirq), percent(c.unsplit), iowait]
 }
 
-/// Bars of both ends of a row, and of both together, with the kinds side by side.
+/// Draws the bars of both ends of a row, and of both together, with the kinds side by side.
 fn stacked(row: &Row) -> Vec<Mark> {
     let kinds = KINDS.iter().copied().chain([("free", "iowait (idle)")]);
     let ends = BARS.map(|(role, top, bottom)| (row.work.actor(role), top, bottom));
@@ -202,7 +202,7 @@ fn stacked(row: &Row) -> Vec<Mark> {
     marks
 }
 
-/// System calls per unit of work.
+/// Shows system calls per unit of work.
 pub(crate) fn calls(view: &View) -> Section {
     let unit = view.analysis.work().terms().unit;
     let mut section = Section::new("calls-per-unit", format!("System calls per {unit}"));
@@ -224,7 +224,7 @@ pub(crate) fn calls(view: &View) -> Section {
     section
 }
 
-/// CPU time per unit of work, as stacked bars.
+/// Draws CPU time per unit of work, as stacked bars.
 fn figure(view: &View, work: Work, cost_unit: Cost, rows: &[&Row]) -> Figure {
     let [tx, rx] = work.terms().actors;
     let costs =
@@ -269,7 +269,7 @@ fn figure(view: &View, work: Work, cost_unit: Cost, rows: &[&Row]) -> Figure {
     Figure { key, ..Figure::rows(caption, table, (scale, HEIGHT), marks) }
 }
 
-/// Bars of both ends of a row, with the kinds of CPU time side by side.
+/// Draws the bars of both ends of a row, with the kinds of CPU time side by side.
 fn bars(row: &Row, cost_unit: Cost) -> Vec<Mark> {
     let scale = cost_unit.scale;
     let mut marks = Vec::new();
@@ -292,7 +292,7 @@ fn bars(row: &Row, cost_unit: Cost) -> Vec<Mark> {
     marks
 }
 
-/// The figures behind the bars.
+/// Builds the table of the figures behind the bars.
 fn parts(work: Work, cost_unit: Cost, rows: &[&Row]) -> Table {
     let titles = ["user", "system", "softirq", "unattributed", "total", "sd", "CPUs busy"];
     let titles = titles.into_iter().chain(["iowait", "not its threads"]);

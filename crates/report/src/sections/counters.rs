@@ -33,7 +33,7 @@ struct Group {
     unit: &'static str,
 }
 
-/// All groups of all cells; empty if the meter did not run.
+/// Returns all groups of all cells; empty if the meter did not run.
 fn groups(view: &View) -> Vec<Group> {
     view.analysis.rows.iter().flat_map(|row| of_cell(view.trials(row), row)).collect()
 }
@@ -103,26 +103,26 @@ impl Group {
         self.counts.rows.iter().find(|row| row.name == event)?.value
     }
 
-    /// A counter per unit of work.
+    /// Returns a counter per unit of work.
     fn each(&self, event: &str) -> Option<f64> {
         Some(self.value(event)? / self.units).filter(|each| each.is_finite())
     }
 
-    /// The smallest part of the time for which a counter ran.
+    /// Returns the smallest part of the time for which a counter ran.
     fn counted(&self) -> Option<f64> {
         let parts = self.counts.rows.iter().filter_map(|row| row.counted);
         parts.reduce(f64::min)
     }
 }
 
-/// A sentence about events that the machine cannot count; `None` if it counts all.
+/// Returns a sentence about events that the machine cannot count; `None` if it counts all.
 fn absent(groups: &[Group]) -> Option<String> {
     let nowhere = |event: &&&str| groups.iter().all(|group| group.value(event).is_none());
     let events = joined(EVENTS.iter().filter(nowhere), ", ");
     (!events.is_empty()).then(|| format!("Not counted on this machine: {events}."))
 }
 
-/// A line for each cell and group, with the figures derived from the counters.
+/// Shows a line for each cell and group, with the figures derived from the counters.
 pub(crate) fn section(view: &View) -> Section {
     let section = Section::new("counters", "Counters of each group of threads");
     let section = section.on(Media::TERMINAL.or(Media::PAGE));
@@ -167,7 +167,7 @@ fn figure(value: Option<f64>) -> String {
     value.map_or_else(|| NONE.to_owned(), three)
 }
 
-/// Each group as `perf stat` prints it, in lines for a mail of 72 columns.
+/// Shows each group as `perf stat` prints it, in lines for a mail of 72 columns.
 pub(crate) fn charts(view: &View) -> Section {
     let groups = groups(view);
     let mut blocks: Vec<Vec<String>> = groups.iter().map(block).collect();

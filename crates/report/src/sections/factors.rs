@@ -84,7 +84,7 @@ fn drawn(section: &mut Section, panels: &Panels, analysis: &Analysis) {
     }
 }
 
-/// A bar for each existing rate.
+/// Draws a bar for each existing rate.
 fn bars(
     rates: impl Iterator<Item = Option<f64>>,
     work: Work,
@@ -100,7 +100,7 @@ fn bars(
     .collect()
 }
 
-/// A line for each cell, panel by panel, with its rate as a bar of characters.
+/// Adds a line for each cell, panel by panel, with its rate as a bar of characters.
 fn printed(section: &mut Section, panels: &Panels, view: &View) {
     let analysis = view.analysis;
     let work = analysis.work();
@@ -132,7 +132,7 @@ fn printed(section: &mut Section, panels: &Panels, view: &View) {
     section.add(Block::Gap);
 }
 
-/// The levels with their effects on the rate and on the cost.
+/// Builds the table of levels with their effects on the rate and on the cost.
 fn effects(view: &FactorView, analysis: &Analysis) -> Table {
     let questions = [Metric::Rate, analysis.cost()];
     let is_asked = |question: &Metric| view.effects.iter().any(|e| e.question == *question);
@@ -160,7 +160,7 @@ fn effects(view: &FactorView, analysis: &Analysis) -> Table {
     Table::rows(columns, lines.into_iter().map(cells))
 }
 
-/// A note on how to read the table.
+/// Returns a note on how to read the table.
 fn rule(view: &FactorView, analysis: &Analysis) -> String {
     let confidence = level(analysis.rules.confidence);
     format!(
@@ -176,7 +176,8 @@ fn questions(view: &FactorView) -> u64 {
     if rates < view.effects.len() { 2 } else { 1 }
 }
 
-/// Sentences about the factors that interact, at most `most`; or that no interaction was found.
+/// Returns sentences about the factors that interact, at most `most`; or that no interaction was
+/// found.
 fn interactions(view: &FactorView, analysis: &Analysis, most: usize) -> Vec<String> {
     if view.interactions.is_empty() {
         let pairs = plural(view.looked_at as u64, "pair");
@@ -269,7 +270,7 @@ impl<'a> Panels<'a> {
         self.cells.iter().find(|(levels, _)| fits(levels)).map(|(_, row)| *row)
     }
 
-    /// The mean rate of a measured cell.
+    /// Returns the mean rate of a measured cell.
     fn rate(&self, row: &str, bar: &str, panel: Option<&str>, work: Work) -> Option<f64> {
         let cell = self.row(row, bar, panel).filter(|cell| cell.work == work)?;
         cell.rate.map(|rate| rate.mean)
@@ -284,7 +285,8 @@ impl<'a> Panels<'a> {
         each.collect()
     }
 
-    /// The figure of a cell: its rate, or, if no speed was measured, how its bytes were moved.
+    /// Returns the figure of a cell: its rate, or, if no speed was measured, how its bytes were
+    /// moved.
     fn figure(&self, row: &str, bar: &str, panel: Option<&str>, analysis: &Analysis) -> String {
         match (self.row(row, bar, panel), &analysis.functional) {
             (Some(row), Some(_)) => labels(&row.labels),
@@ -293,7 +295,7 @@ impl<'a> Panels<'a> {
         }
     }
 
-    /// A caption for the figures, with the levels that all of them share.
+    /// Returns a caption for the figures, with the levels that all of them share.
     fn caption(&self, analysis: &Analysis) -> String {
         let terms = analysis.work().terms();
         let what = match &analysis.functional {
@@ -305,7 +307,7 @@ impl<'a> Panels<'a> {
         if fixed.is_empty() { format!("{what}.") } else { format!("{what}; {fixed}.") }
     }
 
-    /// The levels with a panel each; a single `None` without panels.
+    /// Returns the levels with a panel each; a single `None` without panels.
     fn each_panel(&self) -> Vec<Option<&'a str>> {
         match self.panels {
             Some(factor) => factor.levels.iter().map(|level| Some(level.as_str())).collect(),

@@ -33,7 +33,7 @@ pub struct RateDifference {
     pub lines: Vec<String>,
 }
 
-/// Differences of each cell from the baseline; empty if frames are not counted.
+/// Returns the differences of each cell from the baseline; empty if frames are not counted.
 fn all(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<RateDifference> {
     let Some(baseline) = analysis.rows.iter().find(|row| row.baseline) else { return Vec::new() };
     let ends = explanation.map(|explanation| &explanation.ends);
@@ -89,7 +89,7 @@ fn bound_by(bound: RateLimit) -> &'static str {
     }
 }
 
-/// Whether the fact depends on speed.
+/// Returns whether the fact depends on speed.
 fn is_speed(what: &FactKind) -> bool {
     matches!(
         what,
@@ -97,7 +97,7 @@ fn is_speed(what: &FactKind) -> bool {
     )
 }
 
-/// Whether the amount on either side is large enough for a sentence.
+/// Returns whether the amount on either side is large enough for a sentence.
 fn is_large_enough(step: &FactStep) -> bool {
     let least = match step.what {
         FactKind::Rate => 0.0,
@@ -120,7 +120,7 @@ fn actor(role: Role) -> &'static str {
     Work::Packets.actor(role)
 }
 
-/// A figure in its display unit.
+/// Returns a figure in its display unit.
 fn figure(what: &FactKind, value: f64) -> String {
     match what {
         FactKind::Rate => format!("{} Kpps", three(value / 1e3)),
@@ -229,7 +229,7 @@ fn short(what: &FactKind) -> String {
     }
 }
 
-/// The largest steps of an end's own profile: significant among all of them, or without an
+/// Returns the largest steps of an end's own profile: significant among all of them, or without an
 /// interval. `None` if there is no such step.
 fn by_function(role: Role, steps: &Waterfall) -> Option<String> {
     let least = SMALL * steps.before.sampled.max(steps.after.sampled);
@@ -257,14 +257,14 @@ fn by_function(role: Role, steps: &Waterfall) -> Option<String> {
 /// Most cells that plain text explains; with more, the differences are in the details.
 const SHOWN: usize = 3;
 
-/// Why each cell's packet rate differs from the baseline's.
+/// Shows why each cell's packet rate differs from the baseline's.
 pub(crate) fn section(view: &View) -> Section {
     let all = all(view.analysis, view.explanation);
     let most = if view.details || view.medium == Media::PAGE { usize::MAX } else { SHOWN };
     differences(all.iter().take(most))
 }
 
-/// The sentences of each pair of cells.
+/// Shows the sentences of each pair of cells.
 pub(crate) fn differences<'a>(all: impl IntoIterator<Item = &'a RateDifference>) -> Section {
     let mut section = Section::new("differs", TITLE);
     for RateDifference { before, after, lines } in all {
@@ -275,7 +275,7 @@ pub(crate) fn differences<'a>(all: impl IntoIterator<Item = &'a RateDifference>)
     section
 }
 
-/// The work of every cell's ends per packet received.
+/// Shows the work of every cell's ends per packet received.
 pub(crate) fn work(view: &View) -> Section {
     let analysis = view.analysis;
     let is_shown = |what: &FactKind| match what {

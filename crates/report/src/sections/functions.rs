@@ -51,7 +51,8 @@ const RANKED: [(&str, &str, &str, bool); 5] = [
 /// Most functions shown for each cell.
 const SHOWN: usize = 6;
 
-/// All readings of functions per unit of work, over all trials of a cell in which the meter ran.
+/// Returns all readings of functions per unit of work, over all trials of a cell in which the meter
+/// ran.
 pub(crate) fn rankings(study: &Study, analysis: &Analysis) -> Vec<Ranking> {
     let ranking = |(metric, title, note, timed)| {
         let lines: Vec<Vec<String>> =

@@ -19,7 +19,7 @@ const RULE: &str = "Rates of all threads together; 'a thread' is the received ra
      the generator if that has no time left (97 % of a CPU) and less than 1 % is lost: a faster \
      one would achieve more.";
 
-/// Where frames went.
+/// Shows where frames went.
 pub(crate) fn section(view: &View) -> Section {
     let rows = view.rows.iter().filter_map(|row| Some((*row, row.hops.as_ref()?)));
     let table = Table::of(
@@ -45,7 +45,7 @@ pub(crate) fn section(view: &View) -> Section {
     Section::new("hops", "Where the frames went").on(media).with(table).note(RULE)
 }
 
-/// The received rate per generator thread.
+/// Returns the received rate per generator thread.
 fn of_a_thread(row: &HopsRow) -> Option<f64> {
     mean(&row.received).map(|rate| rate / f64::from(row.threads[0]))
 }
@@ -65,14 +65,14 @@ const WIDTHS: [usize; 2] = [9, 11];
 const SIDE_BY_SIDE: usize = 3;
 const WIDE: usize = 13;
 
-/// The packet rates as charts for a mail to a kernel list: what was transmitted and what was lost,
-/// by sink, with the variants of everything else side by side. One chart for each number of
-/// generating threads.
+/// Shows the packet rates as charts for a mail to a kernel list: what was transmitted and what was
+/// lost, by sink, with the variants of everything else side by side. There is one chart for each
+/// number of generating threads.
 pub(crate) fn charts(view: &View) -> Section {
     lines(blocks(view.study, view.analysis))
 }
 
-/// Blocks of lines for a mail.
+/// Creates a section of text blocks for a mail.
 pub(super) fn lines(blocks: Vec<Vec<String>>) -> Section {
     let line = |line: String| Block::Line(vec![(line, Tone::Plain)]);
     let block = |block: Vec<String>| [Block::Gap].into_iter().chain(block.into_iter().map(line));
@@ -131,7 +131,7 @@ fn places<'a>(study: &'a Study, analysis: &'a Analysis) -> Vec<Place<'a>> {
     places
 }
 
-/// The cells of each position that has more than one.
+/// Returns the cells of each position that has more than one.
 fn shared<'a>(places: &[Place<'a>]) -> Vec<Vec<&'a CellId>> {
     let of = |place: &Place<'a>| {
         let key = (place.hops.threads[0], place.row.clone(), place.column.clone());
@@ -141,7 +141,7 @@ fn shared<'a>(places: &[Place<'a>]) -> Vec<Vec<&'a CellId>> {
     groups.filter(|ids| ids.len() > 1).collect()
 }
 
-/// The options by which these names differ.
+/// Returns the options by which these names differ.
 fn differing(ids: Vec<&CellId>) -> Vec<&str> {
     let has = |id: &CellId, part: &str| parts(id).any(|other| other == part);
     let options = ids.iter().flat_map(|id| parts(id)).filter(|part| part.contains('='));
@@ -157,7 +157,7 @@ fn key(part: &str) -> &str {
     part.split('=').next().unwrap_or(part)
 }
 
-/// The variant in the established wording of such mails, as lines of a heading.
+/// Returns the variant in the established wording of such mails, as lines of a heading.
 fn variant(cell: &record::Cell) -> Vec<String> {
     let LinkSettings { qdisc, tap, queue_length, .. } = &cell.link;
     let qdisc = if qdisc == "none" { "noqueue" } else { qdisc };
@@ -174,7 +174,7 @@ fn variant(cell: &record::Cell) -> Vec<String> {
     lines
 }
 
-/// The sink in the wording of such mails; with the generator, unless all have the same.
+/// Returns the sink in the wording of such mails; with the generator, unless all have the same.
 fn sink(cell: &record::Cell, generators: usize) -> String {
     let tap = if cell.link.tap.is_some_and(|tap| tap.macvtap) { "MACVTAP" } else { "TAP" };
     let sink = match (cell.rx.path.as_str(), cell.rx.options.word("by")) {
@@ -244,7 +244,7 @@ fn nth(lines: &[String], at: usize) -> &str {
     lines.get(at).map_or("", String::as_str)
 }
 
-/// The figures of a sink, each in every column.
+/// Returns the figures of a sink, each in every column.
 fn figures(
     study: &Study,
     hops: &[Option<&HopsRow>],
@@ -271,7 +271,7 @@ fn figures(
     rows
 }
 
-/// Machine, frames, threads and placement.
+/// Returns machine, frames, threads and placement.
 fn title(study: &Study, places: &[&Place], threads: u32, width: usize) -> Vec<String> {
     let cells: Vec<&record::Cell> = places.iter().map(|place| place.cell).collect();
     let machine = study.header.facts.first().map(|facts| facts.cpu_model.as_str());
@@ -288,7 +288,8 @@ fn title(study: &Study, places: &[&Place], threads: u32, width: usize) -> Vec<St
     parts.flat_map(|part| wrap(&plain(part), width)).collect()
 }
 
-/// Whether the ends are pinned: one word if both are alike. The sink of vhost-net is its worker.
+/// Returns whether the ends are pinned: one word if both are alike. The sink of vhost-net is its
+/// worker.
 fn pinned(cells: &[&record::Cell]) -> String {
     let word = |is_pinned: fn(&record::Cell) -> bool| match cells
         .iter()

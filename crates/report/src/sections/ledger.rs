@@ -59,12 +59,12 @@ fn figure(rows: &[&Row]) -> Figure {
     Figure { key, ..Figure::rows(caption, table, (Scale::shares(), HEIGHT), marks) }
 }
 
-/// The share of an end's bytes that was not copied.
+/// Returns the share of an end's bytes that was not copied.
 pub(super) fn not_copied(end: &End) -> String {
     percent(end.ledger.as_ref().map(|ledger| ledger.not_copied))
 }
 
-/// Bars for both ends of a row, with the manners side by side.
+/// Draws the bars for both ends of a row, with the manners side by side.
 fn bars(row: &Row) -> Vec<Mark> {
     let mut marks = Vec::new();
     for (role, top, bottom) in BARS {

@@ -31,8 +31,8 @@ pub(crate) use view::{View, class_of};
 
 use crate::document::{Media, Section};
 
-/// All sections except for the answer and the setup, in reading order. Renderers filter what their
-/// format does not show.
+/// Returns all sections except for the answer and the setup, in reading order. Renderers filter
+/// what their format does not show.
 pub(crate) fn study(view: &View) -> Vec<Section> {
     let mut sections = vec![
         hops::charts(view),

@@ -13,7 +13,8 @@ pub(crate) struct Labels {
     pub module: bool,
 }
 
-/// The functions of two sides, the largest change first: the total, each function, and the rest.
+/// Builds the table of the functions of two sides, the largest change first: the total, each
+/// function, and the rest.
 pub(crate) fn functions(
     total: Pair,
     rows: &[Row],
@@ -51,7 +52,8 @@ pub(crate) fn functions(
     Table::rows(columns, [all].into_iter().chain(each).chain(rest).map(cells))
 }
 
-/// The amounts of groups on two sides: the total, the first so many, and the rest.
+/// Builds the table of the amounts of groups on two sides: the total, the first so many, and the
+/// rest.
 pub(crate) fn groups(
     total: Pair,
     (title, groups): (&'static str, &[GroupTotal]),
@@ -74,7 +76,7 @@ pub(crate) fn groups(
     Table::rows(columns, rows.map(cells))
 }
 
-/// Both rankings side by side, by rank.
+/// Builds the table of both rankings side by side, by rank.
 pub(crate) fn side_by_side(places: &[RankingLine], sides: [&str; 2], decimals: usize) -> Table {
     let mut columns = vec![Column::number("", "#", 0)];
     for (side, other) in sides.into_iter().zip(["to", "from"]) {
@@ -107,7 +109,8 @@ pub(crate) const INTERVALS: &str = "+-: half the width of the interval of the ch
                          Welch's at 95% over the profiles, individually; \
                          ?: the interval contains zero.";
 
-/// Before, after, the change, optionally its interval, and the relative change.
+/// Returns the columns: before, after, the change, optionally its interval, and the relative
+/// change.
 pub(crate) fn amount_columns(intervals: bool) -> Vec<Column> {
     let mut columns = vec![
         Column::number("", "before", 0),
@@ -119,7 +122,7 @@ pub(crate) fn amount_columns(intervals: bool) -> Vec<Column> {
     columns
 }
 
-/// The cells of [`amount_columns`].
+/// Returns the cells of [`amount_columns`].
 pub(crate) fn amounts(pair: Pair, decimals: usize, intervals: bool) -> Vec<Cell> {
     let tone = match pair.saved {
         _ if pair.in_doubt() => Tone::Plain,
@@ -150,12 +153,12 @@ pub(crate) fn signed(change: f64, decimals: usize) -> String {
     }
 }
 
-/// Number of decimals that gives the total four significant digits.
+/// Returns the number of decimals that gives the total four significant digits.
 pub(crate) fn decimals(total: Pair) -> usize {
     digits(total.with.max(total.without), 4)
 }
 
-/// The change of a function in percent of its amount before.
+/// Returns the change of a function in percent of its amount before.
 fn relative(pair: Pair) -> String {
     match (pair.without > 0.0, pair.with > 0.0) {
         (true, true) => figures::change(pair.with / pair.without),

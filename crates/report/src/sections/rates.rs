@@ -115,20 +115,21 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
     table
 }
 
-/// Whether a user-space stack makes each packet, so that packets may be what limits it.
+/// Returns whether a user-space stack makes each packet, so that packets may be what limits it.
 fn has_own_stack(row: &Row) -> bool {
     [&row.tx, &row.rx].iter().any(|path| path.starts_with("userspace"))
 }
 
-/// Packets per second received by the receiver's device, averaged over a cell's measured trials.
+/// Returns the packets per second received by the receiver's device, averaged over a cell's
+/// measured trials.
 fn packets_a_second(view: &View, row: &Row) -> Option<f64> {
     let counted = view.trials(row).iter().filter(|trial| trial.rate().is_some());
     let rates = counted.filter_map(|trial| Some(trial.packets()? / trial.window));
     Summary::of(rates).map(|rate| rate.mean)
 }
 
-/// An axis that includes every trial, and every interval that is not much wider than all of the
-/// trials; longer ones are cut at the end of the axis.
+/// Returns an axis that includes every trial, and every interval that is not much wider than all of
+/// the trials; longer ones are cut at the end of the axis.
 fn scale(view: &View, work: Work, lines: &[Line]) -> Scale {
     let factor = work.terms().rate_scale;
     let trials = lines.iter().flat_map(|line| view.trials(line.row)).filter_map(|t| rate(t));
@@ -141,7 +142,7 @@ fn scale(view: &View, work: Work, lines: &[Line]) -> Scale {
     Scale::over(ends.chain(trials.iter().copied()))
 }
 
-/// The interval of a row's mean: that of the ratio times the mean it is compared with.
+/// Returns the interval of a row's mean: that of the ratio times the mean it is compared with.
 fn interval(line: &Line) -> Option<[f64; 2]> {
     let (interval, base) = line.effect?.interval.zip(line.base)?;
     Some([base * interval.low, base * interval.high])
@@ -189,7 +190,7 @@ fn tip(trial: &Trial, rate: f64) -> String {
     text
 }
 
-/// Rate of a trial, whether it counts or not.
+/// Returns the rate of a trial, whether it counts or not.
 fn rate(trial: &Trial) -> Option<f64> {
     trial.ran_at().filter(|rate| rate.is_finite())
 }

@@ -59,7 +59,7 @@ struct State<'a> {
     shares: Vec<Share>,
 }
 
-/// All states, in the order in which the meter reports them.
+/// Returns all states, in the order in which the meter reports them.
 fn states<'a>(row: &'a Row, trials: &[&'a Trial]) -> Vec<State<'a>> {
     let readings = trials.iter().flat_map(|trial| &trial.readings);
     let of_states = readings.filter(|r| r.unit == Unit::Ratio && r.metric.starts_with("cstate."));
@@ -75,7 +75,7 @@ fn states<'a>(row: &'a Row, trials: &[&'a Trial]) -> Vec<State<'a>> {
     metrics.into_iter().map(state).filter(|state| !state.shares.is_empty()).collect()
 }
 
-/// Some CPUs in one state.
+/// Returns the row of some CPUs in one state.
 fn line(state: &State, cpus: &[Share]) -> Vec<Cell> {
     let all = Summary::of(cpus.iter().map(|(_, share)| *share));
     let figures = [all.map(|all| all.mean), all.map(|all| all.min), all.map(|all| all.max)];
@@ -86,7 +86,7 @@ fn line(state: &State, cpus: &[Share]) -> Vec<Cell> {
     cells.chain([signs.into()]).collect()
 }
 
-/// All CPUs in one state; the height of a bar is the CPU's share.
+/// Draws all CPUs in one state; the height of a bar is the CPU's share.
 fn bars(state: &State) -> Vec<Mark> {
     let bar = |(cpu, share): &Share| {
         let (at, top) = (f64::from(*cpu), HEIGHT * (1.0 - Scale::shares().part(*share)));
@@ -96,7 +96,7 @@ fn bars(state: &State) -> Vec<Mark> {
     state.shares.iter().map(bar).collect()
 }
 
-/// The share of each CPU in a state, by number.
+/// Returns the share of each CPU in a state, by number.
 fn shares(metric: &str, trials: &[&Trial]) -> Vec<Share> {
     let measured = || trials.iter().filter(|trial| trial.rate().is_some());
     let readings = measured().flat_map(|trial| &trial.readings).filter(|r| r.metric == metric);

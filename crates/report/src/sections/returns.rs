@@ -24,7 +24,7 @@ struct Measure {
     write: fn(Option<f64>) -> String,
 }
 
-/// Return on investment and service demand, and the rate as published work prints it.
+/// Shows return on investment and service demand, and the rate as published work prints it.
 pub(crate) fn section(view: &View) -> Section {
     let none = PerEnd::default();
     // Service demand is defined for bytes only.
@@ -78,7 +78,7 @@ fn with_measures(mut section: Section, view: &View, rows: &[&Row], all: &[Measur
     section.note(format!("{terms}. Intervals are of the mean over the trials.{middle}"))
 }
 
-/// Columns for both ends, and for both together with the interval.
+/// Returns the columns for both ends, and for both together with the interval.
 fn per_end(group: &'static str, [tx, rx, both]: [u8; 3]) -> [Column; 3] {
     [
         Column::number(group, "tx", tx),
@@ -95,7 +95,7 @@ fn ends(of: [Option<Summary>; 3], write: impl Fn(Option<f64>) -> String) -> [Cel
     [tx, rx, both.within(range)]
 }
 
-/// A note on how to read the bars of a measure.
+/// Returns a note on how to read the bars of a measure.
 fn caption(group: &str) -> &'static str {
     match group {
         DEMAND => "Service demand, CPU microseconds per KiB delivered.",
@@ -107,7 +107,7 @@ fn caption(group: &str) -> &'static str {
     }
 }
 
-/// Bars with intervals for each end, and for both together, next to the columns of a table.
+/// Draws bars with intervals for each end, and for both together, next to the columns of a table.
 fn figure(
     caption: &str,
     table: Table,
@@ -138,7 +138,7 @@ fn figure(
     Figure { key, ..Figure::rows(caption, table, (scale, HEIGHT), marks) }
 }
 
-/// Watts and joules per unit of work, if a meter reported power.
+/// Shows watts and joules per unit of work, if a meter reported power.
 pub(crate) fn energy(view: &View) -> Section {
     let terms = view.analysis.work().terms();
     let mut columns = vec![Column::path()];

@@ -24,12 +24,12 @@ const HEADROOM: f64 = 1.25;
 /// Factor by which each path is shifted to the right of the previous one.
 const BESIDE: f64 = 1.08;
 
-/// The number of connections from which each path is better than the first.
+/// Shows the number of connections from which each path is better than the first.
 pub(crate) fn crossings(view: &View) -> Section {
     Section::new("crossings", "By number of connections").with(List::of(sentences(view.analysis)))
 }
 
-/// A figure each for rate and cost, for each combination of the other factors.
+/// Shows a figure each for rate and cost, for each combination of the other factors.
 pub(crate) fn charts(view: &View) -> Section {
     let mut section =
         Section::new("connections", "Rate and cost by number of connections").in_detail();
@@ -91,7 +91,7 @@ impl Figures<'_> {
         self.work().cost(self.view.analysis.instructions_per_second)
     }
 
-    /// Factor from a figure to its display unit.
+    /// Returns the factor from a figure to its display unit.
     fn scale(&self) -> f64 {
         if self.metric == Metric::Rate { self.work().terms().rate_scale } else { self.unit().scale }
     }
@@ -147,7 +147,7 @@ impl Figures<'_> {
     }
 }
 
-/// The interval of the mean, cut at zero, below which it may extend with two trials.
+/// Returns the interval of the mean, cut at zero, below which it may extend with two trials.
 fn bounds(of: &Summary) -> [f64; 2] {
     let (low, high) = of.interval.unwrap_or((of.mean, of.mean));
     [low.max(0.0), high]

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// With more trials than this, their table is folded.
 const FOLDED: usize = 60;
 
-/// Every trial, in the order run.
+/// Shows every trial, in the order run.
 pub(crate) fn section(view: &View) -> Section {
     let header = &view.study.header;
     let mut table = Table::new(vec![
@@ -65,7 +65,7 @@ pub(crate) fn section(view: &View) -> Section {
 /// The values of one reading: its unit, and the values for each cell.
 type Values = (Unit, Vec<Vec<f64>>);
 
-/// Means of all meter readings, one column per cell.
+/// Shows means of all meter readings, one column per cell.
 pub(crate) fn readings(view: &View) -> Section {
     // The same reading of every cell on one line, sorted by name.
     let mut lines: BTreeMap<(&str, String), Values> = BTreeMap::new();

@@ -11,8 +11,8 @@ use crate::wording::{answer, offload, reproduce, verdicts};
 use bytepath_record::Facts;
 use bytepath_stats::{Analysis, Comparison, Metric, Row};
 
-/// The size from which copy engines pay off; which cell to use, why, and what is undecided. If
-/// nothing is recommended, because only one cell or no speed was measured, it lists the leading
+/// Shows the size from which copy engines pay off; which cell to use, why, and what is undecided.
+/// If nothing is recommended, because only one cell or no speed was measured, it lists the leading
 /// cells.
 pub(crate) fn answer(view: &View) -> Section {
     let mut section = Section::new("answer", "");
@@ -37,7 +37,7 @@ pub(crate) fn answer(view: &View) -> Section {
 /// folded, so that a large matrix does not hide its answer.
 const LISTED: usize = 8;
 
-/// Every comparison in a sentence, and the basis of the words.
+/// Shows every comparison in a sentence, and the basis of the words.
 pub(crate) fn section(view: &View) -> Section {
     let analysis = view.analysis;
     let base = &analysis.baseline;
@@ -88,7 +88,7 @@ fn sentences(compared: Vec<(&Row, &Comparison)>, analysis: &Analysis) -> List {
     List { items: compared.into_iter().map(point).collect(), ..List::of_cells([]) }
 }
 
-/// Which profiles there are, and what sampling cost.
+/// Shows which profiles there are, and what sampling cost.
 pub(crate) fn profiles(view: &View) -> Section {
     let mut section = Section::new("profiles", "").on(Media::TERMINAL);
     if let Some(line) = text::profiles(view.analysis) {
@@ -98,7 +98,7 @@ pub(crate) fn profiles(view: &View) -> Section {
     section
 }
 
-/// Cells that cannot run here, that failed, or that have no trial.
+/// Shows the cells that cannot run here, that failed, or that have no trial.
 pub(crate) fn missing(view: &View) -> Section {
     let mut section = Section::new("missing", "Not measured");
     for (title, all) in [
@@ -134,7 +134,7 @@ pub(crate) fn warnings(view: &View) -> Section {
     Section::new("warnings", "Warnings").with(List::of(lines))
 }
 
-/// What was run, where, and under which contract.
+/// Shows what was run, where, and under which contract.
 pub(crate) fn setup(view: &View) -> Section {
     let header = &view.study.header;
     let mut section = Section::new("setup", "Setup");
@@ -166,7 +166,7 @@ pub(crate) fn setup(view: &View) -> Section {
     section
 }
 
-/// All recorded settings of a host.
+/// Returns all recorded settings of a host.
 fn settings(host: &Facts, at: usize, of: usize) -> List {
     let name = match (at, of) {
         (_, 1) => "host",

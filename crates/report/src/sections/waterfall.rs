@@ -23,7 +23,7 @@ const BARS_OF_MAIL: usize = 18;
 const HEIGHT: f64 = 20.0;
 const BAR: (f64, f64) = (4.0, 15.0);
 
-/// Waterfalls and related blocks; with functions if plain text has room for them.
+/// Shows waterfalls and related blocks; with functions if plain text has room for them.
 pub(crate) fn section(explanation: &Explanation, with_functions: bool) -> Section {
     let mut section = Section::new("why", TITLE);
     for waterfall in &explanation.waterfalls {
@@ -52,8 +52,8 @@ pub(crate) fn section(explanation: &Explanation, with_functions: bool) -> Sectio
     section
 }
 
-/// The meaning of well-known functions, then the functions of two cells, most saved first. With
-/// many pairs, plain text shows them only in detail, because the waterfalls suffice.
+/// Shows the meaning of well-known functions, then the functions of two cells, most saved first.
+/// With many pairs, plain text shows them only in detail, because the waterfalls suffice.
 pub(crate) fn functions_of(explanation: &Explanation) -> Section {
     let mut section = Section::new("ranking", "Functions");
     for ranked in &explanation.ranked {
@@ -156,7 +156,7 @@ fn printed(step: &Step, most: f64, width: usize, digits: usize) -> String {
     format!("{}{}", " ".repeat(low), sign.repeat((high - low).max(1)))
 }
 
-/// The functions of the largest steps.
+/// Returns the functions of the largest steps.
 fn functions(waterfall: &Waterfall) -> List {
     let digits = decimals(waterfall);
     let steps = steps(waterfall);
@@ -173,7 +173,7 @@ fn functions(waterfall: &Waterfall) -> List {
     List::of(parts.take(EXPLAINED).filter_map(line))
 }
 
-/// Every subsystem with its functions, as a table.
+/// Builds a table of every subsystem with its functions.
 fn numbers(waterfall: &Waterfall) -> Table {
     let digits = decimals(waterfall) + 1;
     let (before, after) = (&waterfall.before.cell, &waterfall.after.cell);

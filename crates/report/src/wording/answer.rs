@@ -15,7 +15,7 @@ const NAMED: usize = 4;
 /// A lead ("Use", "Keep", "Why", "Undecided") with its sentences.
 type Paragraph = (&'static str, String);
 
-/// The answer; empty if only one cell was measured, so that there is nothing to compare.
+/// Returns the answer; empty if only one cell was measured, so that there is nothing to compare.
 pub(crate) fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<Paragraph> {
     if !is_asked(analysis) {
         return Vec::new();
@@ -28,12 +28,13 @@ pub(crate) fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> 
     paragraphs
 }
 
-/// Whether speeds were compared, so that there is an answer.
+/// Returns whether speeds were compared, so that there is an answer.
 pub(crate) fn is_asked(analysis: &Analysis) -> bool {
     analysis.functional.is_none() && analysis.candidates().next().is_some()
 }
 
-/// Caveats about the figures, however many cells there are; empty if they are not speeds.
+/// Returns the caveats about the figures, however many cells there are; empty if they are not
+/// speeds.
 pub(crate) fn reservations(analysis: &Analysis) -> impl Iterator<Item = Paragraph> {
     let all =
         [("Late", late(analysis)), ("Lost", unanswered(analysis)), ("Busy", text::busy(analysis))];
@@ -41,7 +42,8 @@ pub(crate) fn reservations(analysis: &Analysis) -> impl Iterator<Item = Paragrap
     all.filter_map(|(about, text)| Some((about, text?)))
 }
 
-/// The answer for one screen: undecided cells and disturbances are shortened to a sentence each.
+/// Returns the answer for one screen: undecided cells and disturbances are shortened to a sentence
+/// each.
 pub(crate) fn short_answer(
     analysis: &Analysis,
     explanation: Option<&Explanation>,
@@ -61,7 +63,7 @@ pub(crate) fn short_answer(
     paragraphs
 }
 
-/// The names of the undecided cells.
+/// Returns the names of the undecided cells.
 fn briefly_undecided(analysis: &Analysis) -> Option<String> {
     let undecided = analysis.undecided();
     let mut names: Vec<String> = undecided.iter().map(|u| u.row.cell.to_string()).collect();
@@ -98,7 +100,7 @@ fn recommendation(analysis: &Analysis, choices: &[Recommendation]) -> Paragraph 
     (if choices.is_empty() { "Keep" } else { "Use" }, text)
 }
 
-/// A cell, with the path of each end unless the cell's name contains it.
+/// Returns a cell's name, with the path of each end unless the name contains it.
 fn ends(row: &Row) -> String {
     let Row { cell, tx, rx, .. } = row;
     let words = || cell.0.split(|c: char| !c.is_alphanumeric() && c != '-');
@@ -108,7 +110,7 @@ fn ends(row: &Row) -> String {
     }
 }
 
-/// The baseline, its figures, and how the others compare with it.
+/// Returns the baseline, its figures, and how the others compare with it.
 fn stay(analysis: &Analysis) -> String {
     let base = &analysis.baseline;
     let deciding = analysis.deciding();
@@ -141,13 +143,13 @@ fn stay(analysis: &Analysis) -> String {
     text + "."
 }
 
-/// A figure with its unit; for a latency, with the percentile.
+/// Returns a figure with its unit; for a latency, with the percentile.
 fn value(analysis: &Analysis, row: &Row, question: Metric) -> Option<String> {
     let figure = figure(question, row.work, mean(analysis, row, question)?);
     Some(format!("{}{figure} {}", of_percentile(question), unit(question, row.work)))
 }
 
-/// The name of a percentile, to precede its figure.
+/// Returns the name of a percentile, to precede its figure.
 fn of_percentile(question: Metric) -> String {
     match question {
         Metric::Latency(percentile) => format!("{} ", percentile.name()),
@@ -155,7 +157,7 @@ fn of_percentile(question: Metric) -> String {
     }
 }
 
-/// How many cells were shown to be worse than the baseline: " (SLOWER: 5, MORE CPU: 4)".
+/// Returns how many cells were shown to be worse than the baseline: " (SLOWER: 5, MORE CPU: 4)".
 fn worse(analysis: &Analysis) -> String {
     let count = |question| {
         let words = analysis.candidates().filter_map(|row| {
@@ -169,7 +171,7 @@ fn worse(analysis: &Analysis) -> String {
     if counts.is_empty() { String::new() } else { format!(" ({counts})") }
 }
 
-/// How a cell compares with the baseline in one metric, in a few words.
+/// Returns how a cell compares with the baseline in one metric, in a few words.
 fn standing(analysis: &Analysis, row: &Row, question: Metric) -> Option<String> {
     let Comparison { effect, verdict, .. } = row.comparison(question)?;
     let work = row.work;
@@ -188,8 +190,8 @@ fn standing(analysis: &Analysis, row: &Row, question: Metric) -> Option<String> 
     Some(format!("{figures}{changed} ({})", verdict.word()))
 }
 
-/// The largest steps of the explanation: those of the chosen cell, or, if none is better than the
-/// baseline, what one of the others costs more.
+/// Returns the largest steps of the explanation: those of the chosen cell, or, if none is better
+/// than the baseline, what one of the others costs more.
 fn why(
     analysis: &Analysis,
     choice: Option<&Recommendation>,
@@ -214,7 +216,7 @@ fn why_not(analysis: &Analysis) -> Option<Paragraph> {
     Some(("Why", format!("Not known. {spoiled}")))
 }
 
-/// The number of invalid profiles, in a sentence; empty if all are valid.
+/// Returns the number of invalid profiles, in a sentence; empty if all are valid.
 fn spoiled(analysis: &Analysis) -> String {
     let Some(note) = &analysis.profiling else { return String::new() };
     let all = note.trials as usize + note.spoiled.len();
@@ -226,7 +228,7 @@ fn spoiled(analysis: &Analysis) -> String {
     }
 }
 
-/// What is undecided, and what would decide it.
+/// Returns what is undecided, and what would decide it.
 fn undecided(analysis: &Analysis, choices: &[Recommendation]) -> Option<Paragraph> {
     let of_choice = |choice: &Recommendation| {
         let close = analysis.close(choice).into_iter().map(|row| row.cell.to_string());
@@ -254,7 +256,7 @@ fn undecided(analysis: &Analysis, choices: &[Recommendation]) -> Option<Paragrap
     (!sentences.is_empty()).then(|| ("Undecided", sentences.join(" ")))
 }
 
-/// Open loops that did not keep up with the load.
+/// Returns the open loops that did not keep up with the load.
 fn late(analysis: &Analysis) -> Option<String> {
     let late = |row: &Row| {
         let (due, rate) = (row.behind()?, row.rate.as_ref()?.mean);
@@ -270,7 +272,7 @@ fn late(analysis: &Analysis) -> Option<String> {
     })
 }
 
-/// Exchanges that received no response.
+/// Returns the exchanges that received no response.
 fn unanswered(analysis: &Analysis) -> Option<String> {
     let lost = |row: &Row| {
         let latency = row.latency.as_ref()?;
@@ -346,7 +348,7 @@ impl Remedy {
     }
 }
 
-/// A range of block counts, from the fewest to the most; `None` means more than 1000.
+/// Returns a range of block counts, from the fewest to the most; `None` means more than 1000.
 fn blocks(numbers: impl Iterator<Item = Option<u32>> + Clone) -> String {
     let known = numbers.clone().flatten();
     let range = match known.clone().min().zip(known.max()) {

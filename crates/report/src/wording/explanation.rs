@@ -65,8 +65,8 @@ impl Step<'_> {
     }
 }
 
-/// The lines of a waterfall: the first cell's cost, every step that is large enough, the others
-/// together, the unattributed rest, and the last cell's cost.
+/// Returns the lines of a waterfall: the first cell's cost, every step that is large enough, the
+/// others together, the unattributed rest, and the last cell's cost.
 pub(crate) fn steps(waterfall: &Waterfall) -> Vec<Step<'_>> {
     let (first, last) = (&waterfall.before, &waterfall.after);
     let mut steps = vec![cost(first)];
@@ -116,7 +116,7 @@ fn larger_cost(waterfall: &Waterfall) -> f64 {
     waterfall.before.cost().max(waterfall.after.cost())
 }
 
-/// Number of decimals that gives the larger cost three significant digits.
+/// Returns the number of decimals that gives the larger cost three significant digits.
 pub(crate) fn decimals(waterfall: &Waterfall) -> usize {
     let cost = larger_cost(waterfall);
     if cost > 0.0 { digits(cost, 3) } else { 3 }
@@ -129,7 +129,7 @@ pub(crate) fn signed(value: f64, decimals: usize) -> String {
     if value > 0.0 && !zero { format!("+{text}") } else { text }
 }
 
-/// The difference between the costs of the two cells, in words.
+/// Returns the difference between the costs of the two cells, in words.
 fn difference(waterfall: &Waterfall, functional: bool) -> String {
     let Waterfall { before, after, unit, .. } = waterfall;
     let all = total(waterfall);
@@ -152,13 +152,13 @@ fn difference(waterfall: &Waterfall, functional: bool) -> String {
     }
 }
 
-/// The whole difference: by the meter, or by the samples without one.
+/// Returns the whole difference: by the meter, or by the samples without one.
 fn total(waterfall: &Waterfall) -> Change {
     waterfall.check.map_or(waterfall.sampled, |check| check.metered)
 }
 
-/// The waterfall in words: the significant steps, or, if there are none, the largest, marked as not
-/// significant. If the study is `functional`, nothing is stated about costs.
+/// Returns the waterfall in words: the significant steps, or, if there are none, the largest,
+/// marked as not significant. If the study is `functional`, nothing is stated about costs.
 pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
     let Waterfall { before, after, .. } = waterfall;
     let digits = decimals(waterfall);
@@ -206,22 +206,22 @@ pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
     text
 }
 
-/// The steps that are large and significant.
+/// Returns the steps that are large and significant.
 pub(crate) fn resolved(waterfall: &Waterfall) -> Vec<&Part> {
     let least = SMALL * larger_cost(waterfall);
     let certain = |part: &&Part| part.resolved && part.change.mean.abs() >= least;
     waterfall.parts.iter().filter(certain).collect()
 }
 
-/// The number of profile trials of each cell.
+/// Returns the number of profile trials of each cell.
 fn counted(waterfall: &Waterfall) -> String {
     let Waterfall { before, after, .. } = waterfall;
     let trials = plural(before.trials as u64, "profile trial");
     format!("{trials} of {} and {} of {}", before.cell, after.trials, after.cell)
 }
 
-/// The sizes of packets, if costs are given per packet: packets of different size are different
-/// kinds of work.
+/// Returns the sizes of packets, if costs are given per packet: packets of different size are
+/// different kinds of work.
 pub(crate) fn packets(waterfall: &Waterfall) -> Option<String> {
     let Waterfall { before, after, unit, .. } = waterfall;
     let (a, b) = (before.packet?, after.packet?);
@@ -237,7 +237,7 @@ pub(crate) fn packets(waterfall: &Waterfall) -> Option<String> {
     })
 }
 
-/// Whether the steps add up to the meter's difference, in a sentence.
+/// Returns whether the steps add up to the meter's difference, in a sentence.
 pub(crate) fn check(waterfall: &Waterfall) -> String {
     let digits = decimals(waterfall);
     let trials = counted(waterfall);
@@ -265,7 +265,7 @@ pub(crate) fn check(waterfall: &Waterfall) -> String {
     )
 }
 
-/// A note on how to read the steps.
+/// Returns a note on how to read the steps.
 pub(crate) fn rule(waterfall: &Waterfall) -> String {
     format!(
         "Steps are CPU time of samples by subsystem, without idle and foreign ones; \
@@ -274,7 +274,7 @@ pub(crate) fn rule(waterfall: &Waterfall) -> String {
     )
 }
 
-/// Remarks on all waterfalls together.
+/// Returns the remarks on all waterfalls together.
 pub(crate) fn remarks(explanation: &Explanation) -> Vec<String> {
     let classified = explanation.classified.map(|part| {
         let part = super::figures::percent(part);

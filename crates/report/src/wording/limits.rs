@@ -176,7 +176,7 @@ fn retransmitted(all: &[Connection]) -> (Option<String>, bool) {
     (Some(text), part >= MUCH && is_lost || timeouts > 0)
 }
 
-/// How the time with data in flight was spent.
+/// Returns how the time with data in flight was spent.
 fn busy_time(all: &[Connection]) -> Vec<String> {
     let sum = |of: fn(&Connection) -> f64| all.iter().map(of).sum::<f64>();
     let busy = sum(|c| c.busy);
@@ -212,7 +212,7 @@ fn busy_time(all: &[Connection]) -> Vec<String> {
     parts.into_iter().map(sentence).collect()
 }
 
-/// Figures of the connection that was busy longest.
+/// Returns the figures of the connection that was busy longest.
 fn path(of: &Connection) -> String {
     let milliseconds = |seconds: f64| format!("{} ms", number(seconds * 1e3, 3));
     let mut figures = vec![format!("round-trip time {}", milliseconds(of.rtt))];

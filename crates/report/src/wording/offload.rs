@@ -5,7 +5,8 @@ use super::setup::pairs;
 use bytepath_record::{Levels, Work};
 use bytepath_stats::{Analysis, Benefit, BreakEven, CopyAt};
 
-/// The size from which the copy engines of a study pay off; empty if it has none.
+/// Returns sentences about the size from which the copy engines of a study pay off; empty if it has
+/// none.
 pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
     let Some(offloading) = &analysis.offloading else { return Vec::new() };
     let of = |line: &BreakEven<Levels>| {
@@ -29,7 +30,7 @@ pub(crate) fn name(engine: &str, model: bool) -> String {
     if model { format!("{engine} (model)") } else { engine.to_owned() }
 }
 
-/// How copies of an engine without a study are done.
+/// Returns how copies of an engine without a study are done.
 pub(crate) fn shape(CopyAt { depth, batch, rotate }: &CopyAt) -> String {
     let under_way = if *depth == 1 { "1 copy".into() } else { format!("{depth} copies") };
     let batches = if *batch > 1 { format!(" in batches of {batch}") } else { String::new() };

@@ -17,9 +17,9 @@ const STREAM: [&str; 10] = [
     "tls",
 ];
 
-/// The command in pieces that each belong on one line, quoted for a shell. If the study was run
-/// from a file, the command names it (see [`file`]). `None` if flags cannot express it, because the
-/// cells differ in more than their path.
+/// Returns the command in pieces that each belong on one line, quoted for a shell. If the study was
+/// run from a file, the command names it (see [`file`]). `None` if flags cannot express it, because
+/// the cells differ in more than their path.
 pub(crate) fn command(header: &StudyHeader) -> Option<Vec<String>> {
     let mut pieces = match &header.source {
         Some(source) => {
@@ -44,15 +44,15 @@ pub(crate) fn command(header: &StudyHeader) -> Option<Vec<String>> {
     Some(pieces)
 }
 
-/// The file that the command names: its lines without comments and blank ones, which suffices to
-/// run it.
+/// Returns the file that the command names: its lines without comments and blank ones, which
+/// suffices to run it.
 pub(crate) fn file(header: &StudyHeader) -> Option<Vec<&str>> {
     let lines = header.source.as_ref()?.text.lines().map(str::trim_end);
     let has_content = |line: &&str| !line.is_empty() && !line.trim_start().starts_with('#');
     Some(lines.filter(has_content).collect())
 }
 
-/// The part of the command that names the cells; `None` if flags cannot express it.
+/// Returns the part of the command that names the cells; `None` if flags cannot express it.
 fn of_flags(header: &StudyHeader) -> Option<Vec<String>> {
     let cells: Vec<&Cell> = header.cells.iter().filter(|c| !c.null).collect();
     let (_, levels) = split(cells.first()?)?;
@@ -111,7 +111,7 @@ fn of_flags(header: &StudyHeader) -> Option<Vec<String>> {
     header.schedule.stopping.is_none().then_some(pieces)
 }
 
-/// The testbed, if it differs from the file's.
+/// Returns the testbed, if it differs from the file's.
 fn other_testbed(header: &StudyHeader, file: &str) -> Option<String> {
     let testbed = &header.testbed;
     let in_file = file.lines().find(|line| line.trim_start().starts_with("testbed"));
@@ -119,7 +119,7 @@ fn other_testbed(header: &StudyHeader, file: &str) -> Option<String> {
     (!same).then(|| flag("--testbed", testbed))
 }
 
-/// Settings of the host that the file, if there is one, does not request itself.
+/// Returns the settings of the host that the file, if there is one, does not request itself.
 fn settings(header: &StudyHeader) -> Vec<String> {
     let file = header.source.as_ref().map_or("", |source| source.text.as_str());
     let option = |record: &SettingRecord| match &record.profile {
@@ -150,7 +150,7 @@ fn split(cell: &Cell) -> Option<(&str, Vec<&str>)> {
     levels.iter().all(|level| level.contains('=')).then_some((path, levels))
 }
 
-/// The workload as in an id, if it is not the default.
+/// Returns the workload as in an id, if it is not the default.
 fn workload(cell: &Cell) -> Option<&str> {
     let name = &cell.workload.name;
     cell.id.0.split(' ').skip(1).find(|level| {

@@ -7,13 +7,14 @@ use bytepath_stats::{
     Verdict,
 };
 
-/// The comparisons in one metric, in the order of the rows; empty if the study measured no speed.
+/// Returns the comparisons in one metric, in the order of the rows; empty if the study measured no
+/// speed.
 pub(crate) fn compared(analysis: &Analysis, question: Metric) -> Vec<(&Row, &Comparison)> {
     let all = analysis.rows.iter().filter_map(|row| Some((row, row.comparison(question)?)));
     all.filter(|(_, comparison)| comparison.verdict != Verdict::Functional).collect()
 }
 
-/// The subject of a metric, for a heading.
+/// Returns the subject of a metric, for a heading.
 pub(crate) fn subject(question: Metric, work: Work) -> String {
     match question {
         Metric::Rate => work.terms().rate.into(),
@@ -23,7 +24,7 @@ pub(crate) fn subject(question: Metric, work: Work) -> String {
     }
 }
 
-/// The best value of a metric: "highest throughput".
+/// Returns the best value of a metric: "highest throughput".
 pub(crate) fn superlative(question: Metric, work: Work) -> String {
     match question {
         Metric::Rate => format!("highest {}", work.terms().rate),
@@ -33,7 +34,7 @@ pub(crate) fn superlative(question: Metric, work: Work) -> String {
     }
 }
 
-/// A comparison in a sentence: the word, its basis, and what more blocks would show.
+/// Returns a comparison in a sentence: the word, its basis, and what more blocks would show.
 pub(crate) fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
     let word = comparison.verdict.word();
     if comparison.verdict == Verdict::Functional {
@@ -96,7 +97,7 @@ pub(crate) fn chance(test: &Test, verdict: Verdict) -> String {
     format!("{alone}, {} among {}", probability(claim.adjusted), test.family)
 }
 
-/// How much a cell differed from itself.
+/// Returns how much a cell differed from itself.
 pub(crate) fn noise(analysis: &Analysis, question: Metric) -> String {
     let measured = analysis.noise(question).zip(analysis.noise_of.as_ref());
     let Some((noise, cell)) = measured else {
@@ -116,7 +117,7 @@ pub(crate) fn noise(analysis: &Analysis, question: Metric) -> String {
     )
 }
 
-/// The rule that decides between the words.
+/// Returns the rule that decides between the words.
 pub(crate) fn rule(analysis: &Analysis) -> String {
     let confidence = level(analysis.rules.confidence);
     let all = Metric::MAIN.map(|question| compared(analysis, question));
@@ -141,7 +142,7 @@ pub(crate) fn rule(analysis: &Analysis) -> String {
     text
 }
 
-/// The events that reject a trial.
+/// Returns the events that reject a trial.
 pub(crate) fn events_rule() -> String {
     format!(
         "Trials are rejected for interference only, never for their result: settings changed, a CPU \
@@ -153,7 +154,7 @@ pub(crate) fn events_rule() -> String {
     )
 }
 
-/// The stopping rule and its outcome; `None` if none was declared.
+/// Returns the stopping rule and its outcome; `None` if none was declared.
 pub(crate) fn stopping(analysis: &Analysis) -> Option<String> {
     let s = analysis.stopping?;
     Some(format!(

@@ -136,7 +136,7 @@ impl<T> Placed<T> {
         self.0.get_ref()
     }
 
-    /// Byte offset of its beginning.
+    /// Returns the byte offset of its beginning.
     pub(super) fn at(&self) -> usize {
         self.0.span().start
     }
@@ -399,7 +399,7 @@ impl<'a> Entry<'a> {
         Ok(level)
     }
 
-    /// Whether the value is a table.
+    /// Returns whether the value is a table.
     pub(super) fn is_section(&self) -> bool {
         matches!(self.value.get(), Item::Table(_))
     }

@@ -55,12 +55,12 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Whether a cell with these levels (an index for each factor) is selected.
+    /// Returns whether a cell with these levels (an index for each factor) is selected.
     pub(super) fn holds(&self, picks: &[usize]) -> bool {
         self.factors.iter().all(|(factor, levels)| levels.contains(&picks[*factor]))
     }
 
-    /// Whether it selects placements that the command line has replaced, and so no cell.
+    /// Returns whether it selects placements that the command line has replaced, and so no cell.
     pub(super) fn is_of_none(&self) -> bool {
         self.factors.iter().any(|(_, levels)| levels.is_empty())
     }
@@ -280,7 +280,7 @@ pub(super) fn settings_of_level(text: &str) -> Result<Vec<WantedSetting>, Fault>
     wanted_settings(None, lines)
 }
 
-/// The name of a cell's settings in ids: `rings/eth1/rx=4096`, or `none`.
+/// Returns the name of a cell's settings in ids: `rings/eth1/rx=4096`, or `none`.
 pub(super) fn name_of_settings(settings: &[WantedSetting]) -> String {
     let one = |setting: &WantedSetting| {
         let host = setting.host.map_or(String::new(), |role| format!("{role}:"));

@@ -42,10 +42,11 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The schedule of a study for people who wait for it: windows so short that an answer takes
-    /// some twenty seconds, and an end once the answer is certain. Whole trials of `cells` cells,
-    /// one after the other, are longer if the time allows: three quarters of it must suffice for
-    /// [`FEW_BLOCKS`] blocks, without which nothing is decided; the last quarter is for profiles.
+    /// Returns the schedule of a study for people who wait for it: windows so short that an answer
+    /// takes some twenty seconds, and an end once the answer is certain. Whole trials of `cells`
+    /// cells, one after the other, are longer if the time allows: three quarters of it must suffice
+    /// for [`FEW_BLOCKS`] blocks, without which nothing is decided; the last quarter is for
+    /// profiles.
     pub fn until_sure(time: Option<Duration>, design: Design, cells: usize) -> Layout {
         let (all, longest, shortest) = match design {
             Design::Trials => (300, [1000, 1500], [100, 150]),
@@ -205,8 +206,8 @@ pub fn parse_design(text: &str) -> Result<Design, Fault> {
     }
 }
 
-/// The design of a study that requests none: slices, which detect smaller effects in the same time,
-/// unless the cells cannot all be open at once.
+/// Returns the design of a study that requests none: slices, which detect smaller effects in the
+/// same time, unless the cells cannot all be open at once.
 pub fn default_design(cells: &[Cell], window: Duration) -> Design {
     let slices = Design::Slices { slice: DEFAULT_SLICE };
     let fits = check_design(slices, window).and_then(|design| check_lanes(cells, design));

@@ -8,17 +8,18 @@ use bytepath_record::{OptionKind, OptionSpec, joined};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 
-/// The pattern for one of these names, optionally followed by a character of `after` and any text.
+/// Returns the pattern for one of these names, optionally followed by a character of `after` and
+/// any text.
 pub(super) fn named<'a>(names: impl Iterator<Item = &'a str>, after: &str) -> String {
     format!("^({})([{after}].*)?$", joined(names, "|"))
 }
 
-/// The pattern for the profiles to take.
+/// Returns the pattern for the profiles to take.
 pub(super) fn profile() -> String {
     named(PROFILED_CELLS.iter().map(|(name, _)| *name).chain(["[0-9]+"]), ":")
 }
 
-/// The pattern for the source of power readings.
+/// Returns the pattern for the source of power readings.
 pub(super) fn power() -> String {
     named(source_names(), "=,")
 }
@@ -39,7 +40,7 @@ pub(super) fn baseline(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"anyOf": [{"type": "string"}, levels(|level| json_schema!({"allOf": [level]}))]})
 }
 
-/// The schema of the levels of each factor.
+/// Returns the schema of the levels of each factor.
 pub(super) fn factors(_: &mut SchemaGenerator) -> Schema {
     levels(one_or_several)
 }
@@ -48,7 +49,7 @@ pub(super) fn exclude(_: &mut SchemaGenerator) -> Schema {
     one_or_several(levels(one_or_several).as_value())
 }
 
-/// The schema of every factor; `wrap` is applied to that of a single level.
+/// Returns the schema of every factor; `wrap` is applied to that of a single level.
 fn levels(wrap: impl Fn(&Value) -> Schema) -> Schema {
     let own = OWN_FACTORS.iter().map(|(name, help)| (*name, *help, own_level(name)));
     let options = STREAM_OPTIONS.iter().chain(LINK_OPTIONS);
@@ -89,7 +90,8 @@ fn option_level(spec: &OptionSpec) -> Value {
     }
 }
 
-/// The schema of a table with these keys: the description of each, and the schema of its value.
+/// Returns the schema of a table with these keys: the description of each, and the schema of its
+/// value.
 fn table<'a>(keys: impl IntoIterator<Item = (&'a str, &'a str, Value)>) -> Schema {
     let key = |(name, help, value): (&str, &str, Value)| (name.to_owned(), with_help(value, help));
     let properties: Map<String, Value> = keys.into_iter().map(key).collect();

@@ -156,7 +156,7 @@ impl FactStep<'_> {
         self.after.mean - self.before.mean
     }
 
-    /// Whether the interval excludes "no difference".
+    /// Returns whether the interval excludes "no difference".
     pub fn resolved(&self) -> bool {
         self.half_width.is_some_and(|half| self.change().abs() > half)
     }
@@ -189,14 +189,14 @@ fn per_frame(trial: &Trial, amount: Option<f64>) -> Option<f64> {
     Some(amount? / trial.count as f64).filter(|each| each.is_finite())
 }
 
-/// Sum of one metric over all scopes: the CPUs of a machine, flows or devices. Readings by function
-/// are left out, since they are parts of these.
+/// Returns the sum of one metric over all scopes: the CPUs of a machine, flows or devices. Readings
+/// by function are left out, since they are parts of these.
 fn sum(trial: &Trial, metric: &str) -> Option<f64> {
     let is_function = |scope: &Scope| matches!(scope, Scope::Function(_) | Scope::FunctionOf(..));
     sum_of(trial, |r| r.metric == metric && !is_function(&r.scope))
 }
 
-/// Sum of the sender's device counters like `nic.tx-0.tx-stop`.
+/// Returns the sum of the sender's device counters like `nic.tx-0.tx-stop`.
 fn stops(trial: &Trial) -> Option<f64> {
     sum_of(trial, |r| {
         let of_queue = r.metric.starts_with("nic.tx-") && r.metric.ends_with(".tx-stop");
@@ -204,9 +204,10 @@ fn stops(trial: &Trial) -> Option<f64> {
     })
 }
 
-/// Figures that all sinks of frames have in common, as far as they were measured: within the
-/// window, the calls that read, the calls that waited, the sleeps of its threads, and the frames
-/// per each of these; over the whole trial, the frames per wait that ended because a frame arrived.
+/// Returns the figures that all sinks of frames have in common, as far as they were measured:
+/// within the window, the calls that read, the calls that waited, the sleeps of its threads, and
+/// the frames per each of these; over the whole trial, the frames per wait that ended because a
+/// frame arrived.
 pub fn sink(trial: &Trial) -> Vec<(&'static str, f64)> {
     if trial.work != Work::Packets {
         return Vec::new();
@@ -240,8 +241,8 @@ fn cost(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
     Some(cores / trial.rate()?).filter(|cost| cost.is_finite())
 }
 
-/// Part of the window that a thread of an end ran, on average over its threads; or that the kernel
-/// threads in their place ran, if that is more.
+/// Returns the part of the window that a thread of an end ran, on average over its threads; or that
+/// the kernel threads in their place ran, if that is more.
 pub(crate) fn busy(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
     let threads = f64::from(cell.threads(role));
     let run = trial.reading(ENGINE_RUN, &Scope::Role(role))?;
@@ -253,8 +254,8 @@ pub(crate) fn busy(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
     Some(part.max(other / threads)).filter(|part| part.is_finite())
 }
 
-/// How often threads went to sleep voluntarily: those of an end's flows, or the workers in their
-/// place. `None` if no meter reported such threads.
+/// Returns how often threads went to sleep voluntarily: those of an end's flows, or the workers in
+/// their place. `None` if no meter reported such threads.
 fn sleeps(trial: &Trial, role: Role, workers: bool) -> Option<f64> {
     let name = role.to_string();
     let is_flow =
@@ -264,7 +265,7 @@ fn sleeps(trial: &Trial, role: Role, workers: bool) -> Option<f64> {
     threads.map(|thread| thread.voluntary as f64).reduce(|sum, one| sum + one)
 }
 
-/// Wakeups by waking group and by CPUs, as the meter `handoffs` reports them:
+/// Returns wakeups by waking group and by CPUs, as the meter `handoffs` reports them:
 /// `handoffs.woken.BY.FROM-TO`.
 fn woken(trials: &[&Trial]) -> BTreeMap<FactKind, Vec<f64>> {
     let mut all: BTreeMap<FactKind, Vec<f64>> = BTreeMap::new();

@@ -18,8 +18,8 @@ pub struct IdleShare {
     pub entries: Option<f64>,
 }
 
-/// The idle states of the CPU that a role is pinned to, in the order in which the meter reports
-/// them; empty for a role that is not pinned.
+/// Returns the idle states of the CPU that a role is pinned to, in the order in which the meter
+/// reports them; empty for a role that is not pinned.
 pub(crate) fn idle(role: Role, cell: &Cell, measured: &[&Trial]) -> Vec<IdleShare> {
     let Some(cpu) = cell.placement.cpu(role) else { return Vec::new() };
     let scope = Scope::Cpu(cpu);

@@ -87,8 +87,8 @@ impl ReceiveWork {
         Some(ReceiveWork { asked: cell.softirq_cpus(role), asked_of_sender, cpus })
     }
 
-    /// The part that ran on CPUs that were not requested; `None` if none was requested for the
-    /// receiver.
+    /// Returns the part that ran on CPUs that were not requested; `None` if none was requested for
+    /// the receiver.
     pub fn elsewhere(&self) -> Option<f64> {
         if self.asked.is_empty() {
             return None;
@@ -99,12 +99,12 @@ impl ReceiveWork {
         Some(self.cpus.iter().filter(strays).map(|share| share.part).sum())
     }
 
-    /// Whether more of it ran elsewhere than the sender's own softirqs explain.
+    /// Returns whether more of it ran elsewhere than the sender's own softirqs explain.
     pub fn strayed(&self) -> bool {
         self.elsewhere().is_some_and(|part| part > ELSEWHERE_LIMIT)
     }
 
-    /// Mean parts of each CPU over several cells with the same requested CPU.
+    /// Returns the mean parts of each CPU over several cells with the same requested CPU.
     pub fn mean(of: &[&ReceiveWork]) -> Vec<(u32, f64)> {
         let mut parts: BTreeMap<u32, f64> = BTreeMap::new();
         for share in of.iter().flat_map(|work| &work.cpus) {
@@ -117,11 +117,11 @@ impl ReceiveWork {
 /// Names of an end's threads and of the softirqs of its device.
 const ENDS: [(&str, &str); 2] = [("sender", "sender-softirq"), ("receiver", "softirq")];
 
-/// Sentences about parts of a cell's work that were placed where they conflict: on one CPU, or on
-/// two hyperthreads of one core. What the link does by itself (its polling thread on the receiver's
-/// CPU), and an end whose softirqs were placed with its threads, are expected and left out. Ends on
-/// separate machines (`apart`) cannot conflict. Parts on another NUMA node than the device of their
-/// link are included too.
+/// Returns sentences about parts of a cell's work that were placed where they conflict: on one CPU,
+/// or on two hyperthreads of one core. What the link does by itself (its polling thread on the
+/// receiver's CPU), and an end whose softirqs were placed with its threads, are expected and left
+/// out. Ends on separate machines (`apart`) cannot conflict with each other. Parts on another NUMA
+/// node than the device of their link are included too.
 pub fn collisions(cell: &Cell, facts: &[Facts], apart: bool) -> Vec<String> {
     let mut collisions = Vec::new();
     for role in Role::ALL.into_iter().filter(|role| apart || *role == Role::Receiver) {

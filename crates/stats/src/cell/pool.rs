@@ -116,7 +116,7 @@ impl Shares {
         })
     }
 
-    /// The part of the bytes that were moved in this manner, 0 to 1.
+    /// Returns the part of the bytes that were moved in this manner, 0 to 1.
     pub fn part(&self, manner: Manner) -> f64 {
         match manner {
             Manner::Copied => self.copied,
@@ -126,7 +126,7 @@ impl Shares {
         }
     }
 
-    /// The evidence for one manner, strongest first.
+    /// Returns the evidence for one manner, strongest first.
     pub fn evidence_of(&self, manner: Manner) -> Vec<&Evidence> {
         let mut evidence: Vec<_> = self.evidence.iter().filter(|e| e.manner == manner).collect();
         evidence.sort_by_key(|e| std::cmp::Reverse(e.bytes));
@@ -225,7 +225,7 @@ pub(crate) fn calls<'a>(tables: impl IntoIterator<Item = &'a [CallRow]>) -> Vec<
     pooled.into_iter().map(pool).collect()
 }
 
-/// Sum of the squares of all durations, from the deviation of their mean.
+/// Returns the sum of the squares of all durations, from the deviation of their mean.
 fn squares_of(row: &CallRow) -> f64 {
     let calls = row.calls as f64;
     let variance = (row.stddev_percent / 100.0 * row.avg).powi(2) * calls;

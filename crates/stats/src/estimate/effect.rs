@@ -103,8 +103,8 @@ impl Effect {
         Some(effect)
     }
 
-    /// The mean log ratio with its standard errors: from all blocks and, if there is one, from the
-    /// opening too.
+    /// Returns the mean log ratio with its standard errors: from all blocks and, if there is one,
+    /// from the opening too.
     pub fn estimate(&self) -> Estimate {
         let root = (self.blocks as f64).sqrt();
         let all = self.log_stddev.map(|s| (s, self.blocks));

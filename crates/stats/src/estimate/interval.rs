@@ -72,23 +72,24 @@ impl Estimate {
         })
     }
 
-    /// Probability of a mean at least this far from zero if nothing differs: the interval begins to
-    /// include 1 at a confidence of one minus this. `None` without a standard error.
+    /// Returns the probability of a mean at least this far from zero if nothing differs: the
+    /// interval begins to include 1 at a confidence of one minus this. `None` without a standard
+    /// error.
     pub fn p_different(&self) -> Option<f64> {
         self.p_beyond(self.log_mean.abs())
     }
 
-    /// One minus the highest confidence at which the whole interval lies within `log_margin` of
-    /// zero; 1 if the mean itself does not. `None` without a standard error. This is twice the p of
-    /// two one-sided tests (Schuirmann 1987), so that the word and the printed interval always
-    /// agree.
+    /// Returns one minus the highest confidence at which the whole interval lies within
+    /// `log_margin` of zero; 1 if the mean itself does not. `None` without a standard error. This
+    /// is twice the p of two one-sided tests (Schuirmann 1987), so that the word and the printed
+    /// interval always agree.
     pub fn p_equivalent(&self, log_margin: f64) -> Option<f64> {
         let room = log_margin - self.log_mean.abs();
         let p = self.p_beyond(room.max(0.0))?;
         Some(if room > 0.0 { p } else { 1.0 })
     }
 
-    /// One minus the confidence at which the half-width is exactly `log_distance`.
+    /// Returns one minus the confidence at which the half-width is exactly `log_distance`.
     fn p_beyond(&self, log_distance: f64) -> Option<f64> {
         match self.looks {
             Looks::EachBlock { last } => {

@@ -25,7 +25,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// `None` below eight values, and if all are equal.
+    /// Computes the dependence; `None` below eight values, and if all are equal.
     pub fn of(values: &[f64]) -> Option<Order> {
         let n = values.len() as f64;
         let mean = values.iter().map(|v| v / n).sum::<f64>();

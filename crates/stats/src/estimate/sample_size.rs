@@ -8,8 +8,8 @@ pub(crate) const MOST_BLOCKS: u32 = 1000;
 /// The probability with which planned blocks give an answer.
 pub(crate) const POWER_OF_PLAN: f64 = 0.8;
 
-/// Blocks that give an answer in [`POWER_OF_PLAN`] of all studies, if the log ratios keep
-/// scattering with `stddev`: a difference of exactly `margin` is detected at the confidence
+/// Returns how many blocks give an answer in [`POWER_OF_PLAN`] of all studies, if the log ratios
+/// keep scattering with `stddev`: a difference of exactly `margin` is detected at the confidence
 /// `different`, and two equals are called EQUIVALENT within it at the confidence `equivalent`.
 /// `None` above [`MOST_BLOCKS`].
 ///
@@ -26,7 +26,7 @@ pub(crate) fn blocks_for(stddev: f64, margin: f64, different: f64, equivalent: f
     })
 }
 
-/// Blocks that detect a difference of `size` in the log mean, at this confidence, in
+/// Returns how many blocks detect a difference of `size` in the log mean, at this confidence, in
 /// [`POWER_OF_PLAN`] of all studies. `None` above [`MOST_BLOCKS`].
 pub(crate) fn blocks_to_show(stddev: f64, size: f64, confidence: f64) -> Option<u32> {
     fewest(|n| {
@@ -35,13 +35,13 @@ pub(crate) fn blocks_to_show(stddev: f64, size: f64, confidence: f64) -> Option<
     })
 }
 
-/// Standard errors by which a mean must differ to be detected with the planned power.
+/// Returns by how many standard errors a mean must differ to be detected with the planned power.
 fn detecting(n: u32, confidence: f64) -> Option<f64> {
     let t = |confidence| two_sided(confidence, f64::from(n) - 1.0);
     t(confidence).zip(t(one_sided(POWER_OF_PLAN))).map(|(a, b)| a + b)
 }
 
-/// The smallest sufficient number of blocks; any larger number must be sufficient too.
+/// Returns the smallest sufficient number of blocks; any larger number must be sufficient too.
 fn fewest(enough: impl Fn(u32) -> bool) -> Option<u32> {
     let (mut low, mut high) = (2, MOST_BLOCKS);
     if !enough(high) {
@@ -58,7 +58,7 @@ fn fewest(enough: impl Fn(u32) -> bool) -> Option<u32> {
     Some(low)
 }
 
-/// The two-sided confidence whose upper end is this quantile: 0.6 for 0.8.
+/// Returns the two-sided confidence whose upper end is this quantile: 0.6 for 0.8.
 pub(crate) fn one_sided(quantile: f64) -> f64 {
     2.0 * quantile - 1.0
 }

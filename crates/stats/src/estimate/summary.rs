@@ -58,14 +58,14 @@ impl Summary {
         Summary { interval: ends.filter(finite), ..self }
     }
 
-    /// The standard error of the mean; `None` below two values.
+    /// Returns the standard error of the mean; `None` below two values.
     pub(crate) fn error(&self) -> Option<StandardError> {
         let n = self.n as f64;
         Some(StandardError { size: self.stddev? / n.sqrt(), freedom: n - 1.0 })
     }
 
-    /// Standard deviation as a part of the mean; `None` below two values or at a
-    /// mean of zero.
+    /// Returns the standard deviation as a part of the mean; `None` below two values or at a mean
+    /// of zero.
     pub fn relative_stddev(&self) -> Option<f64> {
         let ratio = self.stddev? / self.mean.abs();
         ratio.is_finite().then_some(ratio)

@@ -6,14 +6,14 @@ use crate::rules::Rules;
 use crate::study::{Row, analyse};
 use bytepath_record::{CellId, ProfiledCells, Study};
 
-/// Whether a cell was shown to be better than the baseline, by as many blocks as a decision takes,
-/// so that it is known which difference matters most.
+/// Returns whether a cell was shown to be better than the baseline, by as many blocks as a decision
+/// takes, so that it is known which difference matters most.
 pub fn has_choice(study: &Study) -> bool {
     let analysis = analyse(study, &Rules::of(&study.header));
     analysis.choices().iter().any(|choice| choice.row.status.measured >= LEAST_BLOCKS)
 }
 
-/// The cells to profile, the baseline first.
+/// Returns the cells to profile, the baseline first.
 ///
 /// `Largest`: the baseline and the cell whose CPU seconds per unit of work differ most from the
 /// baseline's, as a ratio; or whose rate does, if no meter measured CPU time. `Leading`: the

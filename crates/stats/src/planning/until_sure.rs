@@ -65,7 +65,7 @@ fn is_open(analysis: &Analysis, row: &Row, planned: u32) -> bool {
     })
 }
 
-/// Whether an undecided comparison would still be undecided after the planned blocks.
+/// Returns whether an undecided comparison would still be undecided after the planned blocks.
 fn is_beyond_reach(comparison: &Comparison, planned: u32) -> bool {
     let Some((effect, test)) = comparison.effect.as_ref().zip(comparison.test) else {
         return false;

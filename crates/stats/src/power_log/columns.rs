@@ -133,7 +133,7 @@ fn is_time(heading: &str) -> bool {
         || matches!(name.as_str(), "t" | "ts" | "s" | "seconds")
 }
 
-/// Seconds of one unit of a heading such as `time_ms`.
+/// Returns the seconds of one unit of a heading such as `time_ms`.
 fn time_unit(heading: &str) -> Option<f64> {
     match words(heading).last()?.to_lowercase().as_str() {
         "s" | "sec" | "secs" | "second" | "seconds" => Some(1.0),
@@ -177,8 +177,8 @@ fn quantity(heading: &str) -> Quantity {
     if is_power { Quantity::Power(None) } else { Quantity::Unknown }
 }
 
-/// Whether the `W` is preceded by a lower-case letter that may be the prefix of a unit and that
-/// follows another lower-case letter.
+/// Returns whether the `W` is preceded by a lower-case letter that may be the prefix of a unit and
+/// that follows another lower-case letter.
 fn has_hump_before_unit(heading: &str) -> bool {
     let mut letters = heading.chars().rev().skip(1);
     letters.next().is_some_and(|c| "kmuµμn".contains(c))

@@ -89,7 +89,7 @@ impl Log {
         }
     }
 
-    /// The heading of the power's column, or its number.
+    /// Returns the heading of the power's column, or its number.
     pub fn column(&self) -> &str {
         &self.column
     }
@@ -98,13 +98,13 @@ impl Log {
         &self.points
     }
 
-    /// First and last time, by the log's own clock.
+    /// Returns the first and last time, by the log's own clock.
     pub fn extent(&self) -> (f64, f64) {
         let time = |point: Option<&(f64, f64)>| point.map_or(0.0, |(time, _)| *time);
         (time(self.points.first()), time(self.points.last()))
     }
 
-    /// Median time from one reading to the next, in seconds.
+    /// Returns the median time from one reading to the next, in seconds.
     pub fn interval(&self) -> f64 {
         let mut steps: Vec<f64> =
             self.points.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
@@ -131,14 +131,14 @@ impl Log {
         Some((joules, u32::try_from(inside.len()).unwrap_or(u32::MAX)))
     }
 
-    /// Mean of the readings before a moment of the log's own clock, and their number.
+    /// Returns the mean of the readings before a moment of the log's own clock, and their number.
     pub fn mean_before(&self, moment: f64) -> Option<(f64, usize)> {
         let count = self.points.partition_point(|(time, _)| *time < moment);
         let sum: f64 = self.points.iter().take(count).map(|(_, watts)| watts).sum();
         (count > 0).then(|| (sum / count as f64, count))
     }
 
-    /// Interpolated watts at a moment that the log covers.
+    /// Returns the interpolated watts at a moment that the log covers.
     fn at(&self, moment: f64) -> Option<f64> {
         let next = self.points.partition_point(|(time, _)| *time < moment);
         let (to, after) = *self.points.get(next)?;
@@ -176,7 +176,8 @@ impl Row {
         self.record.get(at).unwrap_or_default()
     }
 
-    /// The number in the power's cell, and the watts of the unit in that cell, if it has one.
+    /// Returns the number in the power's cell, and the watts of the unit in that cell, if it has
+    /// one.
     fn power(&self, columns: &Columns) -> Result<(&str, Option<f64>), String> {
         let parts = split_unit(self.cell(columns.power));
         parts.map_err(|cause| format!("line {}: {cause}", self.line))

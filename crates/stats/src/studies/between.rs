@@ -60,12 +60,12 @@ pub struct CellComparison {
 }
 
 impl StudyComparison {
-    /// The differences that indicate two different machines.
+    /// Returns the differences that indicate two different machines.
     pub fn other_machine(&self) -> impl Iterator<Item = &Difference> {
         self.differences.iter().filter(|d| d.weight == Weight::Machine)
     }
 
-    /// The subjects that the comparison has for thresholds.
+    /// Returns the subjects that the comparison has for thresholds.
     pub fn subjects(&self) -> Vec<Subject<'_>> {
         let measured = self.pairings.iter().filter(|p| p.is_measured());
         measured
@@ -75,7 +75,7 @@ impl StudyComparison {
 }
 
 impl CellComparison {
-    /// Whether at least one study has a figure.
+    /// Returns whether at least one study has a figure.
     pub fn is_measured(&self) -> bool {
         self.first.is_some() || self.second.is_some()
     }

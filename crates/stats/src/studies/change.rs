@@ -68,7 +68,7 @@ pub fn changes(values: &[f64], level: f64) -> Vec<Change> {
     changes
 }
 
-/// The beginning, the cuts in order, the end.
+/// Returns the beginning, the cuts in order, and the end.
 fn bounds(cuts: &[(usize, f64)], end: usize) -> Vec<usize> {
     let mut bounds: Vec<usize> = cuts.iter().map(|(at, _)| *at).chain([0, end]).collect();
     bounds.sort_unstable();
@@ -84,8 +84,8 @@ fn best_cut(values: &[f64], bounds: &[usize]) -> Option<(usize, f64)> {
     bounds.windows(2).filter_map(cut).max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// Share of random orders, shuffled within segments, whose best cut is at least as good. The
-/// observed order counts as one of them (Phipson and Smyth 2010).
+/// Returns the share of random orders, shuffled within segments, whose best cut is at least as
+/// good. The observed order counts as one of them (Phipson and Smyth 2010).
 fn significance(values: &[f64], bounds: &[usize], quality: f64, random: &mut Random) -> f64 {
     let mut order = values.to_vec();
     let as_good = (0..ORDERS)

@@ -148,7 +148,7 @@ pub fn history(studies: &[(String, StudyPoints)], cell: &str, question: Metric) 
     History { cell: cell.to_owned(), question, work, entries, shifts }
 }
 
-/// Properties that both studies recorded with different values.
+/// Returns the properties that both studies recorded with different values.
 fn changed(before: &[(String, String)], now: &[(String, String)]) -> Vec<(String, String, String)> {
     let before: std::collections::HashMap<&String, &String> =
         before.iter().map(|(name, value)| (name, value)).collect();

@@ -101,7 +101,7 @@ pub enum Agreement {
 }
 
 impl PublishedComparison {
-    /// How many rows agree, disagree, and are not measured.
+    /// Returns how many rows agree, disagree, and are not measured.
     pub fn counts(&self) -> [usize; 3] {
         let mut counts = [0; 3];
         for row in self.figures.iter().flat_map(|figure| &figure.rows) {
@@ -168,7 +168,7 @@ impl PublishedComparer<'_> {
         })
     }
 
-    /// The numbers of a figure whose columns are quantities that studies measure.
+    /// Returns the numbers of a figure whose columns are quantities that studies measure.
     fn numbers(&self, figure: &PublishedFigure) -> Vec<NumberComparison> {
         let mut all = Vec::new();
         for row in &figure.rows {
@@ -280,7 +280,7 @@ fn levels<'a>(levels: impl Iterator<Item = (&'a String, &'a String)>) -> Levels 
     levels.map(|(factor, level)| (factor.clone(), level.clone())).collect()
 }
 
-/// The log ratio of each block that measured both.
+/// Returns the log ratio of each block that measured both.
 fn ratios(first: &Side, second: &Side) -> BTreeMap<u32, f64> {
     let (first, second) = (first.figures(Metric::Rate), second.figures(Metric::Rate));
     let ratio = |(block, a): (&u32, &f64)| Some((*block, (second.get(block)? / a).ln()));
@@ -343,9 +343,9 @@ fn or_auto(bytes: Option<u32>) -> String {
     bytes.map_or("auto".to_owned(), |bytes| bytes.to_string())
 }
 
-/// Whether the program and the network work of each end are on one CPU or on two, in the words of
-/// the factor. `None` if a part is left to the scheduler, if the two ends differ, or if they share
-/// a CPU.
+/// Returns whether the program and the network work of each end are on one CPU or on two, in the
+/// words of the factor. `None` if a part is left to the scheduler, if the two ends differ, or if
+/// they share a CPU.
 fn cores(cell: &Cell, apart: bool) -> Option<&'static str> {
     let cpus = |role| Some([cell.placement.cpu(role)?, cell.softirq_cpu(role)?]);
     let [sender, receiver] = [cpus(Role::Sender)?, cpus(Role::Receiver)?];

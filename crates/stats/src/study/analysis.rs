@@ -73,23 +73,23 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Noise of the null comparison in one metric.
+    /// Returns the noise of the null comparison in one metric.
     pub fn noise(&self, question: Metric) -> Option<&Noise> {
         self.noises.iter().find(|noise| noise.question == question)
     }
 
-    /// The metric that states the cost of a unit of work: CPU time, or instructions if those were
-    /// counted.
+    /// Returns the metric that states the cost of a unit of work: CPU time, or instructions if
+    /// those were counted.
     pub fn cost(&self) -> Metric {
         self.instructions_per_second.map_or(Metric::Cpu, |_| Metric::Instructions)
     }
 
-    /// True if the cell has a profile that counts.
+    /// Returns true if the cell has a profile that counts.
     pub fn has_profile(&self, cell: &CellId) -> bool {
         self.profiling.as_ref().is_some_and(|note| note.cells.contains(cell))
     }
 
-    /// The kind of work that the trials count: that of the baseline, or of the first row.
+    /// Returns the kind of work that the trials count: that of the baseline, or of the first row.
     pub fn work(&self) -> Work {
         let baseline = self.rows.iter().find(|row| row.baseline);
         baseline.or(self.rows.first()).map_or(Work::Bytes, |row| row.work)
@@ -186,7 +186,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Comparison with the baseline in one metric.
+    /// Returns the comparison with the baseline in one metric.
     pub fn comparison(&self, question: Metric) -> Option<&Comparison> {
         self.comparisons.iter().find(|comparison| comparison.question == question)
     }
@@ -201,13 +201,13 @@ impl Row {
         (rate < due * (1.0 - limit)).then_some(due)
     }
 
-    /// Ratio to the baseline in one metric.
+    /// Returns the ratio to the baseline in one metric.
     pub fn effect(&self, question: Metric) -> Option<&Effect> {
         self.comparison(question)?.effect.as_ref()
     }
 
-    /// Watts and joules per unit of work, each for the sender, the receiver and both; `None` if no
-    /// meter reported power.
+    /// Returns watts and joules per unit of work, each for the sender, the receiver and both;
+    /// `None` if no meter reported power.
     pub fn energy(&self) -> Option<[[Option<Summary>; 3]; 2]> {
         let (tx, rx) = (&self.sender, &self.receiver);
         let watts = [tx.watts, rx.watts, self.watts];
@@ -215,7 +215,7 @@ impl Row {
         watts.iter().any(Option::is_some).then_some([watts, joules])
     }
 
-    /// One of its ends.
+    /// Returns one of its ends.
     pub fn end(&self, role: Role) -> &End {
         match role {
             Role::Sender => &self.sender,
@@ -281,12 +281,12 @@ impl Status {
         self.failed.iter().map(|failure| failure.count).sum()
     }
 
-    /// Number of trials that ended, whether they count or not.
+    /// Returns the number of trials that ended, whether they count or not.
     pub fn ended(&self) -> u32 {
         self.measured + self.failures() + self.rejected.len() as u32
     }
 
-    /// True if no trial of the cell is on record.
+    /// Returns true if no trial of the cell is on record.
     pub fn never_run(&self) -> bool {
         self.ended() == 0 && self.unavailable.is_none()
     }

@@ -88,7 +88,7 @@ pub fn analyse_some(study: &Study, rules: &Rules, of: impl Fn(&Cell) -> bool) ->
     }
 }
 
-/// How often the comparisons of a study are looked at.
+/// Returns how often the comparisons of a study are looked at.
 fn looks(schedule: &Schedule) -> Looks {
     match schedule.stopping {
         Some(rule) => Looks::Spread { first: rule.at_least as usize },
@@ -97,8 +97,8 @@ fn looks(schedule: &Schedule) -> Looks {
     }
 }
 
-/// Number of blocks that all runnable cells have; `None` if no cell can have more. Factor effects
-/// are computed over these blocks only.
+/// Returns the number of blocks that all runnable cells have; `None` if no cell can have more.
+/// Factor effects are computed over these blocks only.
 fn common_blocks(schedule: &Schedule, cells: &[&CellTrials]) -> Option<u32> {
     if !schedule.until_sure {
         return schedule.first_pass();
@@ -127,7 +127,8 @@ fn add_comparisons(
     }
 }
 
-/// The cell that the null cell is a second copy of; the baseline if it is among several candidates.
+/// Returns the cell that the null cell is a second copy of; the baseline if it is among several
+/// candidates.
 fn original<'a>(null: &Cell, sides: &[Side<'a>], baseline: &CellId) -> Option<Side<'a>> {
     let same = |c: &Cell| {
         (&c.workload, &c.stream, &c.tx, &c.rx) == (&null.workload, &null.stream, &null.tx, &null.rx)
@@ -167,7 +168,8 @@ fn remarks(study: &Study) -> Vec<String> {
 /// In a slow block, all cells are below this part of their usual rate.
 const SLOW: f64 = 0.75;
 
-/// Blocks in which every cell, so the whole machine, was slow, which no comparison shows.
+/// Returns the blocks in which every cell, so the whole machine, was slow, which no comparison
+/// shows.
 fn slow_blocks(cells: &[&CellTrials]) -> Vec<String> {
     let mut shares: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for cell in cells {
@@ -192,7 +194,7 @@ fn slow_blocks(cells: &[&CellTrials]) -> Vec<String> {
     slow.map(line).collect()
 }
 
-/// Comparisons whose blocks do not seem to be independent.
+/// Returns the comparisons whose blocks do not seem to be independent.
 fn in_order(rows: &[Row]) -> Vec<String> {
     let comparisons = rows.iter().flat_map(|row| row.comparisons.iter().map(move |c| (row, c)));
     let orders: Vec<_> = comparisons
@@ -213,8 +215,8 @@ fn in_order(rows: &[Row]) -> Vec<String> {
     orders.iter().filter_map(line).collect()
 }
 
-/// Warnings of all trials, except the engines' notes, which are shown with their row, and changes
-/// of settings, which a remark names.
+/// Returns the warnings of all trials, except the engines' notes, which are shown with their row,
+/// and changes of settings, which a remark names.
 fn warnings(study: &Study, rows: &[Row]) -> Vec<CountedText> {
     let ends = rows.iter().flat_map(|row| Role::ALL.map(|role| row.end(role)));
     let notes = ends.flat_map(|end| {

@@ -5,12 +5,12 @@ use crate::verdict::Side;
 use bytepath_record::{Cell, CellId, Study, StudyHeader, Trial};
 use std::collections::HashMap;
 
-/// Every cell with the trials by which it is judged.
+/// Returns every cell with the trials by which it is judged.
 pub(crate) fn cell_trials(study: &Study) -> Vec<CellTrials<'_>> {
     grouped(study, |cell, trials| counted(&study.header, cell, trials))
 }
 
-/// Every cell with the trials that `count` keeps.
+/// Returns every cell with the trials that `count` keeps.
 pub(crate) fn grouped<'a>(
     study: &'a Study,
     count: impl Fn(&Cell, Vec<&'a Trial>) -> Vec<&'a Trial>,
@@ -43,7 +43,7 @@ impl<'a> CellTrials<'a> {
         CellTrials { cell, trials, measured, costs }
     }
 
-    /// The cell as one side of a comparison.
+    /// Returns the cell as one side of a comparison.
     pub(crate) fn side(&self) -> Side<'_> {
         Side { cell: self.cell, trials: &self.trials, costs: &self.costs }
     }

@@ -142,7 +142,7 @@ impl LevelEffect {
     }
 }
 
-/// The factors with at least two levels among the cells.
+/// Returns the factors with at least two levels among the cells.
 fn varied(cells: &[Side]) -> Vec<Factor> {
     let names: BTreeSet<&String> = cells.iter().flat_map(|side| side.cell.levels.keys()).collect();
     let factor = |name: &&String| {
@@ -161,7 +161,7 @@ struct Level {
 }
 
 impl Level {
-    /// The levels of a factor.
+    /// Returns the levels of a factor.
     fn all(factor: &Factor, baseline: Option<&Cell>) -> Vec<Level> {
         let base = baseline.and_then(|cell| cell.levels.get(&factor.name));
         let level = |level: &String, against: &str| Level {
@@ -194,7 +194,7 @@ impl<'a> Grid<'a> {
         Grid { question, cells }
     }
 
-    /// The effect of a level, without verdict.
+    /// Returns the effect of a level, without verdict.
     fn level_effect(&self, level: &Level, comparer: &Comparer) -> Option<LevelEffect> {
         let (effect, contexts) = self.contrast(&[level], comparer)?;
         Some(LevelEffect {
@@ -209,7 +209,7 @@ impl<'a> Grid<'a> {
         })
     }
 
-    /// The interaction of two levels, without test.
+    /// Returns the interaction of two levels, without test.
     fn interaction(&self, pair: [&Level; 2], comparer: &Comparer) -> Option<Interaction> {
         let (effect, contexts) = self.contrast(&pair, comparer)?;
         Some(Interaction {
@@ -249,8 +249,8 @@ impl<'a> Grid<'a> {
         Some((effect, differences.len()))
     }
 
-    /// Whether the cells of a context were given the same task except for the factors, and their
-    /// figures obtained by the same rules.
+    /// Returns whether the cells of a context were given the same task except for the factors, and
+    /// their figures obtained by the same rules.
     fn alike(&self, groups: &[Vec<usize>]) -> bool {
         let mut sides = groups.iter().flatten().map(|at| self.cells[*at].0);
         let Some(first) = sides.next() else { return false };
@@ -261,8 +261,8 @@ impl<'a> Grid<'a> {
         })
     }
 
-    /// The difference within a context in every block in which all of its cells were measured: a
-    /// level minus the rest; for two levels, how far the first depends on the second.
+    /// Returns the difference within a context in every block in which all of its cells were
+    /// measured: a level minus the rest; for two levels, how far the first depends on the second.
     fn difference(&self, groups: &[Vec<usize>]) -> BTreeMap<u32, f64> {
         let Some(first) = groups.iter().flatten().next() else { return BTreeMap::new() };
         let in_block = |block: &u32| {
@@ -283,9 +283,9 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// The mean over the contexts in each block, as pairs of figures. A context missing from a block is
-/// taken to deviate there from its own mean as the others do on average, so that the mean of a
-/// block does not depend on which contexts it has.
+/// Returns the mean over the contexts in each block, as pairs of figures. A context missing from a
+/// block is taken to deviate there from its own mean as the others do on average, so that the mean
+/// of a block does not depend on which contexts it has.
 pub(crate) fn by_block(differences: &[BTreeMap<u32, f64>]) -> Vec<(f64, f64)> {
     let mean = |blocks: &BTreeMap<u32, f64>| blocks.values().sum::<f64>() / blocks.len() as f64;
     let means: Vec<f64> = differences.iter().map(mean).collect();

@@ -68,8 +68,8 @@ pub(crate) fn offloading(
     Some(Offloading { first, points, break_even })
 }
 
-/// Coordinates of a cell: engine, size, and what it shares with the cells that it is compared with
-/// (its other levels, and those of the sender's options that vary).
+/// Returns the coordinates of a cell: engine, size, and what it shares with the cells that it is
+/// compared with (its other levels, and those of the sender's options that vary).
 fn place(side: &Side, engine: &str, varied: &BTreeSet<&str>) -> CopyCell<Levels> {
     let cell = side.cell;
     let levels = cell.levels.iter().filter(|(factor, _)| {
@@ -82,7 +82,7 @@ fn place(side: &Side, engine: &str, varied: &BTreeSet<&str>) -> CopyCell<Levels>
     CopyCell::new(engine, cell.stream.message_size, at)
 }
 
-/// The sender's options, except for the engine, in which the cells differ.
+/// Returns the sender's options, except for the engine, in which the cells differ.
 fn varied<'a>(sides: &[Side<'a>]) -> BTreeSet<&'a str> {
     let options = || sides.iter().flat_map(|side| &side.cell.tx.options.0);
     let differs = |name: &&String| {
@@ -93,8 +93,8 @@ fn varied<'a>(sides: &[Side<'a>]) -> BTreeSet<&'a str> {
     names.filter(|name| *name != "copy").filter(differs).map(String::as_str).collect()
 }
 
-/// CPU time of the sender per unit of work relative to the first engine, block by block; `None` if
-/// the two were obtained by different rules.
+/// Returns the CPU time of the sender per unit of work relative to the first engine, block by
+/// block; `None` if the two were obtained by different rules.
 fn sender_cost(comparer: &Comparer, base: Side, side: Side) -> Option<Effect> {
     if base.cost_rules() != side.cost_rules() {
         return None;

@@ -57,9 +57,9 @@ pub(crate) fn profiling_note(study: &Study, rules: &Rules) -> Option<ProfilingNo
     })
 }
 
-/// The mean over the cells of log(sampled) - log(not sampled), each a difference of two means with
-/// Welch's standard error; the degrees of freedom follow from all of their variances together
-/// (Satterthwaite).
+/// Returns the mean over the cells of log(sampled) - log(not sampled), each a difference of two
+/// means with Welch's standard error; the degrees of freedom follow from all of their variances
+/// together (Satterthwaite).
 fn cost(study: &Study, cells: &[CellId], confidence: f64) -> Option<SamplingCost> {
     let both = cells.iter().filter_map(|cell| {
         let logs = |trials: &[Trial]| -> Option<Moments> {

@@ -39,8 +39,8 @@ pub enum Requirement {
 }
 
 impl Analysis {
-    /// The metrics that recommendations rest on: rate, cost, and the tail of the latency; or
-    /// instructions alone if no speed was measured.
+    /// Returns the metrics that recommendations rest on: rate, cost, and the tail of the latency;
+    /// or instructions alone if no speed was measured.
     pub fn deciding(&self) -> Vec<Metric> {
         if self.functional.is_some() {
             return vec![Metric::Instructions];
@@ -52,8 +52,8 @@ impl Analysis {
         [Metric::Rate, Metric::Cpu].into_iter().chain(tail).collect()
     }
 
-    /// The cells to use instead of the baseline, at most one per metric. Empty if none was shown to
-    /// be better.
+    /// Returns the cells to use instead of the baseline, at most one per metric. Empty if none was
+    /// shown to be better.
     pub fn choices(&self) -> Vec<Recommendation<'_>> {
         let mut choices: Vec<Recommendation> = Vec::new();
         for question in self.deciding() {
@@ -66,8 +66,8 @@ impl Analysis {
         choices
     }
 
-    /// Other cells that were also shown to be better than the baseline and whose interval overlaps
-    /// that of the choice: which of them is better is undecided.
+    /// Returns other cells that were also shown to be better than the baseline and whose interval
+    /// overlaps that of the choice: which of them is better is undecided.
     pub fn close(&self, choice: &Recommendation) -> Vec<&Row> {
         let overlaps = |row: &&Row, question: Metric| {
             let [a, b] = [choice.row, row].map(|row| better(row, question)?.interval);
@@ -77,7 +77,7 @@ impl Analysis {
         others.filter(|row| choice.questions.iter().any(|q| overlaps(row, *q))).collect()
     }
 
-    /// Cells that more blocks, or a quieter machine, might decide.
+    /// Returns the cells that more blocks, or a quieter machine, might decide.
     pub fn undecided(&self) -> Vec<Undecided<'_>> {
         let deciding = self.deciding();
         let of = |row| {
@@ -108,7 +108,7 @@ impl Analysis {
         self.candidates().flat_map(of).collect()
     }
 
-    /// The undecided cell with the most promising figures so far.
+    /// Returns the undecided cell with the most promising figures so far.
     pub(crate) fn most_to_gain(&self) -> Option<&Row> {
         let gain = |undecided: &Undecided| {
             let gains = undecided.questions.iter().filter_map(|question| {
@@ -125,7 +125,7 @@ impl Analysis {
         Some(most.row).filter(|_| gain(most) > 0.0)
     }
 
-    /// Measured cells that can be compared with the baseline.
+    /// Returns the measured cells that can be compared with the baseline.
     pub fn candidates(&self) -> impl Iterator<Item = &Row> {
         let comparable = |row: &&Row| {
             let mut verdicts = row.comparisons.iter().map(|comparison| comparison.verdict);
@@ -141,7 +141,7 @@ impl Analysis {
 }
 
 impl Requirement {
-    /// The requirement that covers both; `None` if they are of different kinds.
+    /// Returns the requirement that covers both; `None` if they are of different kinds.
     fn with(self, other: Requirement) -> Option<Requirement> {
         match (self, other) {
             (Requirement::Blocks(a), Requirement::Blocks(b)) => {
@@ -156,7 +156,8 @@ impl Requirement {
     }
 }
 
-/// Blocks needed to show a difference as large as the measured one, if more blocks would help.
+/// Returns how many blocks would show a difference as large as the measured one, if more blocks
+/// would help.
 fn to_show(comparison: &Comparison) -> Option<u32> {
     let (effect, test) = (comparison.effect.as_ref()?, comparison.test?);
     let more_blocks_do = matches!(comparison.verdict, Verdict::Inconclusive { .. });

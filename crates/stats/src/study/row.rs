@@ -127,7 +127,7 @@ fn calls_per_unit(work: Work, record: &RoleRecord) -> Option<f64> {
     counted.then(|| calls / (record.count as f64 / work.terms().unit_size))
 }
 
-/// Latency of all trials together, and of each by itself.
+/// Returns the latency of all trials together, and of each by itself.
 fn latency(measured: &[&Trial], rules: &Rules) -> Option<LatencyRow> {
     let each = || measured.iter().filter_map(|t| t.latency.as_ref());
     let mut all = Latency::default();
@@ -216,8 +216,8 @@ fn pace(measured: &[&Trial]) -> Option<Pace> {
     Some(Pace { step, min: range.min, max: range.max, stalled, stalled_trials, typical })
 }
 
-/// Length of a step in seconds, and the receiver's bytes per second step by step, all flows
-/// together. Steps that some flow lacks are cut off. `None` for a trial that does not count.
+/// Returns the length of a step in seconds, and the receiver's bytes per second step by step, all
+/// flows together. Steps that some flow lacks are cut off. `None` for a trial that does not count.
 pub fn receiver_steps(trial: &Trial) -> Option<(f64, Vec<f64>)> {
     trial.rate()?;
     let of_receiver =

@@ -46,8 +46,8 @@ pub struct ScalingPoint {
 }
 
 impl Course {
-    /// The smallest number of connections such that it is significantly better (or worse) than the
-    /// first path there and at every larger number, with the comparison at that number.
+    /// Returns the smallest number of connections such that it is significantly better (or worse)
+    /// than the first path there and at every larger number, with the comparison at that number.
     pub fn from(&self, question: Metric, better: bool) -> Option<(u32, &Comparison)> {
         let is_sure = |point: &&ScalingPoint| {
             let comparison = point.comparison(question);
@@ -134,7 +134,7 @@ impl Place {
     }
 }
 
-/// The factors in whose levels the cells differ.
+/// Returns the factors in whose levels the cells differ.
 fn varied<'a>(cells: &[Side<'a>]) -> Vec<&'a String> {
     let all = || cells.iter().flat_map(|side| &side.cell.levels);
     let varies = |name: &&String| {

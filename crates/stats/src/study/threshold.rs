@@ -68,7 +68,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The word that reports show.
+    /// Returns the word that reports show.
     pub fn word(self) -> &'static str {
         match self {
             Outcome::Failed => "FAILED",
@@ -182,7 +182,7 @@ pub fn judge_thresholds(
     Ok(checks.into_iter().map(check).collect())
 }
 
-/// The subjects that a study has for thresholds: every cell but the baseline.
+/// Returns the subjects that a study has for thresholds: every cell but the baseline.
 pub fn subjects(analysis: &Analysis) -> Vec<Subject<'_>> {
     let mut subjects = Vec::new();
     for row in analysis.rows.iter().filter(|row| !row.baseline) {

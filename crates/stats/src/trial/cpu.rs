@@ -100,9 +100,9 @@ pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
         .or_else(|| by_threads(&threads.within(trial, role), account_of(trial, role)))
 }
 
-/// CPU time of the role on the host of a guest: the guest's threads are on any CPU, and softirqs on
-/// top of the role's threads are in their run time. Of CPUs that are reserved for softirqs, only
-/// the softirqs are charged to the role.
+/// Returns the CPU time of the role on the host of a guest: the guest's threads are on any CPU, and
+/// softirqs on top of the role's threads are in their run time. Of CPUs that are reserved for
+/// softirqs, only the softirqs are charged to the role.
 fn beside_guest(
     trial: &Trial,
     role: Role,
@@ -117,7 +117,7 @@ fn beside_guest(
     Some(RoleCpu { total: own.total + reserved, softirq: own.softirq + reserved, ..own })
 }
 
-/// Softirqs and interrupts on these CPUs, in cores; zero if not measured.
+/// Returns the softirqs and interrupts on these CPUs, in cores; zero if not measured.
 fn softirqs_on(trial: &Trial, role: Role, cpus: &[u32]) -> f64 {
     let Some(wall) = trial.of_machine("cpu.wall", role).filter(|wall| *wall > 0.0) else {
         return 0.0;
@@ -219,14 +219,14 @@ struct Account {
 }
 
 impl Account {
-    /// User and system time without that of modelled devices, whose threads are named like the
-    /// role's.
+    /// Returns user and system time without that of modelled devices, whose threads are named like
+    /// the role's.
     fn without(&self, models: [f64; 2]) -> [f64; 2] {
         [self.user - models[0], self.system - models[1]].map(|part| part.max(0.0))
     }
 }
 
-/// `None` if the kernel kept no account on the role's host.
+/// Returns the kernel's account; `None` if none was kept on the role's host.
 fn account_of(trial: &Trial, role: Role) -> Option<Account> {
     let wall = trial.of_machine("cpu.wall", role).filter(|wall| *wall > 0.0)?;
     let sum = |kind: &str| {

@@ -15,8 +15,8 @@ use bytepath_record::{Cell, Role, SoftirqCpu, Trial};
 /// counts.
 pub(crate) const A_PART: f64 = 0.05;
 
-/// CPUs that do work for the device of a role's host without belonging to a role: the named ones,
-/// or else those observed.
+/// Returns the CPUs that do work for the device of a role's host without belonging to a role: the
+/// named ones, or else those observed.
 pub fn softirq_cpus(cell: &Cell, trial: &Trial, role: Role) -> Vec<u32> {
     let apart = trial.has_hosts_apart();
     let on_this_machine = |of: &Role| !apart || *of == role;
@@ -83,12 +83,12 @@ impl DeviceWork {
     }
 }
 
-/// Whether polling threads may run on more than one CPU.
+/// Returns whether polling threads may run on more than one CPU.
 fn is_spread(softirq: SoftirqCpu) -> bool {
     matches!(softirq, SoftirqCpu::Free | SoftirqCpu::Turns(_))
 }
 
-/// Seconds that a CPU spent in softirqs and interrupts; `None` if not measured.
+/// Returns the seconds that a CPU spent in softirqs and interrupts; `None` if not measured.
 pub(crate) fn softirq_time(trial: &Trial, role: Role, cpu: u32) -> Option<f64> {
     let read = |metric| trial.of_cpu(metric, role, cpu);
     Some(read("cpu.softirq")? + read("cpu.irq").unwrap_or(0.0))

@@ -62,8 +62,8 @@ pub struct Headline {
     pub of: u32,
 }
 
-/// CPU time of both ends of a measured trial: seconds per unit of work, and nanoseconds per packet
-/// received by the receiver's device.
+/// Returns the CPU time of both ends of a measured trial: seconds per unit of work, and nanoseconds
+/// per packet received by the receiver's device.
 pub fn costs(cell: &Cell, trial: &Trial) -> [Option<f64>; 2] {
     let costs = Costs::of(cell, trial, None);
     [costs.cpu_per_unit(), costs.cpu_per_packet()]
@@ -90,7 +90,7 @@ impl Costs {
         }
     }
 
-    /// Work per second, in the units that costs refer to.
+    /// Returns work per second, in the units that costs refer to.
     pub fn units_per_second(&self) -> f64 {
         self.rate / self.work.terms().unit_size
     }
@@ -105,12 +105,12 @@ impl Costs {
         }
     }
 
-    /// CPU seconds per unit of work, both ends together.
+    /// Returns CPU seconds per unit of work, both ends together.
     pub fn cpu_per_unit(&self) -> Option<f64> {
         self.per_unit(self.cores()[2])
     }
 
-    /// CPU seconds of one end per unit of work.
+    /// Returns CPU seconds of one end per unit of work.
     pub fn role_per_unit(&self, role: Role) -> Option<f64> {
         self.per_unit(self.cores()[role as usize])
     }
@@ -119,27 +119,27 @@ impl Costs {
         Some(cores? / self.units_per_second()).filter(|cost| cost.is_finite())
     }
 
-    /// CPU nanoseconds per packet received by the receiver's device, both ends together.
+    /// Returns CPU nanoseconds per packet received by the receiver's device, both ends together.
     pub fn cpu_per_packet(&self) -> Option<f64> {
         let cost = self.cores()[2]? * 1e9 / self.packets_per_second?;
         Some(cost).filter(|cost| cost.is_finite())
     }
 
-    /// Joules per unit of work by role, then for both together.
+    /// Returns joules per unit of work by role, then for both together.
     pub fn joules_per_unit(&self) -> [Option<f64>; 3] {
         let joules = |watts: f64| Some(watts / self.units_per_second()).filter(|j| j.is_finite());
         self.watts.map(|watts| joules(watts?))
     }
 
-    /// Return on investment by power, T^n / P^m, by role, then for both together.
+    /// Returns return on investment by power, T^n / P^m, by role, then for both together.
     pub fn roi_power(&self, rules: &Rules) -> [Option<f64>; 3] {
         let rate = self.shown_rate().powf(rules.roi_throughput);
         self.watts.map(|watts| Some(rate / watts?.powf(rules.roi_power)))
     }
 
-    /// The rules by which the two ends' CPU time was obtained: whether of a whole CPU, and whether
-    /// without the work of others. Figures by different rules are not comparable: one includes what
-    /// the other misses.
+    /// Returns the rules by which the two ends' CPU time was obtained: whether of a whole CPU, and
+    /// whether without the work of others. Figures by different rules are not comparable: one
+    /// includes what the other misses.
     pub fn rules(&self) -> Option<[(bool, bool); 2]> {
         let rule = |cpu: RoleCpu| {
             let whole = matches!(cpu.rule, CpuRule::WholeCpu(_));
@@ -148,8 +148,8 @@ impl Costs {
         Some([rule(self.roles[0]?), rule(self.roles[1]?)])
     }
 
-    /// CPUs kept busy by each end, then by both. The sum uses the host's CPU time for a guest,
-    /// which includes the time of its virtual CPUs.
+    /// Returns the CPUs kept busy by each end, then by both. The sum uses the host's CPU time for a
+    /// guest, which includes the time of its virtual CPUs.
     fn cores(&self) -> [Option<f64>; 3] {
         let ends = self.roles.map(|role| role.map(|cpu| cpu.total));
         let guests = self.guests.map(|guest| guest.map(|guest| guest.total()));
@@ -157,25 +157,25 @@ impl Costs {
         [ends[0], ends[1], tx_of_both.zip(rx_of_both).map(|(tx, rx)| tx + rx)]
     }
 
-    /// The rate as reports show it.
+    /// Returns the rate as reports show it.
     fn shown_rate(&self) -> f64 {
         self.rate * self.work.terms().rate_scale
     }
 }
 
-/// Return on investment, T^n / C.
+/// Computes return on investment, T^n / C.
 pub(crate) fn roi(costs: &[Costs], rules: &Rules) -> PerEnd {
     per_end(costs, rules, |c, part| {
         Some(c.shown_rate().powf(rules.roi_throughput) / c.cores()[part]?)
     })
 }
 
-/// Return on investment by power, T^n / P^m.
+/// Computes return on investment by power, T^n / P^m.
 pub(crate) fn roi_power(costs: &[Costs], rules: &Rules) -> PerEnd {
     per_end(costs, rules, |c, part| c.roi_power(rules)[part])
 }
 
-/// Service demand: CPU microseconds per KiB; defined for bytes only.
+/// Computes service demand: CPU microseconds per KiB; defined for bytes only.
 pub(crate) fn service_demand(costs: &[Costs], rules: &Rules) -> PerEnd {
     per_end(costs, rules, |c, part| {
         (c.work == Work::Bytes).then_some(c.cores()[part]? * 1e6 / (c.rate / KIB))

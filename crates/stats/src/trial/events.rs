@@ -153,7 +153,8 @@ fn backlog(trial: &Trial) -> Option<String> {
     })
 }
 
-/// How much a count varies by chance, as a part of it: four standard deviations of random arrivals.
+/// Returns how much a count varies by chance, as a part of it: four standard deviations of random
+/// arrivals.
 pub(crate) fn by_chance(count: f64) -> f64 {
     4.0 / count.max(1.0).sqrt()
 }
@@ -279,7 +280,7 @@ fn stolen_anywhere(trial: &Trial, (wall, tick): (f64, f64), events: &mut Events)
     }
 }
 
-/// Threads and flows of a role that the meters should have reported and did not.
+/// Returns the threads and flows of a role that the meters should have reported and did not.
 fn lost(trial: &Trial, cell: &Cell, role: Role) -> Vec<String> {
     let mut events = Vec::new();
     // One thread for each flow, or the threads of an event loop, whose flows count as one; kernel

@@ -21,8 +21,8 @@ use bytepath_record::{Cell, Reading, Role, Scope, ThreadTime, Trial};
 /// Fewest earlier trials whose median is taken as usual.
 const MIN_EARLIER: usize = 3;
 
-/// Foreign share of a CPU that one or both roles are pinned to. `tick` is the possible error of a
-/// `/proc/stat` column, in seconds. `None` if not measured.
+/// Returns the foreign share of a CPU that one or both roles are pinned to. `tick` is the possible
+/// error of a `/proc/stat` column, in seconds. `None` if not measured.
 pub(crate) fn of_cpu(
     trial: &Trial,
     cell: &Cell,
@@ -34,9 +34,9 @@ pub(crate) fn of_cpu(
     share(cpu_use(trial)?, tick, earlier.iter().filter_map(|trial| cpu_use(trial)))
 }
 
-/// Foreign share of all CPUs together, for cells in which a role is left to the scheduler. So
-/// pinned and unpinned cells are judged alike, and a comparison of the two does not keep the
-/// disturbed trials of one side only.
+/// Returns the foreign share of all CPUs together, for cells in which a role is left to the
+/// scheduler. So pinned and unpinned cells are judged alike, and a comparison of the two does not
+/// keep the disturbed trials of one side only.
 pub(crate) fn anywhere(trial: &Trial, tick: f64, earlier: &[&Trial]) -> Option<f64> {
     let cpu_use = CpuUse::at_all(trial)?;
     // The CPUs' errors are as likely positive as negative.

@@ -22,7 +22,7 @@ pub(crate) use threads::in_its_place;
 
 use bytepath_record::{Reading, Trial, TrialStatus};
 
-/// The sum of a trial's matching readings; `None` if there are none.
+/// Returns the sum of a trial's matching readings; `None` if there are none.
 pub(crate) fn sum_of(trial: &Trial, counts: impl Fn(&Reading) -> bool) -> Option<f64> {
     let readings = trial.readings.iter().filter(|reading| counts(reading));
     readings.map(|reading| reading.value).reduce(|sum, value| sum + value)

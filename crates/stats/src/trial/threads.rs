@@ -79,17 +79,17 @@ impl Threads {
     }
 }
 
-/// Whether a kernel thread works in place of an end's own: pktgen's and vhost's do.
+/// Returns whether a kernel thread works in place of an end's own: pktgen's and vhost's do.
 pub(crate) fn in_its_place(thread: &str) -> bool {
     thread.starts_with("kpktgend_") || thread.starts_with("vhost-")
 }
 
-/// Whether this is a kernel thread that polls for a device (threaded NAPI).
+/// Returns whether this is a kernel thread that polls for a device (threaded NAPI).
 pub(crate) fn polls_for_device(thread: &ThreadTime) -> bool {
     thread.name.starts_with("napi/")
 }
 
-/// CPU seconds over wall seconds; zero if that is not a valid number.
+/// Returns CPU seconds over wall seconds; zero if that is not a valid number.
 pub(crate) fn cores(seconds: f64, wall: f64) -> f64 {
     let cores = seconds / wall;
     if cores.is_finite() { cores.max(0.0) } else { 0.0 }

@@ -26,7 +26,7 @@ const HEADERS: f64 = 20.0 + 20.0 + 12.0;
 /// check sequence, gap (IEEE 802.3).
 const FRAMING: f64 = 8.0 + 14.0 + 4.0 + 12.0;
 
-/// The end that a device of the link belongs to, and the rate of the device.
+/// Returns the end that a device of the link belongs to, and the rate of the device.
 fn link_rate(reading: &Reading) -> Option<(Role, f64)> {
     match reading.scope {
         Scope::Link(role, _) if reading.metric == LINK_RATE => Some((role, reading.value)),
@@ -62,8 +62,8 @@ pub(crate) struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// The figure of every measured block. If a block has several trials of the cell, the last
-    /// counts.
+    /// Returns the figure of every measured block. If a block has several trials of the cell, the
+    /// last counts.
     pub(crate) fn figures(&self, question: Metric) -> BTreeMap<u32, f64> {
         match question {
             Metric::Rate => self.trials.iter().filter_map(|t| Some((t.block, t.rate()?))).collect(),
@@ -81,24 +81,24 @@ impl Side<'_> {
         }
     }
 
-    /// Number of blocks that it was run in, whatever became of its trials.
+    /// Returns the number of blocks that it was run in, whatever became of its trials.
     fn blocks(&self) -> usize {
         self.trials.iter().map(|trial| trial.block).collect::<BTreeSet<u32>>().len()
     }
 
-    /// The rules by which its CPU time was obtained; see [`Costs::rules`].
+    /// Returns the rules by which its CPU time was obtained; see [`Costs::rules`].
     pub(crate) fn cost_rules(&self) -> Option<[(bool, bool); 2]> {
         self.costs.iter().find_map(Costs::rules)
     }
 
-    /// Whether at least one end copies most of the bytes, or may do so.
+    /// Returns whether at least one end copies most of the bytes, or may do so.
     fn copies(&self) -> bool {
         let passes = |role: &RoleRecord| role.ledger.not_copied > role.ledger.delivered / 2;
         let by_reference = |t: &&Trial| !t.roles.is_empty() && t.roles.iter().all(passes);
         !self.trials.iter().any(by_reference)
     }
 
-    /// The events that its rejected trials were rejected for.
+    /// Returns the events that its rejected trials were rejected for.
     fn rejected(&self) -> Vec<String> {
         let is_rejected = |t: &&&Trial| matches!(t.status, TrialStatus::Rejected { .. });
         let rejected = self.trials.iter().filter(is_rejected);
@@ -124,13 +124,14 @@ pub(crate) struct Comparer<'a> {
 }
 
 impl Comparer<'_> {
-    /// Whether a metric is not judged: speed was not measured, and only instruction counts do not
-    /// depend on it.
+    /// Returns whether a metric is not judged: speed was not measured, and only instruction counts
+    /// do not depend on it.
     pub(crate) fn is_silent(&self, question: Metric) -> bool {
         self.functional && question != Metric::Instructions
     }
 
-    /// The second cell's figures over the first's, from every block that measured both.
+    /// Returns the ratio of the second cell's figures to the first's, from every block that
+    /// measured both.
     pub(crate) fn effect(&self, question: Metric, first: Side, second: Side) -> Option<Effect> {
         let figures = [first.figures(question), second.figures(question)];
         let pair = |(block, a): (&u32, &f64)| Some((*a, *figures[1].get(block)?));
@@ -138,7 +139,7 @@ impl Comparer<'_> {
         Effect::looked_at(&pairs, self.rules.confidence, self.looks_at(first, second))
     }
 
-    /// How often the comparison of two cells was looked at.
+    /// Returns how often the comparison of two cells was looked at.
     pub(crate) fn looks_at(&self, first: Side, second: Side) -> Looks {
         match self.looks {
             Looks::EachBlock { .. } => {
@@ -150,7 +151,7 @@ impl Comparer<'_> {
         }
     }
 
-    /// How far that effect scatters between pairs of hosts.
+    /// Returns how far that effect scatters between pairs of hosts.
     fn pairs(&self, question: Metric, first: Side, second: Side) -> Option<PairSpread> {
         let named = second.trials.iter().filter_map(|t| Some((t.block, t.pair.as_deref()?)));
         let named: BTreeMap<u32, &str> = named.collect();
@@ -252,9 +253,9 @@ impl Comparer<'_> {
         Comparison { question, effect, test, verdict, pairs, reasons }
     }
 
-    /// The ceiling that a cell's mean rate reaches: within the margin of the copy bandwidth, or at
-    /// most the margin below what the link can carry. Only rates of bytes have one, and only paths
-    /// that copy are bound by copying.
+    /// Returns the ceiling that a cell's mean rate reaches: within the margin of the copy
+    /// bandwidth, or at most the margin below what the link can carry. Only rates of bytes have
+    /// one, and only paths that copy are bound by copying.
     fn ceiling_of(&self, side: Side) -> Option<Ceiling> {
         if side.trials.iter().any(|t| t.work != Work::Bytes) {
             return None;
@@ -289,7 +290,8 @@ struct Draft {
 }
 
 impl Draft {
-    /// A comparison with reasons against it makes no claim and is not part of the family.
+    /// Returns the estimate; `None` if there are reasons against a comparison, which then makes no
+    /// claim and is not part of the family.
     fn estimate(&self) -> Option<Estimate> {
         let usable = self.effect.as_ref().filter(|e| e.interval.is_some())?;
         self.reasons.is_empty().then(|| usable.estimate())

@@ -147,7 +147,7 @@ fn receiver_action(trials: &[&Trial]) -> Option<&'static str> {
     Some(if roles.any(|role| role.ledger.discarded > 0) { "discards" } else { "delivers" })
 }
 
-/// A value as recorded, in plain words.
+/// Returns a value as recorded, in plain words.
 pub(crate) fn shown(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::Bool(on)) => if on { "on" } else { "off" }.into(),

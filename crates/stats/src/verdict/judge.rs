@@ -94,7 +94,7 @@ pub enum Ceiling {
 }
 
 impl Verdict {
-    /// The word that tables show.
+    /// Returns the word that tables show.
     pub fn word(&self) -> &'static str {
         match self {
             Verdict::Faster => "FASTER",
@@ -115,8 +115,8 @@ impl Verdict {
         }
     }
 
-    /// `Some(true)` if the word means better than the baseline, `Some(false)` if worse; `None` if
-    /// neither.
+    /// Returns `Some(true)` if the word means better than the baseline, `Some(false)` if worse;
+    /// `None` if neither.
     pub fn better(&self) -> Option<bool> {
         use Verdict::*;
         match self {
@@ -143,7 +143,7 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// The noise of a null comparison; `None` below two blocks.
+    /// Returns the noise of a null comparison; `None` below two blocks.
     pub fn of(question: Metric, effect: Effect, confidence: f64) -> Option<Noise> {
         let n = effect.blocks as f64;
         let stddev = effect.log_stddev?;
@@ -154,10 +154,10 @@ impl Noise {
         Some(noise)
     }
 
-    /// The noise floor of a comparison over `blocks` blocks, as a logarithm: if nothing differs,
-    /// the mean log ratio stays within it with the given confidence. It is t (with one degree of
-    /// freedom per null block, since the mean is known to be zero) times the null's root mean
-    /// square over the root of `blocks`.
+    /// Returns the noise floor of a comparison over `blocks` blocks, as a logarithm: if nothing
+    /// differs, the mean log ratio stays within it with the given confidence. It is t (with one
+    /// degree of freedom per null block, since the mean is known to be zero) times the null's root
+    /// mean square over the root of `blocks`.
     pub fn log_floor(&self, blocks: usize) -> Option<f64> {
         let t = two_sided(self.confidence, self.effect.blocks as f64)?;
         (blocks > 0).then(|| t * self.log_rms / (blocks as f64).sqrt())
@@ -180,8 +180,8 @@ pub struct Test {
     pub deciding: Interval,
 }
 
-/// The tests of one metric's comparisons, in their order. `None` for those without an interval,
-/// which are not part of the family.
+/// Returns the tests of one metric's comparisons, in their order. `None` for those without an
+/// interval, which are not part of the family.
 pub(crate) fn tests(estimates: &[Option<Estimate>], rules: &Rules) -> Vec<Option<Test>> {
     let margin = rules.margin.max(0.0).ln_1p();
     let ps: Vec<Option<(f64, f64)>> = estimates
@@ -242,7 +242,7 @@ pub(crate) fn judge(findings: &Findings, rules: &Rules) -> Verdict {
     }
 }
 
-/// The claim that a value lies above or below the baseline's.
+/// Returns the claim that a value lies above or below the baseline's.
 fn claim(question: Metric, above: bool) -> Verdict {
     match (question, above) {
         (Metric::Rate, true) => Verdict::Faster,
@@ -256,7 +256,7 @@ fn claim(question: Metric, above: bool) -> Verdict {
     }
 }
 
-/// How far a ratio lies above 1, from its logarithm.
+/// Returns how far a ratio lies above 1, from its logarithm.
 fn excess(log: f64) -> f64 {
     ratio(log) - 1.0
 }

@@ -130,7 +130,7 @@ pub(super) fn check(file: &[u8]) -> Result<Shape, String> {
     Ok(Shape::File)
 }
 
-/// Bytes of a section.
+/// Returns the bytes of a section.
 fn slice(file: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
     let begin = usize::try_from(offset).ok()?;
     let end = begin.checked_add(usize::try_from(size).ok()?)?;

@@ -76,7 +76,7 @@ impl Spaces {
         Ok(())
     }
 
-    /// A child begins with its parent's mappings.
+    /// Gives a child its parent's mappings.
     pub(super) fn fork(&mut self, child: i32, parent: i32) {
         if let Some(space) = self.processes.get(&parent) {
             self.processes.insert(child, Rc::clone(space));

@@ -207,7 +207,8 @@ pub fn measurement(observed: &Observation) -> Vec<String> {
     words
 }
 
-/// Bytes per call, rounded to the nearest power of two, at least 1 KiB and at most 16 MiB.
+/// Returns the bytes per call, rounded to the nearest power of two, at least 1 KiB and at most 16
+/// MiB.
 fn kibibytes(way: &Way) -> String {
     let per_call = way.bytes as f64 / way.calls.max(1) as f64;
     let exponent = (per_call / 1024.0).log2().round().clamp(0.0, 14.0) as u32;
@@ -267,7 +268,7 @@ fn same_host(observed: &Observation, study: &Study) -> Result<Vec<String>, Strin
     Ok(remarks)
 }
 
-/// The advice for one direction; `None` if nothing, or hardly anything, was moved that way.
+/// Returns the advice for one direction; `None` if nothing, or hardly anything, was moved that way.
 fn direction(
     observed: &Observation,
     study: &Study,
@@ -326,12 +327,12 @@ fn direction(
     Ok(Some(direction))
 }
 
-/// Bytes of one direction.
+/// Returns the bytes of one direction.
 pub(super) fn moved(traffic: &Traffic) -> u64 {
     traffic.ways.iter().map(|way| way.bytes).fold(0, u64::saturating_add)
 }
 
-/// The kind of call that represents all of a direction's bytes.
+/// Returns the kind of call that represents all of a direction's bytes.
 fn main_way(traffic: &Traffic, moved: u64) -> Result<&Way, String> {
     let main = traffic.ways.iter().max_by_key(|way| way.bytes);
     main.filter(|way| way.bytes as f64 >= MOST_BYTES * moved as f64).ok_or_else(|| {
@@ -344,8 +345,8 @@ fn main_way(traffic: &Traffic, moved: u64) -> Result<&Way, String> {
     })
 }
 
-/// The number of connections that carried nearly all bytes, and the remote address of one that used
-/// the loopback device, if any did.
+/// Returns the number of connections that carried nearly all bytes, and the remote address of one
+/// that used the loopback device, if any did.
 fn flows(observed: &Observation, role: Role) -> (usize, Option<&str>) {
     let of = |socket: &ObservedSocket| match role {
         Role::Sender => socket.sent,
@@ -426,7 +427,7 @@ fn nearest<'a>(
     })
 }
 
-/// Average bytes per call of this end; `None` if no trial counts.
+/// Returns the average bytes per call of this end; `None` if no trial counts.
 fn per_call_of(study: &Study, cell: &Cell, role: Role) -> Option<f64> {
     let (mut calls, mut moved) = (0u64, 0u64);
     let mut trials = measured(study, cell).peekable();
@@ -453,8 +454,8 @@ fn is_stream(cell: &Cell) -> bool {
     cell.workload.name == "stream" && !cell.null
 }
 
-/// Whether a cell differs from another only in its path. A receiver that discards what arrives is
-/// not an alternative for a program that needs the data.
+/// Returns whether a cell differs from another only in its path. A receiver that discards what
+/// arrives is not an alternative for a program that needs the data.
 fn is_alternative(now: &Cell, cell: &Cell, role: Role) -> bool {
     let same_task = (&cell.stream, &cell.link, cell.placement, &cell.kernel, &cell.settings)
         == (&now.stream, &now.link, now.placement, &now.kernel, &now.settings);
@@ -527,7 +528,7 @@ pub(super) fn by_block(study: &Study, cell: &Cell) -> BTreeMap<u32, Costs> {
     measured(study, cell).map(|trial| (trial.block, Costs::of(cell, trial, None))).collect()
 }
 
-/// Whether a thread of the program was on a CPU nearly all of the time.
+/// Returns whether a thread of the program was on a CPU nearly all of the time.
 fn is_cpu_bound(observed: &Observation) -> bool {
     let alone = observed.threads.iter().filter(|thread| thread.joined == 0);
     let times = alone.filter_map(|thread| thread.time.as_ref());
@@ -544,7 +545,7 @@ pub(super) fn role_words(role: Role) -> &'static str {
 /// Calls that no bytepath path makes.
 const OTHER: &str = "another path";
 
-/// The calls of a path, in words.
+/// Returns the calls of a path, in words.
 fn words(role: Role, path: &str) -> &'static str {
     match (path, role) {
         ("socket", Role::Sender) => "write and send calls",
@@ -563,7 +564,7 @@ fn words(role: Role, path: &str) -> &'static str {
     }
 }
 
-/// The answer in one sentence: the alternative that saves most, or why there is none.
+/// Returns the answer in one sentence: the alternative that saves most, or why there is none.
 fn first(directions: &[DirectionAdvice], refused: &[Refusal]) -> String {
     let best = directions.iter().filter_map(|direction| {
         let option = direction.options.iter().find(|o| o.shown && o.saved.mean > 0.0)?;

@@ -60,7 +60,7 @@ pub struct LoopAdvice {
 }
 
 impl LoopAdvice {
-    /// Whether the server's CPU time is less, with confidence for all rows together.
+    /// Returns whether the server's CPU time is less, with confidence for all rows together.
     fn saves_cpu(&self) -> bool {
         let interval = self.server_effect.as_ref().and_then(|effect| effect.interval);
         interval.is_some_and(|interval| interval.high < 1.0)
@@ -68,7 +68,7 @@ impl LoopAdvice {
 }
 
 impl ServerAdvice {
-    /// One sentence about which loop is better, and how.
+    /// Returns one sentence about which loop is better, and how.
     pub(super) fn first(&self) -> String {
         let faster = self.loops.iter().filter(|row| row.rate.verdict.better() == Some(true));
         let faster = faster.filter_map(|row| Some((row, 0, row.rate.effect.as_ref()?.ratio)));
@@ -171,9 +171,9 @@ fn nearest<'a>(study: &'a Study, server: &Server) -> Result<&'a Cell, String> {
     })
 }
 
-/// Distance of a cell from the plain one, which is preferred among equals: its clients send a
-/// request as soon as each has its response, on every connection, and its loop has no options.
-/// Non-default values are in a cell's name.
+/// Returns the distance of a cell from the plain one, which is preferred among equals: its clients
+/// send a request as soon as each has its response, on every connection, and its loop has no
+/// options. Non-default values are in a cell's name.
 fn special(cell: &Cell) -> impl Ord + use<> {
     let options = &cell.workload.options;
     let is_timed =
@@ -184,7 +184,7 @@ fn special(cell: &Cell) -> impl Ord + use<> {
     (is_other, options.number("outstanding"), cell.rx.options.number("threads"), named)
 }
 
-/// Average bytes of a cell's request and response.
+/// Returns the average bytes of a cell's request and response.
 fn sizes(cell: &Cell) -> [f64; 2] {
     ["request", "response"].map(|name| {
         let sizes = cell.workload.options.sizes(name);
@@ -198,7 +198,7 @@ pub(super) fn size_words([request, response]: [f64; 2]) -> String {
     format!("{} a request and {} a response", bytes(request.round()), bytes(response.round()))
 }
 
-/// Whether a cell differs from another at most in its paths.
+/// Returns whether a cell differs from another at most in its paths.
 fn is_same_task(now: &Cell, cell: &Cell) -> bool {
     (&cell.workload, &cell.stream, &cell.link, cell.placement, &cell.kernel, &cell.settings)
         == (&now.workload, &now.stream, &now.link, now.placement, &now.kernel, &now.settings)

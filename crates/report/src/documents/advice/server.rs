@@ -24,7 +24,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// `None` if the program has few connections, is no server, or uses a loop that bytepath lacks.
+    /// Recognises a server; `None` if the program has few connections, is no server, or uses a loop
+    /// that bytepath lacks.
     pub(super) fn of(observed: &Observation) -> Option<Server> {
         let exchanges = |socket: &&ObservedSocket| {
             socket.kind == "tcp" && socket.send_calls > 0 && socket.receive_calls > 0
@@ -52,7 +53,7 @@ impl Server {
         })
     }
 
-    /// The arguments of the `bytepath run` that compares event loops for it.
+    /// Returns the arguments of the `bytepath run` that compares event loops for it.
     pub(super) fn measurement(&self) -> Vec<String> {
         let [request, response] = self.sizes;
         let workload = format!("rr:request={request},response={response}");
@@ -63,7 +64,7 @@ impl Server {
         words.into_iter().chain(paths.flat_map(|path| ["--path", path])).map(Into::into).collect()
     }
 
-    /// A note that describes the server, with that command.
+    /// Returns a note that describes the server, with that command.
     pub(super) fn note(&self) -> String {
         let waits = match self.path {
             "epoll" => "waits by epoll",
@@ -81,7 +82,7 @@ impl Server {
     }
 }
 
-/// Whether most connections have the same local address.
+/// Returns whether most connections have the same local address.
 fn listens(sockets: &[&ObservedSocket]) -> bool {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for local in sockets.iter().filter_map(|socket| socket.local.as_deref()) {
@@ -90,7 +91,7 @@ fn listens(sockets: &[&ObservedSocket]) -> bool {
     counts.into_values().any(|count| 2 * count > sockets.len())
 }
 
-/// The path that waits as the program does.
+/// Returns the path that waits as the program does.
 fn waits_by(observed: &Observation, flows: usize) -> Option<&'static str> {
     let waits = |name: &str| ["epoll_wait", "epoll_pwait", "epoll_pwait2"].contains(&name);
     if observed.calls.iter().any(|call| waits(&call.row.name)) {

@@ -48,7 +48,7 @@ pub fn advice(advice: &Advice) -> Document {
     page
 }
 
-/// Other event loops for the connections of a server.
+/// Adds other event loops for the connections of a server.
 fn server(page: &mut Document, advice: &ServerAdvice) {
     let flows = plural(advice.flows as u64, "connection");
     page.heading(format!("served by {}: {flows}, {}", advice.path, size_words(advice.sizes)));
@@ -69,8 +69,8 @@ fn server(page: &mut Document, advice: &ServerAdvice) {
     }
 }
 
-/// The end of an observation: the answer in one sentence, or how to get one; `None` if too little
-/// was moved for advice.
+/// Returns the end of an observation: the answer in one sentence, or how to get one; `None` if too
+/// little was moved for advice.
 pub fn advice_or_hint(advice: Option<&Advice>, observed: &Observation) -> Option<Document> {
     let server = Server::of(observed);
     let text = match (advice, measurement(observed).as_slice()) {

@@ -6,7 +6,7 @@ use crate::document::{Align, Block, Cell, Column, Drawing, Figure, Line, List, P
 use crate::document::{Media, Panel, Ratios, Scale, Section, Table, Tone};
 use maud::{Markup, html};
 
-/// The blocks of a section, without its title.
+/// Renders the blocks of a section, without its title.
 pub(crate) fn section(section: &Section) -> Markup {
     let blocks = section.blocks.iter().filter(|(media, _)| media.includes(Media::PAGE));
     let blocks: Vec<&Block> = blocks.map(|(_, block)| block).collect();
@@ -42,7 +42,7 @@ fn block(block: &Block) -> Markup {
     }
 }
 
-/// Whether a paragraph is only a note on how to read something.
+/// Returns whether a paragraph is only a note on how to read something.
 fn is_note(lead: &str) -> bool {
     !lead.is_empty() && lead.trim().is_empty()
 }
@@ -140,7 +140,7 @@ fn sortable(table: &Table) -> Markup {
     }
 }
 
-/// The heading of a column including its group, for use without the group's heading.
+/// Returns the heading of a column including its group, for use without the group's heading.
 fn title(column: &Column) -> String {
     format!("{} {}", column.group, column.heading(Ratios::Changes)).trim().to_owned()
 }
@@ -204,7 +204,7 @@ fn cell(cell: &Cell, column: &Column, is_drawn: bool) -> Markup {
     }
 }
 
-/// The class of a tone, or `otherwise` if it has none.
+/// Returns the class of a tone, or `otherwise` if it has none.
 fn tone(tone: Tone, otherwise: &'static str) -> &'static str {
     match tone {
         Tone::Good => "word better",
@@ -217,7 +217,7 @@ fn tone(tone: Tone, otherwise: &'static str) -> &'static str {
 /// Longest text in a column of unlimited width.
 const WIDE: usize = 24;
 
-/// A name, which may be broken after a character that joins its parts.
+/// Renders a name, which may be broken after a character that joins its parts.
 pub(crate) fn name(text: &str) -> Markup {
     html! {
         @for (i, part) in text.split_inclusive([',', '+', ';', '/']).enumerate() {
@@ -242,8 +242,8 @@ pub(crate) fn minus(text: &str) -> String {
     written
 }
 
-/// The key by which a numeric cell is sorted, if that is not the text itself: `64 KiB`, `9.5k`,
-/// `12%`. `None` if it is the text, or if there is none.
+/// Returns the key by which a numeric cell is sorted, if that is not the text itself: `64 KiB`,
+/// `9.5k`, `12%`. `None` if it is the text, or if there is none.
 fn sort_value(text: &str) -> Option<String> {
     let text = text.trim_start_matches(['<', '>', '+']);
     let digits = text.find(|c: char| !(c.is_ascii_digit() || "-.".contains(c)))?;

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 /// Resolution of widths and changes, in parts of the total: ten times what is printed.
 const PARTS: f64 = 1e5;
 
-/// The graphs, folded except for one.
+/// Renders the graphs, folded except for one.
 pub(crate) fn graphs(charts: &[Chart]) -> Markup {
     // If there is a difference, it is what the user wants to see.
     let first = charts.iter().position(is_difference).unwrap_or(0);
@@ -59,9 +59,9 @@ fn graph(at: usize, chart: &Chart, open: bool) -> Markup {
     }
 }
 
-/// The data for the script: the names of all graphs, and for each graph its boxes from the root
-/// upwards, callers before callees, as name, line and width. The position of a box follows from
-/// these. A graph with the same boxes as an earlier one has only its changes.
+/// Returns the data for the script: the names of all graphs, and for each graph its boxes from the
+/// root upwards, callers before callees, as name, line and width. The position of a box follows
+/// from these. A graph with the same boxes as an earlier one has only its changes.
 pub(crate) fn data(charts: &[Chart]) -> Value {
     let mut names: Vec<&str> = Vec::new();
     let mut ids: HashMap<&str, usize> = HashMap::new();

@@ -29,7 +29,7 @@ struct Point<'a> {
     chosen: bool,
 }
 
-/// The figure, for cells with the baseline's kind of work; `None` with fewer than two.
+/// Draws the figure, for cells with the baseline's kind of work; `None` with fewer than two.
 pub(crate) fn figure(view: &View) -> Option<Figure> {
     let work = view.analysis.work();
     let points = points(view, work);

@@ -57,7 +57,7 @@ pub fn between(
     finish(&format!("{} against {}", names[1], names[0]), answer, figures, &[], &document, out)
 }
 
-/// What changed in one metric, in a sentence.
+/// Renders what changed in one metric, in a sentence.
 fn changes(what: &str, pairings: &[&CellComparison]) -> Markup {
     let changed = pairings.iter().filter(|p| p.verdict.better().is_some());
     let changed = changed.map(|p| format!("{} {} ({})", p.cell, ratio(p.ratio), p.verdict.word()));
@@ -303,12 +303,12 @@ fn finish(
     write(title, version, content, &json!({ "flames": flame::data(charts) }), out)
 }
 
-/// Whether the section is more than the title of the plain text: the page has its own.
+/// Returns whether the section is more than the title of the plain text: the page has its own.
 fn is_body(section: &&Section) -> bool {
     !section.title.starts_with("bytepath") || section.blocks.len() > 1
 }
 
-/// The outcome of thresholds; nothing if there are none.
+/// Renders the outcome of thresholds; nothing if there are none.
 pub(crate) fn thresholds(results: &[ThresholdResult]) -> Markup {
     let section = studies::threshold_section(results);
     html! { @if !section.is_empty() { h2 { (section.title) } (blocks::section(&section)) } }

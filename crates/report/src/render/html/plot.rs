@@ -79,7 +79,7 @@ fn drawn(mark: &Mark, unit: &str, place: impl Fn((f64, f64)) -> (f64, f64)) -> M
     }
 }
 
-/// A legend: the classes and names of the colours.
+/// Renders a legend: the classes and names of the colours.
 pub(crate) fn key<'a>(colours: impl IntoIterator<Item = (&'a str, impl maud::Render)>) -> Markup {
     html! {
         ul class="key" {
@@ -93,7 +93,7 @@ pub(crate) fn key<'a>(colours: impl IntoIterator<Item = (&'a str, impl maud::Ren
     }
 }
 
-/// The head of a plot, with the ticks that its rows share.
+/// Renders the head of a plot, with the ticks that its rows share.
 pub(crate) fn head(scale: &Scale) -> Markup {
     html! {
         svg class="chart" height=(HEAD) aria-hidden="true" {
@@ -105,7 +105,7 @@ pub(crate) fn head(scale: &Scale) -> Markup {
     }
 }
 
-/// A row of a plot; `height` is in pixels.
+/// Renders a row of a plot; `height` is in pixels.
 pub(crate) fn row(scale: &Scale, height: f64, marks: &[Mark]) -> Markup {
     let grid = |tick| Mark::line("grid", (tick, 0.0), (tick, height));
     let grid: Vec<Mark> = scale.ticks(TICKS).into_iter().map(grid).collect();
@@ -129,7 +129,7 @@ impl Panel {
         (between(self.across, across.part(at.0)), between(self.up, 1.0 - up.part(at.1)))
     }
 
-    /// Whether a rectangle (left, top, right, bottom) lies within the plot.
+    /// Returns whether a rectangle (left, top, right, bottom) lies within the plot.
     pub(crate) fn holds(&self, [left, top, right, bottom]: [f64; 4]) -> bool {
         left >= 0.0 && top >= 0.0 && right <= self.size.0 && bottom <= self.size.1
     }

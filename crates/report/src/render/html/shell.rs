@@ -67,7 +67,7 @@ fn head(title: &str, version: &str) -> Markup {
     }
 }
 
-/// A section with its title.
+/// Renders a section with its title.
 pub(crate) fn titled(section: &Section) -> Markup {
     html! {
         section id=[Some(section.id).filter(|id| !id.is_empty())] {

@@ -104,7 +104,7 @@ fn content(view: &View, results: &[ThresholdResult]) -> Markup {
 /// The sections to read first: the figures, and why they differ.
 const FIRST: [&str; 7] = ["rate", "latency", "cpu", "differs", "why", "symptoms", "verdict"];
 
-/// A section of sentences that repeat the figures, folded.
+/// Renders a section of sentences that repeat the figures, folded.
 fn in_words(section: &Section) -> Markup {
     html! {
         section id=(section.id) {
@@ -114,12 +114,12 @@ fn in_words(section: &Section) -> Markup {
     }
 }
 
-/// A title up to its first punctuation, so that it fits the width of a phone.
+/// Returns a title up to its first punctuation, so that it fits the width of a phone.
 fn short(title: &str) -> &str {
     title.split([',', ':', '(']).next().unwrap_or(title).trim_end()
 }
 
-/// The result, with its first part in larger type.
+/// Renders the result, with its first part in larger type.
 fn answer(view: &View) -> Markup {
     let section = sections::answer(view);
     let texts = section.blocks.iter().filter_map(|(_, block)| match block {

@@ -111,7 +111,7 @@ impl Grid {
         parts
     }
 
-    /// The least total width of some columns.
+    /// Returns the least total width of some columns.
     fn total(&self, stay: &[usize]) -> usize {
         self.least(stay).iter().sum::<usize>() + GAP * stay.len().saturating_sub(1)
     }
@@ -128,14 +128,14 @@ impl Grid {
         stay.into_iter().zip(widths).collect()
     }
 
-    /// The width of a column without wrapping.
+    /// Returns the width of a column without wrapping.
     fn natural(&self, at: usize) -> usize {
         let cells = self.rows.iter().map(|row| row[at].0.len());
         cells.chain([self.columns[at].title.len()]).max().unwrap_or(0)
     }
 
-    /// The least widths of these columns. If a group's heading is wider than its columns, the first
-    /// one is widened.
+    /// Returns the least widths of these columns. If a group's heading is wider than its columns,
+    /// the first one is widened.
     fn least(&self, stay: &[usize]) -> Vec<usize> {
         let alone = |at: &usize| match self.columns[*at].wrap {
             Some(least) => least.max(self.columns[*at].title.len()).min(self.natural(*at)),
@@ -149,7 +149,8 @@ impl Grid {
         widths
     }
 
-    /// The ranges of neighbours that share a group; a column without a group is a range by itself.
+    /// Returns the ranges of neighbours that share a group; a column without a group is a range by
+    /// itself.
     fn runs(&self, stay: &[usize]) -> Vec<(usize, usize)> {
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for (i, at) in stay.iter().enumerate() {
@@ -164,7 +165,7 @@ impl Grid {
         runs
     }
 
-    /// The line of group headings, each in a rule over its columns.
+    /// Returns the line of group headings, each in a rule over its columns.
     fn groups(&self, fit: &[(usize, usize)]) -> String {
         let stay: Vec<usize> = fit.iter().map(|(at, _)| *at).collect();
         let heading = |(from, to): (usize, usize)| {
