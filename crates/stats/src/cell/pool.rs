@@ -261,8 +261,8 @@ pub struct Fragments {
     pub average: f64,
     /// Part of all calls that returned more than 1024, 0 to 1.
     pub above_share: f64,
-    /// Of the calls after which more than 1024 were held, the part that returned as many by itself,
-    /// 0 to 1; `None` if there was no such call.
+    /// Of the calls after which more than 1024 were held, the part that returned more than 1024 by
+    /// themselves, 0 to 1; `None` if there was no such call.
     pub above_share_of_gathered: Option<f64>,
     /// Part of all calls that returned fewer than 512, 0 to 1.
     pub below_share: f64,
