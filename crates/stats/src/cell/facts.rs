@@ -25,8 +25,8 @@ pub enum FactKind {
     Rate,
     /// Part of the generated frames that was dropped anywhere.
     Lost,
-    /// Part of the generator's offered frames that was turned back by a stopped queue, if the qdisc is
-    /// bypassed. The generator tries again at once.
+    /// Part of the generator's offered frames that was turned back by a stopped queue, if the qdisc
+    /// is bypassed. The generator tries again at once.
     TurnedBack,
     /// Part of the window that a thread of this end ran, or the kernel thread that works in its
     /// place.

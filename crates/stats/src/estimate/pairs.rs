@@ -1,8 +1,8 @@
 //! How much an effect varies from one pair of hosts to another.
 //!
 //! A study that was merged from several pairs has blocks in groups. The log ratio of block b on
-//! pair p is modelled as mu + P(p) + e(p, b), where P is random with variance s_p² and e with s_e².
-//! The method of moments (one-way analysis of variance with groups of unequal size; Searle,
+//! pair p is modelled as mu + P(p) + e(p, b), where P is random with variance s_p² and e with
+//! s_e². The method of moments (one-way analysis of variance with groups of unequal size; Searle,
 //! Casella, McCulloch, *Variance Components*, 1992, section 3.6) solves the expectations of the two
 //! mean squares for s_p².
 
