@@ -13,22 +13,22 @@ pub struct Change {
     pub mean: f64,
     /// Half the width of its interval; `None` below two trials of each cell.
     pub half_width: Option<f64>,
-    /// The probability of a difference at least as large where there is none; `None` below
-    /// two trials of each cell.
+    /// Probability of a difference at least as large if there is none; `None` below two trials of
+    /// each cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
 }
 
 impl Change {
-    /// The difference of two groups of trials. Trials are independent of each other
-    /// and each group has its own variance, so the interval is Welch's (B. L. Welch,
-    /// Biometrika 34, 1947).
+    /// Computes the difference of two groups of trials. Trials are independent of each other and
+    /// each group has its own variance, so the interval is Welch's (B. L. Welch, Biometrika 34,
+    /// 1947).
     pub fn between(before: Moments, after: Moments) -> Change {
         let errors = before.error().zip(after.error());
         let error = errors.map(|(a, b)| welch(&[a, b]));
         let mean = after.mean() - before.mean();
         let p = |error: StandardError| match error.size {
-            // Values that agree to the last bit: any distance is certain.
+            // The values agree to the last bit, so any difference is certain.
             0.0 => f64::from(u8::from(mean == 0.0)),
             size => tails(mean / size, error.freedom),
         };
@@ -36,13 +36,13 @@ impl Change {
         Change { mean, half_width, p: error.map(p) }
     }
 
-    /// An amount of which nothing else is known.
+    /// Returns an amount without any uncertainty information.
     pub fn plain(mean: f64) -> Change {
         Change { mean, ..Change::default() }
     }
 
-    /// Whether the interval leaves no doubt that there is a difference, and in
-    /// which direction.
+    /// Returns whether the interval excludes zero, so that the direction of the difference is
+    /// certain.
     pub fn resolved(&self) -> bool {
         self.half_width.is_some_and(|half| self.mean.abs() > half)
     }

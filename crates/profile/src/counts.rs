@@ -1,12 +1,12 @@
-//! Counters without functions: what `perf stat` and `perf trace -s` print, and two of them side
-//! by side.
+//! Counters without functions, as printed by `perf stat` and `perf trace -s`, and the comparison of
+//! two such tables.
 
 use indexmap::IndexSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// What is counted of threads, by the names of perf-list(1) and in the order of `perf stat`.
+/// Events counted per thread, by the names of perf-list(1) and in the order of `perf stat`.
 pub const EVENTS: [&str; 10] = [
     "task-clock",
     "context-switches",
@@ -20,66 +20,66 @@ pub const EVENTS: [&str; 10] = [
     "stalled-cycles-backend",
 ];
 
-/// Name of the wall time in a table, in s.
+/// Name of the wall time in a table, in seconds.
 pub const ELAPSED: &str = "time elapsed";
 
 /// A table of counters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// What errors and reports call it.
+    /// Name of the table in errors and reports.
     pub title: String,
     /// The counters, in the order of the table.
     pub rows: Vec<Count>,
-    /// What was left out.
+    /// Notes about what was left out.
     pub notes: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Count {
-    /// What it was counted for: the name of a thread; may be empty.
+    /// Name of the thread it was counted for; may be empty.
     pub group: String,
-    /// What was counted: an event, a system call.
+    /// Name of what was counted: an event, a system call.
     pub name: String,
     /// `ms`, `s`, `calls`; empty for events.
     pub unit: String,
-    /// How much; `None` if it was not counted.
+    /// The count; `None` if it was not counted.
     pub value: Option<f64>,
-    /// Which part of the time it was counted, where counters took turns: from 0 to 1.
+    /// Part of the time in which it was counted, 0 to 1, if counters took turns.
     pub counted: Option<f64>,
 }
 
 /// Two tables side by side.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Compared {
-    /// What the tables are called.
+    /// Titles of the tables.
     pub titles: [String; 2],
-    /// Units of work that were done, where they were given.
+    /// Units of work done on each side, if given.
     pub work: Option<[f64; 2]>,
-    /// Every counter of either table, then what follows from them.
+    /// Every counter of either table, then the derived figures.
     pub rows: Vec<ComparedRow>,
-    /// What was left out, and warnings.
+    /// Warnings, and notes about what was left out.
     pub notes: Vec<String>,
 }
 
 /// A counter in both tables.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ComparedRow {
-    /// What it was counted for; may be empty.
+    /// Name of the thread it was counted for; may be empty.
     pub group: String,
     pub name: String,
-    /// Of both values; may be empty.
+    /// Unit of both values; may be empty.
     pub unit: String,
-    /// Before the change; `None` if it was not counted.
+    /// Value before the change; `None` if it was not counted.
     pub before: Option<f64>,
     pub after: Option<f64>,
-    /// After over before; `None` unless both are there and the first is not zero.
+    /// After over before; `None` unless both exist and the first is not zero.
     pub ratio: Option<f64>,
-    /// Whether it was computed from counters.
+    /// Whether it was derived from other counters.
     pub derived: bool,
 }
 
-/// Lays two tables side by side. Rows of one group and name add up: the threads of a name. With
-/// `work`, units that were done on both sides, there is each counter per unit, too.
+/// Compares two tables. Rows with the same group and name are added up: threads of one name. If
+/// `work` states the units done on both sides, each counter is also listed per unit.
 pub fn compare(tables: [&Counts; 2], work: Option<[f64; 2]>) -> Compared {
     let keys: IndexSet<[&str; 3]> =
         tables.iter().flat_map(|table| &table.rows).map(Count::key).collect();
@@ -128,7 +128,7 @@ impl Count {
 }
 
 impl Counts {
-    /// The sum of the rows of each key; `None` if one was not counted.
+    /// Returns the sum of the rows for each key; `None` if one was not counted.
     fn sums(&self) -> HashMap<[&str; 3], Option<f64>> {
         let mut sums = HashMap::new();
         for row in &self.rows {
@@ -138,18 +138,18 @@ impl Counts {
         sums
     }
 
-    /// The value of an event, by its own name or its other one.
+    /// Returns the value of an event, by its own name or its alias.
     fn value(&self, event: &str) -> Option<f64> {
         let other = OTHER_NAMES.iter().find(|(name, _)| *name == event).map(|(_, other)| *other);
         std::iter::once(event).chain(other).find_map(|name| {
-            // `cycles:u`: a counter of one side only is the same counter.
+            // `cycles:u`: with a modifier it is the same counter.
             let row = self.rows.iter().find(|row| row.name.split(':').next() == Some(name));
             row.and_then(|row| row.value)
         })
     }
 }
 
-/// Other names that perf has for events.
+/// perf's aliases of events.
 const OTHER_NAMES: [(&str, &str); 5] = [
     ("task-clock", "cpu-clock"),
     ("cycles", "cpu-cycles"),
@@ -158,7 +158,7 @@ const OTHER_NAMES: [(&str, &str); 5] = [
     ("cpu-migrations", "migrations"),
 ];
 
-/// A figure that follows from counters.
+/// A figure derived from counters.
 #[derive(Clone, Copy, Debug)]
 pub struct Derived {
     /// The event of [`EVENTS`] next to which it is printed.
@@ -166,20 +166,20 @@ pub struct Derived {
     pub name: &'static str,
     /// Its unit; may be empty.
     pub unit: &'static str,
-    /// What the event is divided by.
+    /// The event to divide by.
     by: &'static str,
     scale: f64,
 }
 
 impl Derived {
-    /// Its value by a table whose clocks are in ms; `None` if a counter of it is missing.
+    /// Returns its value for a table with clocks in ms; `None` if a counter is missing.
     pub fn of(&self, table: &Counts) -> Option<f64> {
         let ratio = table.value(self.event)? / table.value(self.by)? * self.scale;
         Some(ratio).filter(|ratio| ratio.is_finite())
     }
 }
 
-/// Everything that follows from counters.
+/// All derived figures.
 pub const DERIVED: [Derived; 9] = [
     derived("task-clock", "CPUs used", "", ELAPSED, 1e-3),
     derived("cycles", "clock rate", "GHz", "task-clock", 1e-6),

@@ -1,5 +1,5 @@
-//! What each end of a stream costs by itself: of frames, the generator and the sink, with the
-//! kernel threads that work for them.
+//! The cost of each end of a stream by itself. For frames these are the generator and the sink,
+//! with the kernel threads that work for them.
 
 use super::WorkUnit;
 use super::subsystem::{Rules, Subsystem};
@@ -9,19 +9,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Functions that are named of an end.
+/// Most functions named for an end.
 const FUNCTIONS: usize = 5;
 
 /// The costs of both ends, apart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ends {
-    /// Of each cell, the baseline first.
+    /// Costs of each cell, the baseline first.
     pub cells: Vec<CellEnds>,
-    /// From the baseline to each other cell, of the sender and then of the receiver.
+    /// From the baseline to each other cell, first for the sender, then for the receiver.
     pub steps: Vec<[Waterfall; 2]>,
 }
 
-/// What the ends of a cell cost, in the order of [`Role::ALL`].
+/// Costs of a cell's ends, in the order of [`Role::ALL`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellEnds {
     pub cell: String,
@@ -29,13 +29,13 @@ pub struct CellEnds {
     pub unit: String,
     pub trials: usize,
     pub total: [Metered; 2],
-    /// By subsystem, those that cost most at either end first.
+    /// By subsystem, those with the highest cost at either end first.
     pub parts: Vec<EndPart>,
-    /// The functions that take most.
+    /// The functions with the highest cost.
     pub functions: [Vec<(String, f64)>; 2],
 }
 
-/// What both ends spend in one subsystem.
+/// Costs of both ends in one subsystem.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EndPart {
     pub subsystem: Subsystem,
@@ -43,7 +43,8 @@ pub struct EndPart {
 }
 
 impl Ends {
-    /// Of the cells, the baseline first, per unit of work. What no end was known of is in none.
+    /// Computes the costs per unit of work from the cells, the baseline first. Samples that belong
+    /// to no known end are left out.
     pub fn of(all: &[Trials], rules: &Rules, unit: WorkUnit) -> Result<Ends, Fault> {
         let cells = all.iter().map(|trials| CellEnds::of(trials, rules, unit));
         let mut ends = Ends { cells: cells.collect::<Result<_, _>>()?, steps: Vec::new() };
@@ -56,7 +57,7 @@ impl Ends {
         Ok(ends)
     }
 
-    /// Whether there is nothing to show.
+    /// Returns whether there is nothing to show.
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
@@ -90,7 +91,7 @@ impl CellEnds {
     }
 }
 
-/// The functions of an end that take most, on average over the trials.
+/// Returns the functions of an end with the highest cost, on average over the trials.
 fn functions(costs: &Costs) -> Vec<(String, f64)> {
     let mut all: BTreeMap<&str, f64> = BTreeMap::new();
     for ((_, name), amount) in costs.trials.iter().flat_map(|trial| &trial.functions) {
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
     use crate::{Builder, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Weight, Work};
 
-    /// A made-up trial of a thousand packets: owner, function, nanoseconds a packet.
+    /// A made-up trial of a thousand packets, from owner, function, nanoseconds per packet.
     fn trial(samples: &[(Owner, &str, f64)]) -> Profile {
         let mut builder = Builder::new(Header {
             weight: Weight::Nanoseconds,

@@ -1,6 +1,5 @@
-//! What a report shows of the profiles of a study: where the cost of each cell
-//! differs from the baseline's, and flame graphs. Plain data, to be made once and
-//! rendered in any format.
+//! Explains the results of a study by its profiles: where the cost of each cell differs from the
+//! baseline's, with flame graphs. Plain data, built once and rendered in any format.
 
 use super::WorkUnit;
 use super::diff::{self, Diff, LeftOut, Options, Pair, Per, RankingLine, Row};
@@ -13,13 +12,13 @@ use bytepath_record::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Boxes of all flame graphs together at most.
+/// Most boxes of all flame graphs together.
 const ALL_BOXES: usize = 7000;
 
 /// The explanation of a study's differences.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
-    /// Of what the costs are.
+    /// The unit of work that costs refer to.
     #[serde(default)]
     pub per: WorkUnit,
     /// From the baseline to each other cell.
@@ -27,38 +26,37 @@ pub struct Explanation {
     /// The functions of the same pairs, most saved first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranked: Vec<Ranked>,
-    /// A flame graph of each cell, and two of each difference to the baseline: with
-    /// the widths of the cell, which show what appeared, and with those of the
-    /// baseline, which show what vanished.
+    /// A flame graph of each cell, and two of each difference to the baseline: with the widths of
+    /// the cell, which show what appeared, and with those of the baseline, which show what
+    /// vanished.
     pub charts: Vec<Chart>,
-    /// The part of the kernel's time that the rules could name.
+    /// The part of the kernel's time that the rules could assign.
     pub classified: Option<f64>,
-    /// What well-known functions mean.
+    /// Symptoms found in well-known functions.
     #[serde(default)]
     pub symptoms: Symptoms,
-    /// What each end costs by itself, cell by cell and from the baseline to each other cell;
-    /// only of what is known per packet and end.
+    /// The cost of each end by itself, for each cell and from the baseline to each other cell; only
+    /// if known per packet and end.
     #[serde(default, skip_serializing_if = "Ends::is_empty")]
     pub ends: Ends,
-    /// Whether the processor was an emulated one: what ran is then as anywhere, and
-    /// what it cost is not.
+    /// Whether the processor was emulated: then which functions ran is valid, but not what they
+    /// cost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub functional: bool,
-    /// What has to be kept in mind.
+    /// Caveats for the reader.
     pub notes: Vec<String>,
 }
 
-/// What well-known functions of cells mean.
+/// Symptoms of several cells.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Symptoms {
-    /// The cells that the shares are of, the baseline first.
+    /// The cells that the shares refer to, the baseline first.
     pub cells: Vec<String>,
-    /// Those that are worth a line, the largest share first.
+    /// The symptoms above their limit, largest share first.
     pub seen: Vec<Seen>,
 }
 
-/// The functions of two cells side by side, ranked by what is saved. A function's
-/// amount is its own code.
+/// The functions of two cells side by side, ranked by savings. A function's amount is its own code.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ranked {
     /// The cell before the change: the baseline.
@@ -68,20 +66,19 @@ pub struct Ranked {
     /// Unit of all amounts.
     pub unit: String,
     pub total: Pair,
-    /// Those that make the most difference, most saved first.
+    /// The rows with the largest differences, most saved first.
     pub rows: Vec<Row>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
-    /// Those that take most on each side, in two columns.
+    /// The functions with the highest cost on each side, in two columns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<RankingLine>,
 }
 
-/// Functions of a ranking.
+/// Number of functions in a ranking.
 const RANKED: usize = 15;
 
-/// Explains what every other cell costs more or less than the baseline, for each
-/// unit of work.
+/// Explains the difference in cost per unit of work between every other cell and the baseline.
 pub fn explain(
     baseline: &Trials,
     others: &[Trials],
@@ -102,7 +99,7 @@ pub fn explain(
         explanation.waterfalls.push(waterfall(baseline, other, rules, (unit, None))?);
         let mut found = diff::diff(baseline.profiles, other.profiles, &options)?;
         let flames = flames(baseline.profiles, other.profiles, &found, rules);
-        // The baseline's own comes once.
+        // The baseline's own graph is included only once.
         let charts = flames.charts([baseline.cell, other.cell], most).into_iter();
         explanation.charts.extend(charts.skip(usize::from(i > 0)));
         let places = diff::places(&found.rows, RANKED);
@@ -117,8 +114,7 @@ pub fn explain(
     Ok(explanation)
 }
 
-/// What well-known functions of these cells mean, and how much of the kernel's time the
-/// rules could name.
+/// Returns the symptoms of these cells, and how much of the kernel's time the rules could assign.
 pub fn symptoms(cells: &[Trials], rules: &Rules) -> (Symptoms, Coverage) {
     let (mut tally, mut coverage) = (Tally::new(cells.len()), Coverage::default());
     for (side, trials) in cells.iter().enumerate() {

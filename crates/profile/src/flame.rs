@@ -1,8 +1,8 @@
-//! Flame graphs: the stacks of one or two sides laid together by name. As boxes
-//! for a page that draws them itself, and as a stand-alone SVG by inferno.
+//! Flame graphs: the stacks of one or two sides merged by name. They become boxes for a page that
+//! draws them itself, or a stand-alone SVG by inferno.
 //!
-//! Amounts are those of a diff, so a differential graph is of two runs per work
-//! done and not per sample taken.
+//! Amounts are those of a diff, so a differential graph compares two runs per work done and not per
+//! sample taken.
 
 use super::diff::Diff;
 use super::subsystem::{Classes, Rules, is_idle};
@@ -15,48 +15,48 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// Boxes of one graph at most: a page of several stays small.
+/// Most boxes of one graph, so that a page with several stays small.
 pub const BOXES: usize = 700;
 
-/// Deepest stack that is drawn; deeper ones end there.
+/// Deepest stack that is drawn; deeper ones are cut off there.
 const DEEPEST: usize = 200;
 
-/// A flame graph, laid out: a page draws it box by box.
+/// A flame graph as a layout of boxes, for a page that draws them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Chart {
-    /// What it is of.
+    /// Title of the graph.
     pub title: String,
     /// Unit of all amounts.
     pub unit: String,
     /// Amount of all boxes of the lowest line together.
     pub total: f64,
-    /// Boxes, from the root up, those of a line from left to right.
+    /// Boxes from the root up, within a line from left to right.
     pub boxes: Vec<FlameBox>,
-    /// The part of the total whose stacks go on in boxes too narrow to be drawn.
+    /// The part of the total whose stacks continue in boxes too narrow to be drawn.
     pub narrower: f64,
 }
 
-/// One function in one place of the stacks.
+/// One function at one position in the stacks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlameBox {
-    /// Name, fit to be shown: no control characters.
+    /// Name, safe to be shown: no control characters.
     pub name: String,
     /// Line, 0 for the roots.
     pub depth: u32,
-    /// Where it begins, as a part of the whole width, 0 to 1.
+    /// Left edge, as a part of the whole width, 0 to 1.
     pub start: f64,
     /// Width, as a part of the whole width.
     pub width: f64,
-    /// What it takes, including all that it called.
+    /// Amount, including all that it called.
     pub amount: f64,
-    /// How much more it takes after the change than before it, whichever of the two
-    /// the widths are of; `None` in a graph of one side.
+    /// Amount after the change minus amount before it, whichever side gives the widths; `None` in a
+    /// graph of one side.
     pub change: Option<f64>,
     /// Whether it is a function of the kernel.
     pub kernel: bool,
 }
 
-/// Which of two sides gives the boxes their width; its number is that of the side.
+/// The side that gives the boxes their width; the discriminant is the index of the side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Widths {
     /// The profile before the change: shows what vanished.
@@ -65,7 +65,7 @@ pub enum Widths {
     With,
 }
 
-/// Stacks of two sides, merged from the root by the names of functions.
+/// Stacks of two sides, merged from the root by function name.
 #[derive(Debug)]
 pub struct Flames {
     nodes: Vec<Node>,
@@ -79,14 +79,14 @@ struct Node {
     name: u32,
     kernel: bool,
     parent: usize,
-    /// Amounts of stacks that end here, without and with.
+    /// Amounts of stacks that end here, before and after the change.
     own: [f64; 2],
     /// Amounts of all stacks through here.
     all: [f64; 2],
 }
 
 impl Flames {
-    /// No stack yet; amounts are in this unit.
+    /// Creates an empty graph with amounts in this unit.
     pub fn new(unit: &str) -> Flames {
         Flames {
             nodes: vec![Node::default()],
@@ -96,8 +96,8 @@ impl Flames {
         }
     }
 
-    /// Adds the samples of a profile, but for idle and foreign ones, to a side (0
-    /// without, 1 with), each weight multiplied by `scale`.
+    /// Adds the samples of a profile, except idle and foreign ones, to a side (0 without, 1 with
+    /// the change), each weight multiplied by `scale`.
     pub fn add(&mut self, side: usize, profile: &Profile, scale: f64, rules: &Rules) {
         let classes = Classes::of(profile, rules);
         let mut name = |name: &str| intern(&mut self.names, name) as u32;
@@ -142,8 +142,8 @@ impl Flames {
         at
     }
 
-    /// The graph of one side, or of the difference to the other if both are
-    /// there, in at most `most` boxes: the narrowest are left out.
+    /// Lays out the graph of one side, or, if `differential`, of its difference to the other, in at
+    /// most `most` boxes: the narrowest are left out.
     pub fn chart(&self, title: &str, widths: Widths, differential: bool, most: usize) -> Chart {
         let side = widths as usize;
         let total = self.nodes.first().map_or(0.0, |root| root.all[side]);
@@ -153,11 +153,11 @@ impl Flames {
             return chart;
         }
         let mut order = self.order(side);
-        // Parents are at least as wide as their children, so what stays is whole.
+        // Parents are at least as wide as their children, so no box loses its parent.
         order.sort_by(|a, b| self.nodes[*b].all[side].total_cmp(&self.nodes[*a].all[side]));
         order.retain(|node| self.nodes[*node].all[side] >= total / 1000.0);
-        // Of boxes as wide as the first that has no room any more, none is drawn:
-        // which of them would stay is arbitrary.
+        // Leave out all boxes that are as wide as the first one without room: which of them to keep
+        // would be arbitrary.
         if let Some(first) = order.get(most) {
             let bound = self.nodes[*first].all[side];
             order.retain(|node| self.nodes[*node].all[side] > bound);
@@ -188,7 +188,7 @@ impl Flames {
         chart
     }
 
-    /// A graph of each side, and two of the difference: with the widths after the change,
+    /// Lays out a graph of each side, and two of the difference: with the widths after the change,
     /// which show what appeared, and with those before it, which show what vanished.
     pub fn charts(&self, [before, after]: [&str; 2], most: usize) -> [Chart; 4] {
         let title = |widths| format!("{after} against {before}, widths of {widths}");
@@ -200,7 +200,7 @@ impl Flames {
         ]
     }
 
-    /// Every node that a side has, parents before children, children by name.
+    /// Returns every node of a side, parents before children, children by name.
     fn order(&self, side: usize) -> Vec<usize> {
         let mut below: HashMap<usize, Vec<usize>> = HashMap::new();
         for (node, this) in self.nodes.iter().enumerate().skip(1) {
@@ -221,10 +221,9 @@ impl Flames {
         order
     }
 
-    /// A stand-alone differential flame graph, which can be searched and zoomed in
-    /// a browser. Red took more after the change, blue less, whatever the widths
-    /// are of. Fails where `out` does, or with [`io::ErrorKind::InvalidData`] if
-    /// there is nothing to draw.
+    /// Writes a stand-alone differential flame graph, which can be searched and zoomed in a
+    /// browser. Red took more after the change, blue less, whichever side gives the widths. Errors
+    /// if `out` does, or with [`io::ErrorKind::InvalidData`] if there is nothing to draw.
     pub fn svg(&self, title: &str, widths: Widths, out: impl io::Write) -> io::Result<()> {
         let side = widths as usize;
         let (unit, fine) = self.fine_unit();
@@ -241,7 +240,7 @@ impl Flames {
         let mut options = inferno::flamegraph::Options::default();
         options.title = label(title);
         options.count_name = unit;
-        // inferno's difference is that of the widths to the other side.
+        // inferno computes the difference as widths minus the other side.
         options.negate_differentials = widths == Widths::Without;
         options.deterministic = true;
         options.subtitle = Some(match widths {
@@ -251,8 +250,8 @@ impl Flames {
         inferno::flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), out)
     }
 
-    /// The unit in which amounts are whole numbers worth reading, and how many of
-    /// it make up one of the amounts.
+    /// Returns a unit in which amounts are readable whole numbers, and how many of it make up one
+    /// of the amounts.
     fn fine_unit(&self) -> (String, f64) {
         let total = self.nodes.first().map_or(0.0, |root| root.all[0].max(root.all[1]));
         match self.unit.strip_prefix("CPU-s") {
@@ -262,7 +261,7 @@ impl Flames {
         }
     }
 
-    /// The names from the root to a node, as folded stacks write them.
+    /// Returns the names from the root to a node, in folded form.
     fn path(&self, node: usize) -> String {
         let mut names = Vec::new();
         let mut at = node;
@@ -273,12 +272,12 @@ impl Flames {
         }
         names.reverse();
         let path = names.join(";");
-        // A line that begins like this is a comment to inferno.
+        // inferno treats a line that begins like this as a comment.
         if path.starts_with("# ") { path.replacen("# ", "#_", 1) } else { path }
     }
 }
 
-/// The graph of one profile, in CPU seconds where it has times.
+/// Lays out the graph of one profile, in CPU seconds if its weights are times.
 pub fn chart(profile: &Profile, rules: &Rules) -> Chart {
     let (unit, scale) = match profile.header.weight {
         Weight::Nanoseconds => ("CPU-s", 1e-9),
@@ -291,7 +290,7 @@ pub fn chart(profile: &Profile, rules: &Rules) -> Chart {
     flames.chart(&profile.header.title, Widths::Without, false, BOXES)
 }
 
-/// The stacks of two sides in the amounts of their diff.
+/// Merges the stacks of two sides, with the amounts of their diff.
 pub fn flames(without: &[Profile], with: &[Profile], diff: &Diff, rules: &Rules) -> Flames {
     let mut flames = Flames::new(&diff.unit);
     for (side, profiles) in [without, with].into_iter().enumerate() {
@@ -302,7 +301,7 @@ pub fn flames(without: &[Profile], with: &[Profile], diff: &Diff, rules: &Rules)
     flames
 }
 
-/// The root of a stack: for whom the time was spent, else the thread.
+/// Returns the root of a stack: the owner of the time if known, else the thread.
 fn root(profile: &Profile, sample: &Sample) -> Option<String> {
     match sample.owner {
         Owner::Unknown => {
@@ -313,8 +312,8 @@ fn root(profile: &Profile, sample: &Sample) -> Option<String> {
     }
 }
 
-/// A name that can be shown anywhere: signs that steer a terminal, break XML or
-/// change the direction of text become escapes.
+/// Makes a name safe to show anywhere: characters that control a terminal, break XML or change the
+/// direction of text are escaped.
 pub fn label(name: &str) -> String {
     let steers = |c: char| steers(c) || matches!(c, '\u{fffc}'..='\u{ffff}');
     let name = name.trim();
@@ -378,7 +377,7 @@ mod tests {
         assert_eq!((chart.total, chart.narrower, chart.unit.as_str()), (8.0, 0.0, "samples"));
         let before = flames.chart("t", Widths::Without, false, 100);
         assert_eq!(before.boxes.last().map(|b| (b.name.as_str(), b.change)), Some(("h", None)));
-        // No room for g: its part is reported, and f stays where it was.
+        // There is no room for g: its part is reported, and f stays in its place.
         let few = flames.chart("t", Widths::With, true, 3);
         assert_eq!(few.boxes.len(), 3);
         assert!((few.narrower - 1.0 / 8.0).abs() < 1e-12);

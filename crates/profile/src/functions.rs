@@ -1,4 +1,4 @@
-//! The functions of one profile, and what each of them takes.
+//! The functions of one profile with their costs.
 
 use super::subsystem::{Class, Rules};
 use super::{Frame, FrameId, FrameKind, Owner, Profile, StackId};
@@ -11,14 +11,13 @@ pub struct Function<'a> {
     pub frame: &'a Frame,
     /// Weight of its own code.
     pub own: f64,
-    /// Weight of its own code and all that it called. One that calls itself counts
-    /// once.
+    /// Weight of its own code and its callees. A recursive function counts once.
     pub total: f64,
-    /// Weight of its own code, by whom the time was spent for.
+    /// Weight of its own code, by the owner of the time.
     pub owners: BTreeMap<Owner, f64>,
 }
 
-/// All functions, those that take most by themselves first.
+/// Returns all functions, those with the highest own weight first.
 pub fn functions(profile: &Profile) -> Vec<Function<'_>> {
     let blank = |frame| Function { frame, own: 0.0, total: 0.0, owners: BTreeMap::new() };
     let mut functions: Vec<Function> = profile.frames().iter().map(blank).collect();
@@ -41,12 +40,12 @@ pub fn functions(profile: &Profile) -> Vec<Function<'_>> {
             }
         }
     }
-    // Stable, so that equals stay in the order in which they were seen.
+    // Stable, so that equals keep the order of first occurrence.
     functions.sort_by(|a, b| b.own.total_cmp(&a.own).then(b.total.total_cmp(&a.total)));
     functions
 }
 
-/// What a record keeps of a profile: all of its functions, without stacks.
+/// Returns the summary of a profile for a record: all of its functions, without stacks.
 pub fn summarise(profile: &Profile, rules: &Rules) -> ProfileSummary {
     let header = &profile.header;
     let named = |(owner, weight): (&Owner, &f64)| (owner.name().to_owned(), *weight);
@@ -100,7 +99,7 @@ mod tests {
         for (frames, owner, weight) in [
             (vec![copy, main], Owner::Program, 3.0),
             (vec![copy, main], Owner::Softirq(None), 1.0),
-            // It calls itself, and counts once.
+            // It calls itself, but counts once.
             (vec![main, main], Owner::Program, 2.0),
         ] {
             let stack = builder.stack(&frames);

@@ -1,15 +1,14 @@
-//! Names that mean the same function in two builds, so that profiles of two
-//! kernels can be compared.
+//! Normalises names to those that a function has in any build, so that profiles of two kernels can
+//! be compared.
 
 use super::text::is_hexadecimal;
 use super::{Frame, FrameKind};
 use std::borrow::Cow;
 
-/// Endings that compilers and linkers add to the name of a function, each
-/// perhaps followed by a number. `.isra`, `.constprop` and `.part` are GCC's
-/// clones, `.cold` the part of a function that hardly ever runs, `.llvm` a
-/// static function that ThinLTO made global, `.lto_priv` what GCC's LTO did the
-/// same to, `.localalias` and `.warm` GCC's, `.cfi_jt` and `.cfi` Clang's.
+/// Suffixes that compilers and linkers add to the name of a function, each possibly followed by a
+/// number. `.isra`, `.constprop` and `.part` are GCC's clones, `.cold` is the rarely executed part
+/// of a function, `.llvm` a static function that ThinLTO made global and `.lto_priv` the same by
+/// GCC's LTO, `.localalias` and `.warm` are GCC's, `.cfi_jt` and `.cfi` Clang's.
 const CLONES: &[&str] = &[
     "isra",
     "constprop",
@@ -24,16 +23,15 @@ const CLONES: &[&str] = &[
     "clone",
 ];
 
-/// The name of a function without what differs between two builds: an offset
-/// (`+0x1f`), the kind that folded stacks carry (`_[k]`), a symbol version
-/// (`@@GLIBC_2.14`), the hash of a Rust crate and the endings of clones. A name that is only that
-/// is left as it is.
+/// Returns the name of a function without what differs between two builds: an offset (`+0x1f`), the
+/// kind in folded stacks (`_[k]`), a symbol version (`@@GLIBC_2.14`), the hash of a Rust crate and
+/// the suffixes of clones. A name that consists only of these is left unchanged.
 pub fn function(name: &str) -> &str {
     let mut rest = name.trim();
     loop {
         let shorter =
             without_kind(without_version(without_clone(without_hash(without_offset(rest)))));
-        // What stood before an ending may end in a blank of its own.
+        // The text before a suffix may end in a blank.
         let shorter = shorter.trim_end();
         if shorter == rest || shorter.is_empty() {
             return rest;
@@ -42,8 +40,8 @@ pub fn function(name: &str) -> &str {
     }
 }
 
-/// What a frame is called when profiles are compared: its function. Where it has only an
-/// address, which the next build will have elsewhere, all of its file are one unresolved row.
+/// Returns the name of a frame for comparing profiles: its function. Frames with only an address,
+/// which differs in the next build, become one unresolved row per file.
 pub fn of_frame(frame: &Frame) -> Cow<'_, str> {
     let name = function(&frame.function);
     if !is_address(name) {
@@ -57,16 +55,16 @@ pub fn of_frame(frame: &Frame) -> Cow<'_, str> {
     }
 }
 
-/// The name of a file without its folder: a library may lie elsewhere.
+/// Returns the name of a file without its folder: a library may be elsewhere.
 pub fn module(path: &str) -> &str {
     let path = path.trim();
-    // perf writes this after a file that was replaced while it ran.
+    // perf appends this to a file that was replaced while it ran.
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The name of a thread without what distinguishes it from its like: `kworker/1:2` and
-/// `kworker/0:1` are `kworker/*:*`, `iou-wrk-4711` is `iou-wrk-*`.
+/// Returns the name of a thread without its distinguishing numbers: `kworker/1:2` and `kworker/0:1`
+/// become `kworker/*:*`, `iou-wrk-4711` becomes `iou-wrk-*`.
 pub fn thread(name: &str) -> String {
     let mut short = String::with_capacity(name.len());
     let mut rest = name.trim();
@@ -83,14 +81,14 @@ pub fn thread(name: &str) -> String {
     short
 }
 
-/// Whether a name is only an address, or states that there is none.
+/// Returns whether a name is only an address, or states that it is unknown.
 fn is_address(name: &str) -> bool {
     match name {
         "" | "[unknown]" | "??" | "(unknown)" => true,
         _ => match name.strip_prefix("0x").or_else(|| name.strip_prefix("0X")) {
             Some(digits) => is_hexadecimal(digits),
-            // Without a prefix, only what is as long as an address can be one:
-            // `add` and `face` are functions.
+            // Without a prefix, only text as long as an address counts: `add` and `face` are
+            // functions.
             None => {
                 name.len() >= 8
                     && is_hexadecimal(name)
@@ -100,39 +98,39 @@ fn is_address(name: &str) -> bool {
     }
 }
 
-/// Without `+0x1f` or `+0x1f/0x80` at the end.
+/// Removes `+0x1f` or `+0x1f/0x80` from the end.
 fn without_offset(name: &str) -> &str {
-    // A search for one sign is several times as fast as one for a text.
+    // Searching for one character is several times as fast as for a string.
     let Some((head, tail)) = name.rsplit_once('+') else { return name };
     let Some(tail) = tail.strip_prefix("0x") else { return name };
     let (offset, size) = tail.split_once("/0x").unwrap_or((tail, "0"));
     if is_hexadecimal(offset) && is_hexadecimal(size) { head } else { name }
 }
 
-/// Without the `::h0123456789abcdef` that distinguishes two versions of a Rust crate
-/// in mangled names.
+/// Removes the `::h0123456789abcdef` that distinguishes two versions of a Rust crate in mangled
+/// names.
 fn without_hash(name: &str) -> &str {
     let split = name.len().checked_sub(16).and_then(|at| name.split_at_checked(at));
     let split = split.filter(|(_, hash)| is_hexadecimal(hash));
     split.and_then(|(head, _)| head.strip_suffix("::h")).unwrap_or(name)
 }
 
-/// Without the `_[k]` that `stackcollapse-perf.pl --all` puts after a function
-/// (kernel, inlined, compiled just in time, waking).
+/// Removes the `_[k]` that `stackcollapse-perf.pl --all` appends to a function (kernel, inlined,
+/// compiled just in time, waking).
 fn without_kind(name: &str) -> &str {
     ["_[k]", "_[i]", "_[j]", "_[w]"].iter().find_map(|kind| name.strip_suffix(kind)).unwrap_or(name)
 }
 
-/// Without the version of a library's symbol.
+/// Removes the version of a library's symbol.
 fn without_version(name: &str) -> &str {
     match name.find('@') {
-        // `@plt` is another piece of code than the function itself.
+        // `@plt` is different code than the function itself.
         Some(at) if at > 0 && !name[at..].starts_with("@plt") => &name[..at],
         _ => name,
     }
 }
 
-/// Without one `.ending` or `.ending.123` of [`CLONES`].
+/// Removes one `.suffix` or `.suffix.123` of [`CLONES`].
 fn without_clone(name: &str) -> &str {
     let Some((head, last)) = name.rsplit_once('.') else { return name };
     if CLONES.contains(&last) {
@@ -141,7 +139,7 @@ fn without_clone(name: &str) -> &str {
     let number = is_hexadecimal(last);
     match head.rsplit_once('.') {
         Some((function, ending)) if number && CLONES.contains(&ending) => function,
-        // A static function of which the linker saw several: `poll.7`.
+        // One of several static functions with the same name: `poll.7`.
         _ if last.bytes().all(|b| b.is_ascii_digit()) && !last.is_empty() => head,
         _ => name,
     }
@@ -176,7 +174,7 @@ mod tests {
             ("core::fmt::write::h0123456789abcdef", "core::fmt::write"),
             ("core::fmt::write::hash", "core::fmt::write::hash"),
             ("  USER ", "USER"),
-            // What only looks like it stays.
+            // Text that merely looks similar is kept.
             (".cold", ".cold"),
             ("a+0x", "a+0x"),
             ("operator+", "operator+"),

@@ -1,5 +1,5 @@
-//! What well-known functions in a profile mean: a small table of symptoms
-//! (`symptoms.toml`), the share of the time that each takes, and what to do about it.
+//! The meaning of well-known functions in a profile: a small table of symptoms (`symptoms.toml`),
+//! the share of the time that each takes, and what to do about it.
 
 use super::subsystem::{Classes, Subsystem, is_idle};
 use super::{Frame, FrameKind, Owner, Profile, Sample, StackId, normalise};
@@ -9,49 +9,49 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::sync::OnceLock;
 
-/// What comes with the program.
+/// The built-in table.
 const BUILT_IN: &str = include_str!("symptoms.toml");
 
-/// Below this part of the busy time on every side a symptom is not worth a line, unless its row says
-/// otherwise.
+/// A symptom is left out if its part of the busy time is below this on every side, unless its row
+/// has another limit.
 const SMALL: f64 = 0.005;
 
-/// Functions of a symptom that are named.
+/// Most functions that are named for a symptom.
 const NAMED: usize = 4;
 
-/// A symptom that profiles show.
+/// A symptom found in profiles.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Seen {
-    /// What it is, in a few words.
+    /// Its name, in a few words.
     pub name: String,
-    /// The part of the busy time, 0 to 1, of each side in order: idle samples and those of
-    /// foreign threads are not part of it. Of several profiles the mean.
+    /// Part of the busy time, 0 to 1, for each side in order. Idle samples and those of foreign
+    /// threads are excluded. The mean if a side has several profiles.
     pub shares: Vec<f64>,
     /// The functions that took it, those that took most first; at most four.
     pub functions: Vec<String>,
     pub means: String,
-    /// What to look at, or to compare with.
+    /// What to check, or to compare with.
     pub remedy: String,
 }
 
-/// The symptoms of one profile.
+/// Returns the symptoms of one profile.
 pub fn symptoms(profile: &Profile, classes: &Classes) -> Vec<Seen> {
     let mut tally = Tally::new(1);
     tally.add(0, profile, classes);
     tally.seen()
 }
 
-/// Symptoms being added up, over any number of sides with any number of profiles.
+/// Accumulates symptoms, over any number of sides with any number of profiles.
 pub struct Tally {
-    /// Profiles of each side.
+    /// Number of profiles of each side.
     profiles: Vec<usize>,
-    /// The shares of each symptom, side by side, added up over the profiles.
+    /// The shares of each symptom by side, summed over the profiles.
     shares: Vec<Vec<f64>>,
     functions: HashMap<(usize, String), f64>,
 }
 
 impl Tally {
-    /// Of this many sides.
+    /// Creates a tally for this many sides.
     pub fn new(sides: usize) -> Tally {
         let shares = vec![vec![0.0; sides]; table().symptoms.len()];
         Tally { profiles: vec![0; sides], shares, functions: HashMap::new() }
@@ -63,7 +63,7 @@ impl Tally {
         let frames = table.frames(profile);
         let stack = |at: usize| table.stack(profile, &frames, StackId(at as u32));
         let stacks: Vec<Option<(usize, usize)>> = (0..profile.stacks()).map(stack).collect();
-        // A list without threads has its idle function as a row.
+        // In a list without threads, the idle function is a row.
         let busy = |sample: &&Sample| {
             let idle = classes.sample(sample) == Subsystem::Idle;
             !idle && sample.owner != Owner::Foreign && !is_idle(profile, classes, sample)
@@ -83,7 +83,7 @@ impl Tally {
         }
     }
 
-    /// Those that are worth a line, the largest share first.
+    /// Returns the symptoms above their limit, largest share first.
     pub fn seen(self) -> Vec<Seen> {
         let mean = |(sum, n): (&f64, &usize)| sum / (*n).max(1) as f64;
         let seen = |(at, symptom): (usize, &Symptom)| {
@@ -128,7 +128,7 @@ struct Symptom {
     remedy: String,
 }
 
-/// The table, ready for lookups.
+/// The table, prepared for lookups.
 struct Table {
     symptoms: Vec<Symptom>,
     exact: HashMap<String, usize>,
@@ -158,7 +158,7 @@ impl Table {
         Ok(Table { symptoms, exact, prefix })
     }
 
-    /// The symptom of every function of a profile.
+    /// Returns the symptom of every function of a profile.
     fn frames(&self, profile: &Profile) -> Vec<Option<usize>> {
         let names: Vec<&str> =
             profile.frames().iter().map(|frame| normalise::function(&frame.function)).collect();
@@ -180,8 +180,8 @@ impl Table {
         self.exact.get(name).copied().or_else(|| by_prefix().map(|(_, at)| *at))
     }
 
-    /// The symptom of a stack, and the place of the function that shows it: the one that
-    /// ran, or the nearest caller of which all that it called counts.
+    /// Returns the symptom of a stack, and the position of the function that shows it: the one that
+    /// ran, or the nearest caller whose symptom includes its callees.
     fn stack(
         &self,
         profile: &Profile,
@@ -201,7 +201,7 @@ mod tests {
     use crate::subsystem::Rules;
     use crate::{Builder, Header, Thread};
 
-    /// A profile of stacks, leaf first, with their weights.
+    /// A profile from stacks, leaf first, with their weights.
     fn profile(stacks: &[(&[&str], FrameKind, f64)]) -> Profile {
         let mut builder = Builder::new(Header::default());
         let thread = builder.thread(Thread::default());
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Two tables have the names, and each of them is asked without the other.
+    /// Two tables contain the names, and each of them is used without the other.
     #[test]
     fn submitting_is_one_list_of_functions() {
         let rules: toml::Table = include_str!("subsystems.toml").parse().unwrap();
@@ -328,7 +328,7 @@ mod tests {
             (&["memcpy", "skb_copy_ubufs", "veth_xmit"], Kernel, 1.0),
             (&["memcpy", "native_queued_spin_lock_slowpath"], Kernel, 1.0),
             (&["pthread_spin_lock"], User, 1.0),
-            // A program's own function of such a name is none of the kernel's.
+            // A program's own function with such a name is not the kernel's.
             (&["csum_partial"], User, 1.0),
         ])]);
         let names: Vec<&str> = found.iter().map(|seen| seen.name.as_str()).collect();

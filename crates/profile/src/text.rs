@@ -3,8 +3,7 @@
 use bytepath_record::steers;
 use indexmap::IndexSet;
 
-/// A line as an error quotes it: not all of it if it is long, and nothing in it
-/// that a terminal would obey.
+/// Quotes a line for an error: shortened if it is long, and without terminal control characters.
 pub(crate) fn quote(line: impl AsRef<[u8]>) -> String {
     let line = line.as_ref();
     let text = String::from_utf8_lossy(line.get(..line.len().min(240)).unwrap_or_default());
@@ -17,19 +16,19 @@ pub(crate) fn quote(line: impl AsRef<[u8]>) -> String {
     format!("'{quoted}'")
 }
 
-/// The place of a text among others, to which it is added if it is new.
+/// Returns the index of a text in a set, adding it if it is new.
 pub(crate) fn intern(texts: &mut IndexSet<String>, text: &str) -> usize {
     let known = texts.get_index_of(text);
     known.unwrap_or_else(|| texts.insert_full(text.to_owned()).0)
 }
 
-/// Whether a text is of hexadecimal digits only, one at least.
+/// Returns whether a text consists of hexadecimal digits, at least one.
 pub(crate) fn is_hexadecimal(text: impl AsRef<[u8]>) -> bool {
     let text = text.as_ref();
     !text.is_empty() && text.iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Bytes as hexadecimal digits.
+/// Formats bytes as hexadecimal digits.
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

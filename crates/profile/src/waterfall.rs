@@ -1,8 +1,8 @@
-//! From the cost of one cell to that of another, in steps: the CPU time per GiB,
-//! or per packet, of every subsystem, more or less, with intervals over repeated
-//! profile trials, and what the samples do not account for.
+//! From the cost of one cell to that of another, in steps: the differences in CPU time per GiB, or
+//! per packet, of every subsystem, with intervals over repeated profile trials, and the difference
+//! that the samples do not account for.
 //!
-//! CPU time is that of all samples but idle and foreign ones.
+//! CPU time is that of all samples except idle and foreign ones.
 
 use super::change::{CONFIDENCE, Change};
 use super::subsystem::{Classes, Rules, Subsystem, is_idle};
@@ -15,25 +15,25 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Functions that are listed for each part.
+/// Most functions listed for each part.
 const FUNCTIONS: usize = 5;
 
-/// Least tolerance of the sum check, as a part of the larger cost: two clocks of
-/// one CPU do not agree to the last digit.
+/// Least tolerance of the sum check, as a part of the larger cost: two clocks of one CPU do not
+/// agree to the last digit.
 const TOLERANCE: f64 = 0.02;
 
 /// All profile trials of one cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Trials<'a> {
     pub cell: &'a str,
-    /// One profile a trial, each with the bytes that were delivered.
+    /// One profile per trial, each with the bytes that were delivered.
     pub profiles: &'a [Profile],
-    /// What the CPU meter measured in each of these trials, in the unit that the steps are
-    /// requested in; empty unless it is known of all.
+    /// The CPU meter's result for each of these trials, in the unit requested for the steps; empty
+    /// unless known for all.
     pub metered: &'a [f64],
 }
 
-/// What a cell costs by the CPU meter: CPU seconds per GiB, or nanoseconds per packet.
+/// Cost of a cell by the CPU meter: CPU seconds per GiB, or nanoseconds per packet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Metered {
     /// Mean over its profile trials.
@@ -47,17 +47,17 @@ pub struct Metered {
 pub struct Waterfall {
     pub before: Bar,
     pub after: Bar,
-    /// Unit of all amounts: `CPU-s/GiB`, `CPU-ns/packet`, or of an event that is
-    /// counted `10^9 cycles/GiB`, `cycles/packet`.
+    /// Unit of all amounts: `CPU-s/GiB`, `CPU-ns/packet`, or for a counted event `10^9 cycles/GiB`,
+    /// `cycles/packet`.
     pub unit: String,
-    /// Confidence of all intervals, each for itself.
+    /// Confidence of each interval by itself.
     pub confidence: f64,
-    /// One step for each subsystem that was seen, the largest first.
+    /// One step for each subsystem with samples, the largest first.
     pub parts: Vec<Part>,
     pub sampled: Change,
-    /// Whether the steps make up the meter's difference; `None` without a meter.
+    /// Whether the steps add up to the meter's difference; `None` without a meter.
     pub check: Option<Check>,
-    /// What has to be kept in mind.
+    /// Caveats for the reader.
     pub notes: Vec<String>,
 }
 
@@ -65,18 +65,18 @@ pub struct Waterfall {
 pub struct Bar {
     pub cell: String,
     pub trials: usize,
-    /// By its samples: the mean over the trials.
+    /// Cost by the samples, the mean over the trials.
     pub sampled: f64,
-    /// By the CPU meter.
+    /// Cost by the CPU meter.
     pub metered: Option<Metered>,
-    /// Bytes of a packet, on average over the trials; `None` unless all record it. Packets
-    /// of two sizes are two kinds of work.
+    /// Mean bytes per packet over the trials; `None` unless all record it. Packets of different
+    /// size are different kinds of work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet: Option<f64>,
 }
 
 impl Bar {
-    /// Its cost: by the meter where there is one.
+    /// Returns the cost by the meter if there is one, else by the samples.
     pub fn cost(&self) -> f64 {
         self.metered.map_or(self.sampled, |metered| metered.mean)
     }
@@ -86,15 +86,15 @@ impl Bar {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
     pub subsystem: Subsystem,
-    /// In the cell where the waterfall begins.
+    /// In the cell at the beginning of the waterfall.
     pub before: f64,
-    /// In the cell where it ends.
+    /// In the cell at its end.
     pub after: f64,
     pub change: Change,
-    /// Whether there is no doubt of it among all steps together (Holm's rule).
+    /// Whether the step is significant among all steps together (Holm's rule).
     #[serde(default)]
     pub resolved: bool,
-    /// Functions that make it up, the largest steps first.
+    /// The functions with the largest steps, largest first.
     pub functions: Vec<Function>,
 }
 
@@ -102,28 +102,28 @@ pub struct Part {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Function {
     pub name: String,
-    /// In the cell where the waterfall begins.
+    /// In the cell at the beginning of the waterfall.
     pub before: f64,
-    /// In the cell where it ends.
+    /// In the cell at its end.
     pub after: f64,
 }
 
-/// Whether the steps make up the difference that the CPU meter saw.
+/// Whether the steps add up to the difference measured by the CPU meter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
     pub metered: Change,
-    /// What the steps leave over: the meter's difference less all steps.
+    /// Unexplained rest: the meter's difference minus all steps.
     pub rest: f64,
-    /// How large that may be: the half-width of its interval, or two hundredths of the
-    /// larger cost, whichever is more. Meter and samples are of the same trials, so what
-    /// differs from trial to trial is in both and not in it.
+    /// How large the rest may be: the half-width of its interval, or two hundredths of the larger
+    /// cost, whichever is more. Meter and samples are from the same trials, so variation between
+    /// trials is in both and cancels in the rest.
     pub tolerance: f64,
-    /// Whether it is no larger.
+    /// Whether the rest is within the tolerance.
     pub holds: bool,
 }
 
-/// The steps between two cells, in the cost of this unit of work; of what was done for one end
-/// alone, if one is named, with which no meter is compared.
+/// Computes the steps between two cells, in the cost of this unit of work. If an end is given, only
+/// work done for that end counts, and nothing is compared with the meter.
 pub fn waterfall(
     before: &Trials,
     after: &Trials,
@@ -172,7 +172,7 @@ fn change(costs: &[Costs; 2], of: impl Fn(&Cost) -> f64) -> Change {
     Change::between(values(&costs[0]), values(&costs[1]))
 }
 
-/// The step of each subsystem that takes anything, the largest first.
+/// Returns the step of each subsystem with any cost, the largest first.
 fn parts(costs: &[Costs; 2]) -> Vec<Part> {
     let part = |subsystem| {
         let [before, after] = [0, 1].map(|side: usize| costs[side].mean(subsystem));
@@ -191,16 +191,16 @@ fn parts(costs: &[Costs; 2]) -> Vec<Part> {
     parts
 }
 
-/// What one cell costs, trial by trial.
+/// Costs of one cell, trial by trial.
 pub(super) struct Costs {
     pub(super) trials: Vec<Cost>,
     pub(super) unit: String,
-    /// Whether the unit is one that the CPU meter knows.
+    /// Whether the CPU meter measures in this unit too.
     time: bool,
     notes: Vec<String>,
 }
 
-/// What one trial costs, per unit of work.
+/// Cost of one trial, per unit of work.
 pub(super) struct Cost {
     pub(super) by: BTreeMap<Subsystem, f64>,
     pub(super) functions: HashMap<(Subsystem, String), f64>,
@@ -213,7 +213,7 @@ impl Cost {
 }
 
 impl Costs {
-    /// Of all ends together, or of one.
+    /// Computes the costs of all ends together, or of one.
     pub(super) fn of(
         trials: &Trials,
         rules: &Rules,
@@ -253,7 +253,7 @@ impl Costs {
     }
 }
 
-/// The name of the unit in which costs are shown.
+/// Returns the name of the unit in which costs are shown.
 fn unit_of(header: &Header, per: WorkUnit) -> Result<String, Fault> {
     let event = if header.event.is_empty() { "events" } else { &header.event };
     Ok(match (header.weight, per) {
@@ -270,8 +270,8 @@ fn unit_of(header: &Header, per: WorkUnit) -> Result<String, Fault> {
     })
 }
 
-/// By what the weights of a profile are multiplied: per GiB and per run nanoseconds become
-/// seconds and events are shown in thousand millions, per packet both stay.
+/// Returns the factor for the weights of a profile: per GiB and per run, nanoseconds become seconds
+/// and events are shown in units of 10^9; per packet both stay.
 fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
     let (amount, unit, what, remedy) = match per {
         WorkUnit::Gib => (
@@ -296,7 +296,7 @@ fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
     })
 }
 
-/// Bytes of a packet, on average over the trials; `None` unless all record it.
+/// Returns the mean bytes per packet over the trials; `None` unless all record it.
 fn packet(profiles: &[Profile]) -> Option<f64> {
     let size = |profile: &Profile| {
         let mean = profile.header.work.bytes? / profile.header.work.packets?;
@@ -327,7 +327,7 @@ fn cost(profile: &Profile, rules: &Rules, per: WorkUnit, end: Option<Role>) -> R
     Ok(cost)
 }
 
-/// The functions of a subsystem that differ most.
+/// Returns the functions of a subsystem with the largest differences.
 fn functions(costs: &[Costs; 2], subsystem: Subsystem) -> Vec<Function> {
     let mut all: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
     for (side, costs) in costs.iter().enumerate() {
@@ -356,7 +356,7 @@ impl Metered {
     }
 }
 
-/// Says of which steps there is no doubt, all of them taken together.
+/// Marks the steps that are significant among all of them together.
 fn resolve(parts: &mut [Part]) {
     let ps: Vec<f64> = parts.iter().filter_map(|part| part.change.p).collect();
     let known = parts.iter_mut().filter(|part| part.change.p.is_some());
@@ -367,7 +367,7 @@ fn resolve(parts: &mut [Part]) {
 
 fn check(metered: [&[f64]; 2], costs: &[Costs; 2], bars: [&Bar; 2]) -> Check {
     let moments = |values: &[f64]| values.iter().copied().collect::<Moments>();
-    // What the samples leave over, trial by trial.
+    // The part of the cost that the samples do not explain, trial by trial.
     let rests = [0, 1].map(|side: usize| {
         let trials = costs[side].trials.iter().zip(metered[side]);
         trials.map(|(cost, metered)| metered - cost.total()).collect::<Moments>()
@@ -389,7 +389,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::{Builder, Frame, FrameKind, Header, Sample, Thread, Work};
 
-    /// A trial of two GiB: functions with CPU seconds per GiB.
+    /// A trial of two GiB from functions with CPU seconds per GiB.
     pub(crate) fn trial(functions: &[(&str, f64)]) -> Profile {
         let mut builder = Builder::new(Header {
             title: "trial".into(),
@@ -445,15 +445,15 @@ pub(crate) mod tests {
         assert_eq!(parts, [Subsystem::Copy, Subsystem::MemoryMapping, Subsystem::Tcp]);
         let copy = &w.parts[0];
         assert!(near(copy.change.mean, -0.25) && near(copy.before, 0.31));
-        // Both variances 0.0002: se = 0.014142, 2 degrees of freedom, t = 4.302653.
+        // Both variances are 0.0002: se = 0.014142, 2 degrees of freedom, t = 4.302653.
         assert!((copy.change.half_width.unwrap() - 0.060_848_7).abs() < 1e-6, "{copy:?}");
-        // p of 17.7 standard errors with 2 degrees of freedom is 0.0032, three times that
-        // is below 5 %; the second step is certain, the third within its interval.
+        // p of 17.7 standard errors with 2 degrees of freedom is 0.0032, three times that is below
+        // 5 %; the second step is certain, the third within its interval.
         assert!((copy.change.p.unwrap() - 0.003_179).abs() < 1e-5, "{copy:?}");
         assert!(copy.resolved && w.parts[1].resolved && !w.parts[2].resolved, "{w:?}");
         assert_eq!(w.parts[1].change.half_width, Some(0.0), "trials that agree to the last bit");
         assert_eq!(copy.functions[0].name, "_copy_to_iter");
-        // The steps and the rest make up the meter's difference exactly.
+        // The steps and the rest add up to the meter's difference exactly.
         let sum: f64 = w.parts.iter().map(|p| p.change.mean).sum();
         let check = w.check.unwrap();
         assert!(near(sum, w.sampled.mean) && near(sum + check.rest, check.metered.mean));

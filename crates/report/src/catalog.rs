@@ -19,22 +19,22 @@ pub static CATALOG: &[&Report] = &[
     &ktap::FORMAT,
 ];
 
-/// The format with this name.
+/// Returns the format with this name.
 pub fn find(name: &str) -> Option<&'static Report> {
     CATALOG.iter().copied().find(|report| report.name == name)
 }
 
-/// The first format whose files end like this.
+/// Returns the first format with this file extension.
 pub fn find_by_extension(extension: &str) -> Option<&'static Report> {
     CATALOG.iter().copied().find(|report| report.extension == extension)
 }
 
-/// The columns of `csv` and `parquet`, in order.
+/// Returns the columns of `csv` and `parquet`, in order.
 pub fn columns() -> impl Iterator<Item = String> {
     Row::columns().into_iter().map(|(name, _)| name.into_owned())
 }
 
-/// The columns of `summary-csv` and `summary-parquet`, in order.
+/// Returns the columns of `summary-csv` and `summary-parquet`, in order.
 pub fn summary_columns() -> impl Iterator<Item = String> {
     CellRow::columns().into_iter().map(|(name, _)| name.into_owned())
 }

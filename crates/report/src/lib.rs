@@ -1,14 +1,14 @@
-//! Reports: what studies, profiles and observations look like to people and programs.
+//! Reports: studies, profiles and observations in forms for people and programs.
 //!
-//! A report needs nothing but its subject, so an old study renders on any machine, and to the
-//! same bytes. It measures nothing and decides nothing: verdicts come from `bytepath_stats`.
+//! A report needs nothing but its subject, so an old study renders on any machine, to the same
+//! bytes. It measures nothing and decides nothing: verdicts come from `bytepath_stats`.
 //!
 //! - `document` is the model: sections of texts, tables and figures, without layout.
 //! - `sections` builds the sections of a study, each once for all formats; `documents` does so
 //!   for other commands. Both take their words from `wording`.
 //! - `render` writes documents as plain text or HTML.
-//! - `formats` has one file per format of [`CATALOG`] but HTML; `csv`, `parquet` and `json` are made from
-//!   the study itself and know no documents.
+//! - `formats` has one file per format of [`CATALOG`] except HTML; `csv`, `parquet` and `json` are
+//! made from the study itself without a document.
 //!
 //! All of this runs in the process of the command line, after the measurement.
 

@@ -1,4 +1,4 @@
-//! What every format is given, and what a format is.
+//! The description of a report format, and its input.
 
 use crate::wording::names;
 use bytepath_profile::Explanation;
@@ -10,40 +10,39 @@ use std::io::{self, Write};
 pub struct Report {
     /// Name in the catalogue, as the user types it.
     pub name: &'static str,
-    /// One line: what it is good for.
+    /// One line: its purpose.
     pub summary: &'static str,
-    /// How the name of a file of this format ends, without the dot. Several
-    /// formats may share one.
+    /// File name extension, without the dot. Several formats may share one.
     pub extension: &'static str,
-    /// Whether it is anything but text.
+    /// Whether it is not text.
     pub binary: bool,
-    /// Whether people read it: names of cells leave out what all of them have.
+    /// Whether it is for people: then names of cells omit what all of them share.
     pub short_names: bool,
     pub(crate) render: fn(subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()>,
 }
 
 impl Report {
-    /// Whether it is unfit for a terminal: binary, or a page.
+    /// Returns whether it is unsuitable for a terminal: binary, or an HTML page.
     pub fn for_files(&self) -> bool {
         self.binary || self.extension == "html"
     }
 
-    /// The study with the names of its cells as this format shows them.
+    /// Returns the study with the names of its cells as this format shows them.
     pub fn named<'a>(&self, study: &'a Study) -> Cow<'a, Study> {
         let short = self.short_names.then(|| names::shortened(study)).flatten();
         short.map_or(Cow::Borrowed(study), Cow::Owned)
     }
 
-    /// Writes the report. Fails only where `out` does.
+    /// Writes the report. Errors only if `out` does.
     pub fn render(&self, subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         (self.render)(subject, style, out)
     }
 }
 
-/// What a report is of.
+/// The subject of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// What was asked, and every trial; the names of cells may be short ([`Report::named`]).
+    /// The study with every trial; the names of cells may be shortened ([`Report::named`]).
     pub study: &'a Study,
     /// The study's header as it was recorded.
     pub recorded: &'a StudyHeader,
@@ -54,7 +53,7 @@ pub struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// With the names of cells as they were recorded.
+    /// Creates a subject with the recorded names of cells.
     pub fn of(
         study: &'a Study,
         analysis: &'a Analysis,
@@ -64,12 +63,12 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// How a report is to look, as far as its format leaves a choice.
+/// Style options that a format leaves open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Columns of the terminal or page. Below 40 counts as 40.
+    /// Columns of the terminal or page; at least 40.
     pub width: usize,
-    /// Whether words may be coloured with ANSI sequences.
+    /// Whether text may be coloured with ANSI sequences.
     pub colour: bool,
     /// Whether to add system-call tables, sizes and the course of each flow.
     pub details: bool,

@@ -1,4 +1,4 @@
-//! From paths, workload, link and placement to cells with stable ids.
+//! Builds cells with stable ids from paths, workload, link and placement.
 
 use super::options::{
     TypedOption, did_you_mean, differing, find, resolve, split, suggest, unknown_option, usage,
@@ -10,7 +10,7 @@ use bytepath_record::{
     Activity, Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role, SoftirqCpu, joined,
 };
 
-/// A path of the catalogue, as far as a request needs it.
+/// What a request needs to know of a path in the catalogue.
 #[derive(Clone, Copy, Debug)]
 pub struct PathDeclaration {
     /// Name in the catalogue.
@@ -24,7 +24,7 @@ pub struct PathDeclaration {
 /// A named pair of halves.
 #[derive(Clone, Copy, Debug)]
 pub struct PairDeclaration {
-    /// Name as the user types it.
+    /// Name as typed by the user.
     pub name: &'static str,
     /// Sender half.
     pub tx: &'static str,
@@ -32,21 +32,22 @@ pub struct PairDeclaration {
     pub rx: &'static str,
 }
 
-/// A workload of the catalogue, as far as a request needs it.
+/// What a request needs to know of a workload in the catalogue.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadDeclaration {
     /// Name in the catalogue.
     pub name: &'static str,
     /// Its options.
     pub options: &'static [OptionSpec],
-    /// The largest MTU that a link has for it where the user gives none; `None`: the preset's.
+    /// The largest MTU of a link with this workload if the user gives none; `None` leaves it to the
+    /// preset.
     pub most_mtu: Option<u32>,
 }
 
-/// What a request may name.
+/// The names that a request may use.
 #[derive(Clone, Debug, Default)]
 pub struct PathSpec {
-    /// Every workload; the first is meant where none is named.
+    /// Every workload; the first is the default.
     pub workloads: Vec<WorkloadDeclaration>,
     /// Every path of the catalogue.
     pub paths: Vec<PathDeclaration>,
@@ -54,7 +55,7 @@ pub struct PathSpec {
     pub pairs: Vec<PairDeclaration>,
 }
 
-/// What is requested.
+/// A request for cells.
 #[derive(Clone, Debug)]
 pub struct CellRequest<'a> {
     /// Paths: `PAIR`, `PAIR:key=value,...` or `TX[:...]+RX[:...]`.
@@ -67,22 +68,22 @@ pub struct CellRequest<'a> {
     pub link: &'a str,
     /// Placement.
     pub cores: &'a PlacementSpec,
-    /// Kernels, each for every path; empty leaves the kernel to the testbed.
+    /// Kernels, each combined with every path; empty leaves the kernel to the testbed.
     pub kernels: &'a [Kernel],
     /// The path that all others are compared with; `None` takes the first.
     pub baseline: Option<&'a str>,
 }
 
 impl<'a> CellRequest<'a> {
-    /// The default workload over default connections and the link `wire`, by these paths.
+    /// Requests the default workload on default connections and the link `wire`, with these paths.
     pub fn of(paths: &'a [String], cores: &'a PlacementSpec) -> Self {
         let (workload, stream, link) = ("", "", "wire");
         CellRequest { paths, workload, stream, link, cores, kernels: &[], baseline: None }
     }
 }
 
-/// The cells requested, and the id of the baseline. The baseline gets a second cell,
-/// marked `null`, by which the study measures its own noise.
+/// Returns the requested cells, and the id of the baseline. The baseline gets a second cell, marked
+/// `null`, with which the study measures its own noise.
 pub fn cells(ask: &CellRequest, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
     let mut cells: Vec<Cell> = Vec::new();
     let named = ask.kernels.iter().map(Some);
@@ -94,7 +95,7 @@ pub fn cells(ask: &CellRequest, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), 
                 let what = kernel.map_or(String::new(), |k| format!(" with kernel '{}'", k.name));
                 return Err(usage(format!("path '{text}'{what} is requested twice")));
             }
-            // Such a study varies the kernel.
+            // With several kernels, the kernel is a factor of the study.
             if let (true, Some(kernel)) = (kernels.len() > 1, kernel) {
                 cell.levels.insert("kernel".into(), kernel.to_string());
             }
@@ -117,7 +118,7 @@ pub fn cells(ask: &CellRequest, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), 
     Ok((cells, baseline.id))
 }
 
-/// The cell of one path and kernel, without levels.
+/// Builds the cell of one path and kernel, without levels.
 pub(super) fn cell(
     path: &str,
     kernel: Option<&Kernel>,
@@ -150,7 +151,7 @@ pub(super) fn cell(
     Ok(cell)
 }
 
-/// Refuses adapters that no flow crosses, and CPUs whose turn never comes.
+/// Errors if an adapter would have no flow, or a CPU no turn.
 fn take_turns(cell: &Cell) -> Result<(), Fault> {
     let (flows, adapters) = (cell.stream.flows, cell.link.adapters);
     if flows < adapters {
@@ -174,10 +175,10 @@ fn take_turns(cell: &Cell) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Threads that an end may have.
+/// Most threads of an end.
 const MOST_THREADS: u32 = 256;
 
-/// Refuses what no machine should be asked for.
+/// Errors if a cell requests more than any machine should be asked for.
 fn limit(cell: &Cell) -> Result<(), Fault> {
     for role in Role::ALL {
         let (threads, path) = (cell.threads(role), &cell.half(role).path);
@@ -198,7 +199,7 @@ fn limit(cell: &Cell) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The link that a workload has.
+/// Parses the link for a workload.
 fn link_for(workload: &str, text: &str, spec: &PathSpec) -> Result<(LinkSettings, String), Fault> {
     let (mut link, difference) = parse_link(text)?;
     let declared = spec.workloads.iter().find(|declared| declared.name == workload);
@@ -209,8 +210,7 @@ fn link_for(workload: &str, text: &str, spec: &PathSpec) -> Result<(LinkSettings
     Ok((link, difference))
 }
 
-/// Reads `NAME[:key=value,...]` into a workload and its difference from the default one, as
-/// typed.
+/// Parses `NAME[:key=value,...]` into a workload and its difference from the default one, as typed.
 pub(super) fn activity(text: &str, spec: &PathSpec) -> Result<(Activity, String), Fault> {
     let (name, typed_options) = split(text)?;
     let Some(default) = spec.workloads.first() else { return Ok(Default::default()) };
@@ -223,7 +223,7 @@ pub(super) fn activity(text: &str, spec: &PathSpec) -> Result<(Activity, String)
     Ok((Activity { name: name.to_owned(), options }, as_typed))
 }
 
-/// Link and placement may both name the CPU of the kernel's receive work.
+/// Errors if link and placement name different CPUs for the kernel's receive work.
 fn agree(link: &LinkSettings, cores: &PlacementSpec) -> Result<(), Fault> {
     let (Some(rps), softirq) = (link.rps, cores.placement.softirq) else { return Ok(()) };
     if softirq == SoftirqCpu::Link || softirq.cpus() == [rps] {
@@ -233,13 +233,13 @@ fn agree(link: &LinkSettings, cores: &PlacementSpec) -> Result<(), Fault> {
     Err(usage(text).remedy("give only one of rps and softirq"))
 }
 
-/// The second copy of the baseline, by which a study measures its own noise.
+/// Returns the second copy of the baseline, with which a study measures its own noise.
 pub(super) fn null_of(baseline: &Cell) -> Cell {
     let id = CellId(format!("{} (again)", baseline.id));
     Cell { id, null: true, ..baseline.clone() }
 }
 
-/// `TX+RX`, by the first sign that is not between double quotes.
+/// Splits `TX+RX` at the first plus that is not between double quotes.
 fn two_halves(text: &str) -> Option<(&str, &str)> {
     let mut quoted = false;
     let (at, _) = text.char_indices().find(|(_, c)| {
@@ -249,7 +249,7 @@ fn two_halves(text: &str) -> Option<(&str, &str)> {
     Some((&text[..at], &text[at + 1..]))
 }
 
-/// Reads one path request into its canonical name and both halves.
+/// Parses a path request into its canonical name and both halves.
 pub(super) fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half), Fault> {
     if let Some((tx, rx)) = two_halves(text) {
         let (tx, rx) = (read_half(Role::Sender, tx, spec)?, read_half(Role::Receiver, rx, spec)?);
@@ -266,7 +266,7 @@ pub(super) fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half)
     {
         return Err(unknown_option(&format!("path {name}"), &declared.concat(), stray));
     }
-    // An option of a pair goes to every half that declares it.
+    // An option of a pair applies to every half that declares it.
     let half = |path: &str, declared: &[OptionSpec]| {
         let own = typed_options.iter().filter(|(key, _)| declares(declared, key));
         resolve_half(path, declared, &own.cloned().collect::<Vec<_>>())
@@ -274,12 +274,12 @@ pub(super) fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half)
     Ok(name_both(half(pair.tx, declared[0])?, half(pair.rx, declared[1])?, spec))
 }
 
-/// Reads a request for one half alone (`uring:depth=8`) into its canonical form.
+/// Parses a request for one half (`uring:depth=8`) into its canonical form.
 pub(super) fn one_half(role: Role, text: &str, spec: &PathSpec) -> Result<String, Fault> {
     Ok(read_half(role, text, spec)?.1)
 }
 
-/// A name as one would type it with what differs from the defaults.
+/// Formats a name as a user would type it, with its differences from the defaults.
 pub(super) fn typed(name: &str, difference: &[String]) -> String {
     match difference {
         [] => name.to_owned(),
@@ -287,7 +287,7 @@ pub(super) fn typed(name: &str, difference: &[String]) -> String {
     }
 }
 
-/// Reads one half: with all of its options, and its canonical form.
+/// Parses one half; returns it with all of its options, and its canonical form.
 fn read_half(role: Role, text: &str, spec: &PathSpec) -> Result<(Half, String), Fault> {
     let (path, typed_options) = split(text)?;
     resolve_half(&path, options(role, &path, spec)?, &typed_options)
@@ -303,7 +303,7 @@ fn resolve_half(
     Ok((Half { path: path.to_owned(), options }, text))
 }
 
-/// Both halves, and the canonical name of the two.
+/// Returns both halves and the canonical name of the two.
 fn name_both(
     (tx, tx_text): (Half, String),
     (rx, rx_text): (Half, String),
@@ -314,7 +314,7 @@ fn name_both(
     (name, tx, rx)
 }
 
-/// The options of a role's half of a path.
+/// Returns the options of a role's half of a path.
 fn options(role: Role, path: &str, spec: &PathSpec) -> Result<&'static [OptionSpec], Fault> {
     let half = |declared: &PathDeclaration| match role {
         Role::Sender => declared.tx,

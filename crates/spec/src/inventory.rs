@@ -1,4 +1,4 @@
-//! `hosts.toml`: the hosts of a lab, and which of them are connected by a link.
+//! `hosts.toml`: the hosts of a lab, and the pairs that are connected by a link.
 
 use super::options::usage;
 use super::suggest;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// The hosts and pairs of a file.
+/// The hosts and pairs in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inventory {
@@ -21,13 +21,13 @@ pub struct Inventory {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ListedHost {
-    /// How it is reached, as `--sender` takes it.
+    /// How to reach it, in the syntax of `--sender`.
     at: String,
-    /// Its address on the link; `None` if it is to be found.
+    /// Its address on the link; `None` to detect it.
     address: Option<IpAddr>,
     /// Its network device on the link; `None` takes the one with the address.
     device: Option<String>,
-    /// How its power is measured, as `--power` takes it.
+    /// How its power is measured, in the syntax of `--power`.
     power: Option<String>,
 }
 
@@ -39,14 +39,14 @@ struct ListedPair {
     receiver: String,
 }
 
-/// A pair that was chosen.
+/// A selected pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
     /// Its name.
     pub name: String,
-    /// Its testbed, as one types it.
+    /// Its testbed, as typed.
     pub testbed: String,
-    /// How its power is measured, as one types it; `None` leaves that to the experiment.
+    /// How its power is measured, as typed; `None` leaves that to the experiment.
     pub power: Option<String>,
 }
 
@@ -54,7 +54,7 @@ pub struct Chosen {
 const LONGEST: usize = 1 << 20;
 
 impl Inventory {
-    /// Reads a file of this name; faults name the line.
+    /// Parses the text of a file; `name` is used in faults, which name the line.
     pub fn parse(name: &str, text: &str) -> Result<Inventory, Fault> {
         if text.len() > LONGEST {
             return Err(usage(format!("{name} is longer than 1 MiB")));
@@ -67,8 +67,8 @@ impl Inventory {
         })
     }
 
-    /// The pairs of these names. Pairs that would disturb each other, because a host is in
-    /// two of them, are refused.
+    /// Returns the pairs with these names. Errors if a host is in two of them, because such pairs
+    /// would disturb each other.
     pub fn chosen(&self, pairs: &[String]) -> Result<Vec<Chosen>, Fault> {
         let mut used: BTreeMap<&str, &str> = BTreeMap::new();
         let mut all = Vec::new();

@@ -1,15 +1,14 @@
-//! Which kernel: `[NAME=]SOURCE [COMMAND LINE]`.
+//! Parses a kernel: `[NAME=]SOURCE [COMMAND LINE]`.
 
 use super::options::usage;
 use bytepath_record::{Fault, Kernel};
 
-/// Longest command line that is added; x86 takes 2048 bytes in all
-/// (`COMMAND_LINE_SIZE`).
+/// Longest addition to the command line; x86 supports 2048 bytes in total (`COMMAND_LINE_SIZE`).
 const LONGEST_CMDLINE: usize = 1024;
 
-/// Reads a kernel. `patched=./bzImage mitigations=off` is the image `./bzImage`,
-/// called "patched", with `mitigations=off` on its command line. Without a name
-/// it is called by the last part of its source.
+/// Parses a kernel. `patched=./bzImage mitigations=off` is the image `./bzImage`, named "patched",
+/// with `mitigations=off` on its command line. Without a name it is named after the last part of
+/// its source.
 pub fn parse_kernel(text: &str) -> Result<Kernel, Fault> {
     let text = text.trim();
     let example = "write NAME=SOURCE: stock=/boot/vmlinuz-6.1.0, new=debian:newest, \
@@ -19,7 +18,7 @@ pub fn parse_kernel(text: &str) -> Result<Kernel, Fault> {
     }
     let (first, cmdline) = text.split_once(' ').unwrap_or((text, ""));
     let (name, source) = match first.split_once('=') {
-        // A path may hold the sign; a name holds no slash.
+        // A path may contain the equals sign; a name contains no slash.
         Some((name, source)) if !name.contains('/') => (Some(name), source),
         _ => (None, first),
     };
@@ -47,7 +46,7 @@ pub fn parse_kernel(text: &str) -> Result<Kernel, Fault> {
     Ok(Kernel { cmdline: cmdline.to_owned(), ..Kernel::named(name, source) })
 }
 
-/// `/boot/vmlinuz-6.1.0` is called `6.1.0`, `debian:newest` `newest`.
+/// Names a kernel by its source: `/boot/vmlinuz-6.1.0` is `6.1.0`, `debian:newest` is `newest`.
 fn called(source: &str) -> &str {
     let last = source.rsplit(['/', ':']).next().unwrap_or(source);
     let last = last.strip_suffix(".deb").unwrap_or(last);

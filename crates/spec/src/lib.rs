@@ -1,13 +1,13 @@
-//! What a user writes, and what it means: paths with options, links, placements, kernels,
-//! profiles, sources of power, settings of hosts, testbeds, whole experiment files.
+//! Parses and validates what users write: paths with options, links, placements, kernels, profiles,
+//! sources of power, settings of hosts, testbeds, whole experiment files.
 //!
-//! Text comes in; values of `bytepath-record` go out, above all the cells of a study with their
-//! stable ids. Everything is pure: what can be named comes in as declarations ([`PathSpec`],
-//! [`TestbedDeclaration`], [`Catalogues`]), CPUs as lists, and the same text gives the same cells
-//! anywhere. Whether a host can do what is requested is not decided here, but in
-//! `bytepath-study`, when the hosts are known. Quantities are read by `bytepath_record::unit`,
-//! typed options (`name:key=value,...`) by `options`, and nowhere else. All of it runs in the
-//! controller, before the first trial.
+//! The input is text; the output are values of `bytepath-record`, above all the cells of a study
+//! with their stable ids. Everything is pure: available names are passed in as declarations
+//! ([`PathSpec`], [`TestbedDeclaration`], [`Catalogues`]), CPUs as lists, and the same text gives
+//! the same cells anywhere. Whether a host can do what is requested is not decided here, but in
+//! `bytepath-study`, when the hosts are known. Quantities are parsed only by
+//! `bytepath_record::unit`, and typed options (`name:key=value,...`) only by `options`. All of it
+//! runs in the controller, before the first trial.
 
 #![forbid(unsafe_code)]
 

@@ -6,7 +6,7 @@ use bytepath_record::{
     CpuTurns, Fault, LinkSettings, Netem, OptionSpec, Options, TapSettings, joined,
 };
 
-/// What can be set of the link.
+/// The options of a link.
 pub const LINK_OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("adapters", Count(1, CpuTurns::MOST as u64), "1")
         .help("pairs of devices between the hosts; flow i crosses the pair i modulo their number"),
@@ -56,27 +56,27 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
 /// A named set of link settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// Name as the user types it.
+    /// Name as typed by the user.
     pub name: &'static str,
     /// One line: what it imitates.
     pub summary: &'static str,
-    /// What it sets, as the user would type it.
+    /// Its options, as the user would type them.
     pub values: &'static [(&'static str, &'static str)],
 }
 
-/// The preset of an existing link.
+/// The preset for an existing link.
 const GIVEN: &str = "given";
 
-/// The preset of a link that ends in descriptors.
+/// The preset for a link that ends in file descriptors.
 const TAP: &str = "tap";
 
-/// The preset of a veth pair that ends in descriptors.
+/// The preset for a veth pair that ends in file descriptors.
 const MACVTAP: &str = "macvtap";
 
-/// The preset of a link whose receiver is a guest with a tap of the sender's host.
+/// The preset for a link whose receiver is a guest with a tap on the sender's host.
 const GUEST_TAP: &str = "guest-tap";
 
-/// Options of taps alone, and the presets that have each, the usual one first.
+/// Options that only taps have, with the presets that support each, the usual one first.
 const TAP_OPTIONS: [(&str, &[&str]); 5] = [
     ("queues", &[TAP, MACVTAP]),
     ("backpressure", &[TAP, GUEST_TAP]),
@@ -149,8 +149,8 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// Reads `PRESET[:key=value,...]`; also returns the part of the cell's id that
-/// names how the link differs from the default preset (empty for the default).
+/// Parses `PRESET[:key=value,...]`; also returns the part of the cell's id that names the
+/// differences from the default preset (empty for the default).
 pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
     let (name, typed_options) = split(text)?;
     let preset = find("link preset", &name, PRESETS, |preset| preset.name)?;
@@ -196,7 +196,7 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
     Ok((settings, difference(preset, &of_preset, &typed_options)))
 }
 
-/// Refuses what netem does not do, and links that are not made here.
+/// Errors for settings that netem does not support, and for links that bytepath does not create.
 fn check_netem(
     netem: Netem,
     preset: &Preset,
@@ -264,7 +264,7 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
     }
 }
 
-/// The typed options that differ from the preset, in canonical form.
+/// Returns the typed options that differ from the preset, in canonical form.
 fn difference(preset: &Preset, of_preset: &[TypedOption], typed_options: &[TypedOption]) -> String {
     let canonical = |(key, value): &TypedOption| {
         let spec = LINK_OPTIONS.iter().find(|spec| spec.name == key)?;
@@ -337,7 +337,7 @@ mod tests {
             ("offload:backpressure=on", "of other links (tap, guest-tap), not of offload"),
             ("tap:vhost=on", "vhost is an option of other links (guest-tap)"),
             ("guest-tap:vnet-header=on", "of other links (tap, macvtap), not of guest-tap"),
-            // It drops what its ring cannot hold.
+            // It drops frames that do not fit into its ring.
             ("macvtap:backpressure=on", "of other links (tap, guest-tap), not of macvtap"),
             ("tap:uso=on", "uso requires vnet-header"),
         ] {

@@ -1,12 +1,12 @@
-//! The one grammar of typed options: `name:key=value,key=value`.
+//! The grammar that all typed options share: `name:key=value,key=value`.
 
 use bytepath_record::{Fault, OptionSpec, Options, joined};
 
 /// A `key=value` as typed.
 pub(crate) type TypedOption = (String, String);
 
-/// Splits `name:key=value,...` into the name and the options. A key without a value is a flag
-/// that is switched on.
+/// Splits `name:key=value,...` into the name and the options. A key without a value is a flag that
+/// is set to on.
 pub fn split(text: &str) -> Result<(String, Vec<TypedOption>), Fault> {
     let (name, rest) = text.split_once(':').unwrap_or((text, ""));
     Ok((name.trim().to_owned(), split_values(rest)?))
@@ -15,8 +15,8 @@ pub fn split(text: &str) -> Result<(String, Vec<TypedOption>), Fault> {
 /// Splits `key=value,...`.
 pub(crate) fn split_values(text: &str) -> Result<Vec<TypedOption>, Fault> {
     let mut typed_options: Vec<TypedOption> = Vec::new();
-    // A comma between slashes is part of a value: the event cpu/event=1,umask=2/. So is
-    // everything between double quotes.
+    // A comma between slashes is part of a value: the event cpu/event=1,umask=2/. So is everything
+    // between double quotes.
     let (mut between, mut quoted) = (false, false);
     let comma = |c: char| {
         quoted ^= c == '"';
@@ -76,7 +76,7 @@ pub(super) fn unknown_option(what: &str, declared: &[OptionSpec], key: &str) -> 
     }
 }
 
-/// The options of a resolved set that differ from their defaults, as typed.
+/// Formats those of the resolved options that differ from their defaults, as typed.
 pub(crate) fn differing(declared: &[OptionSpec], options: &Options) -> Vec<String> {
     let differing = |spec: &OptionSpec| {
         let value = options.0.get(spec.name)?;
@@ -86,7 +86,7 @@ pub(crate) fn differing(declared: &[OptionSpec], options: &Options) -> Vec<Strin
     declared.iter().filter_map(differing).collect()
 }
 
-/// A fault with the nearest of the known names as its remedy, or with all of them.
+/// Adds the nearest of the known names to a fault as its remedy, or all of them.
 pub fn suggest<'a>(
     fault: Fault,
     typed: &str,
@@ -98,7 +98,7 @@ pub fn suggest<'a>(
     }
 }
 
-/// The entry of this name, or a fault with a suggestion.
+/// Returns the entry of this name, or a fault with a suggestion.
 pub fn find<'a, T>(
     what: &str,
     name: &str,
@@ -110,7 +110,7 @@ pub fn find<'a, T>(
     })
 }
 
-/// `name=value`, the value in quotes where it could be misread without.
+/// Formats `name=value`, with quotes around a value that could be misread without.
 fn typed(name: &str, value: &str) -> String {
     let slashes = value.matches('/').count();
     let comma = slashes == 0 && value.contains(',');
@@ -120,12 +120,12 @@ fn typed(name: &str, value: &str) -> String {
     }
 }
 
-/// The nearest of the known names, if one is near enough to be a slip.
+/// Returns the nearest of the known names, if it is near enough for a typo.
 pub(super) fn did_you_mean<'a>(
     typed: &str,
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    // No slip of a key makes a text of this length, and comparing it would take its time.
+    // No typo makes a text this long, and comparing it would take too much time.
     if typed.len() > 200 {
         return None;
     }
@@ -134,17 +134,17 @@ pub(super) fn did_you_mean<'a>(
     near.map(|(_, name)| name)
 }
 
-/// A request that makes no sense.
+/// Creates a fault for an invalid request.
 pub fn usage(message: impl Into<String>) -> Fault {
     Fault::usage(message)
 }
 
-/// The beginning of a text, for an error that repeats it.
+/// Returns the beginning of a text, for an error that repeats it.
 pub(crate) fn short(text: &str) -> String {
     cut(text, 80)
 }
 
-/// At most so many characters of a text.
+/// Returns at most `most` characters of a text.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}\u{2026}", &text[..end]),
@@ -212,7 +212,7 @@ mod tests {
             resolve("testbed hosts", TIMEOUT, &old).unwrap_err().to_string(),
             "testbed hosts has no option 'patience' (it is now called 'timeout')"
         );
-        // Where the new one does not exist, the old one is as unknown as any other.
+        // If the new name does not exist here, the old one is as unknown as any other.
         let fault = resolve("path uring", DECLARED, &old).unwrap_err().to_string();
         assert!(fault.contains("choose from depth"), "{fault}");
     }

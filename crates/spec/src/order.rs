@@ -4,8 +4,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-/// One entry per trial: (block, index of the cell). The same seed gives the
-/// same order.
+/// Returns one entry per trial: (block, index of the cell). The same seed gives the same order.
 pub fn order(cells: usize, blocks: u32, seed: u64) -> Vec<(u32, usize)> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut order = Vec::with_capacity(cells * blocks as usize);

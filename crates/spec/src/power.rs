@@ -1,10 +1,10 @@
-//! How power is measured, as typed: `SOURCE[=ARGUMENT][,key=value...]`.
+//! Parses how power is measured: `SOURCE[=ARGUMENT][,key=value...]`.
 
 use super::options::usage;
 use super::suggest;
 use bytepath_record::{Fault, LogClock, Power, PowerSource, Rest, unit};
 
-/// Every source, and what it means.
+/// Every source, with its description.
 pub const POWER_SOURCES: &[(&str, &str)] = &[
     ("auto", "the best of rapl, perf and hwmon that the host has"),
     ("rapl", "the processor's energy counters (/sys/class/powercap)"),
@@ -15,12 +15,12 @@ pub const POWER_SOURCES: &[(&str, &str)] = &[
     ("csv=FILE", "an external meter's log of times and watts, read after the study"),
 ];
 
-/// The names of all sources, without their arguments.
+/// Returns the names of all sources, without their arguments.
 pub(crate) fn source_names() -> impl Iterator<Item = &'static str> + Clone {
     POWER_SOURCES.iter().map(|(form, _)| form.split('=').next().unwrap_or(form))
 }
 
-/// What can be set of power, and what it means.
+/// The options of power, with their descriptions.
 pub const POWER_OPTIONS: &[(&str, &str)] = &[
     ("sender=...,receiver=...", "for hosts that each have their own source, with its options"),
     ("rest=WATTS|measure", "idle power, subtracted from every reading"),
@@ -31,7 +31,7 @@ pub const POWER_OPTIONS: &[(&str, &str)] = &[
     ("column=NAME|N", "csv: heading or number of the column of power, if several could be meant"),
 ];
 
-/// Reads what `--power` and the key `power` take.
+/// Parses the value of `--power` and of the key `power`.
 pub fn parse_power(text: &str) -> Result<Power, Fault> {
     let Some(both) = text.trim().strip_prefix("sender=") else { return parse_one(text) };
     let (sender, receiver) = both.split_once(",receiver=").ok_or_else(|| {
@@ -41,7 +41,7 @@ pub fn parse_power(text: &str) -> Result<Power, Fault> {
     Ok(Power { receiver: Some(Box::new(parse_one(receiver)?)), ..parse_one(sender)? })
 }
 
-/// Reads a source and its options.
+/// Parses a source with its options.
 fn parse_one(text: &str) -> Result<Power, Fault> {
     let (head, options) = options(text.trim());
     let (name, argument) = match head.split_once('=') {
@@ -88,7 +88,7 @@ fn parse_one(text: &str) -> Result<Power, Fault> {
     Ok(Power { source, rest: rest.unwrap_or_default(), receiver: None })
 }
 
-/// The stated offset of a log's clock: `auto`, `-3.5s`, `250ms`.
+/// Parses the offset of a log's clock: `auto`, `-3.5s`, `250ms`.
 pub fn read_clock(text: &str) -> Result<LogClock, Fault> {
     if text == "auto" {
         return Ok(LogClock::Steps);
@@ -103,7 +103,7 @@ pub fn read_clock(text: &str) -> Result<LogClock, Fault> {
     Ok(LogClock::Offset { seconds: sign * seconds })
 }
 
-/// What is subtracted: `measure`, `230`, `230W`.
+/// Parses the idle power to subtract: `measure`, `230`, `230W`.
 pub fn read_rest(text: &str) -> Result<Rest, Fault> {
     if text == "measure" {
         return Ok(Rest::Measured);
@@ -118,8 +118,8 @@ pub fn read_rest(text: &str) -> Result<Rest, Fault> {
     }
 }
 
-/// What precedes the options, and the options. They are at the end, so that a
-/// file or a program may have commas in its name.
+/// Splits off the options. They are at the end, so that the name of a file or program may contain
+/// commas.
 fn options(text: &str) -> (&str, Vec<(&str, &str)>) {
     let mut head = text;
     let mut options = Vec::new();

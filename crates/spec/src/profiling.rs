@@ -1,14 +1,14 @@
-//! Which profiles a study takes, as typed: `WHAT[:key=value,...]`.
+//! Parses which profiles a study takes: `WHAT[:key=value,...]`.
 
 use super::options::{resolve, split, usage};
 use super::suggest;
 use bytepath_record::OptionKind::{Count, Time};
 use bytepath_record::{Fault, OptionSpec, ProfiledCells, Profiling, SAMPLING_OPTIONS};
 
-/// Most profile trials of a cell.
+/// Most profile trials per cell.
 pub const MOST_PROFILES: u64 = 1000;
 
-/// What can be set of profiles.
+/// The options of profiles.
 pub const PROFILE_OPTIONS: &[OptionSpec] = &[
     SAMPLING_OPTIONS[0],
     SAMPLING_OPTIONS[1],
@@ -18,7 +18,7 @@ pub const PROFILE_OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("window", Time(100, 3_600_000), "2s").help("sampled time of each"),
 ];
 
-/// Of which cells, and what it means.
+/// The choices of cells to profile, with their descriptions.
 pub const PROFILED_CELLS: &[(&str, &str)] = &[
     (
         "leading",
@@ -30,11 +30,11 @@ pub const PROFILED_CELLS: &[(&str, &str)] = &[
     ("none", "none"),
 ];
 
-/// The profiles of a study whose flags name none.
+/// The profiles of a study without a flag for them.
 pub const DEFAULT_PROFILE: &str = "leading";
 
-/// Reads `leading`, `largest`, `all` or `none`, each but the last with options after a colon.
-/// A number alone is `leading` at that rate.
+/// Parses `leading`, `largest`, `all` or `none`, each but the last with options after a colon. A
+/// number alone means `leading` at that rate.
 pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
     let (name, mut typed_options) = split(text)?;
     let mut name = name.as_str();
@@ -67,7 +67,7 @@ pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
     }))
 }
 
-/// How many cells the profiles are of at most, of so many that the study has.
+/// Returns the largest number of cells that are profiled in a study with this many cells.
 pub fn most_profiled(profiling: &Profiling, cells: usize) -> usize {
     match profiling.cells {
         ProfiledCells::Leading | ProfiledCells::Largest => cells.min(2),

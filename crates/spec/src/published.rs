@@ -1,12 +1,12 @@
-//! Published works that ship with bytepath, as data: what `published:NAME` names.
+//! Published works that ship with bytepath, as data: the targets of `published:NAME`.
 
 use super::options::find;
 use bytepath_record::{Fault, Published};
 
-/// The prefix of the name of a work in place of a study.
+/// The prefix of a work's name where a study is expected.
 pub const PUBLISHED: &str = "published:";
 
-/// Every work by its name, with its file as it ships.
+/// Every work by name, with its shipped file.
 const WORKS: [(&str, &str); 4] = [
     ("battle", include_str!("../published/battle.toml")),
     ("mtcp-dsa", include_str!("../published/mtcp-dsa.toml")),
@@ -14,12 +14,12 @@ const WORKS: [(&str, &str); 4] = [
     ("tap", include_str!("../published/tap.toml")),
 ];
 
-/// The names of all works.
+/// Returns the names of all works.
 pub fn published_names() -> Vec<&'static str> {
     WORKS.iter().map(|(name, _)| *name).collect()
 }
 
-/// The work of a name.
+/// Returns the work with this name.
 pub fn find_published(name: &str) -> Result<Published, Fault> {
     let (_, text) = find("published work", name, &WORKS, |(known, _)| known)?;
     toml::from_str(text).map_err(|e| Fault::failed(format!("{name}: {e}")))

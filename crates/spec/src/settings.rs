@@ -1,5 +1,5 @@
-//! Which settings of the host a study requests: profiles that ship with bytepath,
-//! and single settings, as typed and as an experiment file has them.
+//! Settings of the host that a study requests: profiles that ship with bytepath, and single
+//! settings, both as typed and from an experiment file.
 
 use super::options::{find, split, usage};
 use bytepath_record::{DeviceName, Fault, Role, Setting, WantedSetting};
@@ -8,9 +8,9 @@ use serde::Deserialize;
 /// A named list of settings.
 #[derive(Clone, Copy, Debug)]
 pub struct SettingProfile {
-    /// Its name, as typed.
+    /// Name, as typed.
     pub name: &'static str,
-    /// The file, as it ships: TOML that a person can read.
+    /// The shipped file: human-readable TOML.
     pub text: &'static str,
 }
 
@@ -21,10 +21,10 @@ pub const SETTING_PROFILES: &[SettingProfile] = &[
     SettingProfile { name: "quiet", text: include_str!("settings/quiet.toml") },
 ];
 
-/// Represents the device that is passed to a profile: `--settings NAME:device=eth0`.
+/// Placeholder for the device that is passed to a profile: `--settings NAME:device=eth0`.
 const DEVICE: &str = "DEVICE";
 
-/// A profile's file.
+/// The parsed file of a profile.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -32,21 +32,21 @@ struct File {
     setting: Vec<Line>,
 }
 
-/// One setting of it.
+/// A setting in a profile.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
-    /// As [`Setting`] is typed.
+    /// The setting in the syntax of [`Setting`].
     set: String,
     /// Its benefit.
     why: String,
-    /// True: a host that cannot do it is not an error.
+    /// If true, a host that does not support it is not an error.
     #[serde(default)]
     optional: bool,
 }
 
 impl SettingProfile {
-    /// One line: what it is for.
+    /// Returns its purpose, in one line.
     pub fn summary(&self) -> String {
         self.file().map(|file| file.summary).unwrap_or_default()
     }
@@ -57,19 +57,19 @@ impl SettingProfile {
     }
 }
 
-/// A profile as it was typed: `NAME[:device=DEVICE]`, `dsa[:device=dsa0,queue=wq0.0]`.
+/// A profile as typed: `NAME[:device=DEVICE]`, `dsa[:device=dsa0,queue=wq0.0]`.
 #[derive(Clone, Debug)]
 pub struct ChosenProfile {
     pub profile: &'static SettingProfile,
-    /// As it was typed.
+    /// The text as typed.
     typed: String,
-    /// What stands in its lines, and the words in place of it.
+    /// Placeholders in its lines, with their replacements.
     words: Vec<(&'static str, String)>,
 }
 
 impl ChosenProfile {
-    /// Its settings in the order in which they are made, each with its
-    /// benefit. Without a device, those of a network device carry an obstacle.
+    /// Returns its settings in the order in which they are made, each with its benefit. Without a
+    /// device, those of a network device carry an obstacle.
     pub fn settings(&self) -> Result<Vec<(WantedSetting, String)>, Fault> {
         let filled = |text: &str| {
             let fill = |text: String, (name, word): &(&str, String)| text.replace(name, word);
@@ -89,7 +89,7 @@ impl ChosenProfile {
     }
 }
 
-/// The profile that a text names, with its options.
+/// Parses the name of a profile with its options.
 pub fn find_setting_profile(text: &str) -> Result<ChosenProfile, Fault> {
     let (name, typed_options) = split(text)?;
     let profile = find("settings profile", &name, SETTING_PROFILES, |profile| profile.name)?;
@@ -114,10 +114,10 @@ pub fn find_setting_profile(text: &str) -> Result<ChosenProfile, Fault> {
     Ok(ChosenProfile { profile, typed: text.to_owned(), words })
 }
 
-/// The profile of a DSA, whose lines name parts of it.
+/// The profile for a DSA, whose lines contain placeholders for its parts.
 const DSA: &str = "dsa";
 
-/// The parts of a DSA that the lines of its profile name.
+/// Returns the replacements for the parts of a DSA in the lines of its profile.
 fn parts_of_dsa(
     device: Option<String>,
     queue: Option<String>,
@@ -137,8 +137,8 @@ fn parts_of_dsa(
     Ok(vec![("{device}", device), ("{queue}", queue), ("{engine}", engine)])
 }
 
-/// The settings that profiles and single lines request: profiles first, so that a
-/// line may override them. A single setting is mandatory: it was requested by name.
+/// Returns the settings that profiles and single lines request. Profiles come first, so that a line
+/// may override them. A single setting is mandatory, since it was requested by name.
 pub fn wanted_settings<'t>(
     profiles: impl IntoIterator<Item = &'t str>,
     lines: impl IntoIterator<Item = &'t str>,
@@ -152,8 +152,8 @@ pub fn wanted_settings<'t>(
     Ok(wanted)
 }
 
-/// The same, where the settings of profiles that lack a device, and lines that name it `DEVICE`, are
-/// made on the devices that the testbed names for the sender and the receiver.
+/// Returns the settings with the testbed's devices of sender and receiver filled in: for profiles
+/// that lack a device, and for lines with the placeholder `DEVICE`.
 pub fn on_devices(
     wanted: Vec<WantedSetting>,
     devices: &[Vec<DeviceName>; 2],
@@ -181,7 +181,7 @@ pub fn on_devices(
     Ok(all)
 }
 
-/// One setting, for one host where a role is named before it: `sender: mtu eth0 9000`.
+/// Parses one setting; a role before it restricts it to one host: `sender: mtu eth0 9000`.
 fn wanted_line(line: &str) -> Result<WantedSetting, Fault> {
     let of = |role: &Role| Some((*role, line.trim_start().strip_prefix(&format!("{role}:"))?));
     let (host, line) = match Role::ALL.iter().find_map(of) {

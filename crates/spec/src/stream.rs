@@ -4,7 +4,7 @@ use super::options::{resolve, split_values, usage};
 use bytepath_record::OptionKind::{AutoSize, Choice, Count, Name, Size};
 use bytepath_record::{Fault, MOST_FLOWS, OptionSpec, OptionValue, Options, Protocol, Stream, Tls};
 
-/// What can be set of a stream; the same for every path.
+/// The options of a stream; the same for every path.
 pub const STREAM_OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("protocol", Choice(&["tcp", "udp"]), "tcp").help(
         "transport protocol; with UDP each message is a datagram, and a lost one fails the trial",
@@ -28,10 +28,10 @@ pub const STREAM_OPTIONS: &[OptionSpec] = &[
         .help("who encrypts (TLS 1.3, AES-128-GCM): no one, the program, or the kernel (kTLS)"),
 ];
 
-/// Memory that all buffers of one trial may take together, bytes.
+/// Most memory of all buffers of one trial, in bytes.
 pub const MEMORY_LIMIT: u64 = 8 << 30;
 
-/// Reads `key=value,...` into a stream; also returns the resolved options.
+/// Parses `key=value,...` into a stream; also returns the resolved options.
 pub fn parse_stream(text: &str) -> Result<(Stream, Options), Fault> {
     let options = resolve("the stream workload", STREAM_OPTIONS, &split_values(text)?)?;
     let required = |name: &str| options.number(name).unwrap_or_default();
@@ -54,13 +54,13 @@ pub fn parse_stream(text: &str) -> Result<(Stream, Options), Fault> {
     Ok((stream, options))
 }
 
-/// Reads the value of one option that has a flag of its own.
+/// Parses the value of an option that has its own flag.
 pub fn stream_value(name: &str, text: &str) -> Result<OptionValue, String> {
     declared(name).map_or_else(|| Err(format!("a stream has no {name}")), |o| o.kind.parse(text))
 }
 
-/// `key=value,...` together with options that were given as flags (`--flows 4`). One that was
-/// given both ways has to be the same.
+/// Adds options that were given as flags (`--flows 4`) to `key=value,...`. Errors if an option is
+/// given both ways with different values.
 pub fn with_flags(text: &str, flags: &[(&str, Option<&OptionValue>)]) -> Result<String, Fault> {
     let mut all: Vec<String> = vec![text.to_owned()];
     let typed_options = split_values(text)?;

@@ -5,16 +5,16 @@ use super::options::{differing, find, resolve, split, usage};
 use super::placement::Cpus;
 use bytepath_record::{Fault, Implied, OptionSpec, Options, Role};
 
-/// A testbed of the catalogue, as far as a request needs it.
+/// What a request needs to know of a testbed in the catalogue.
 #[derive(Clone, Copy, Debug)]
 pub struct TestbedDeclaration {
     /// Name in the catalogue.
     pub name: &'static str,
-    /// What can be set of it. One with an option `cpus` has hosts with that many
-    /// CPUs, from 0 on; any other has those of the machines that it is on. One with an option
-    /// `host` that is not `none` has one host of each kind.
+    /// Its options. If there is an option `cpus`, its hosts have that many CPUs, from 0 on;
+    /// otherwise they have those of their machines. If an option `host` is not `none`, one of its
+    /// hosts is the machine itself.
     pub options: &'static [OptionSpec],
-    /// Defaults of them that a value of another changes.
+    /// Defaults that depend on the value of another option.
     pub implied: &'static [Implied],
     /// Whether it boots the kernels that cells name.
     pub boots_kernels: bool,
@@ -22,14 +22,14 @@ pub struct TestbedDeclaration {
     pub link: &'static str,
 }
 
-/// A testbed that was requested.
+/// A requested testbed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestbedChoice {
     /// Name in the catalogue.
     pub name: &'static str,
-    /// Its options, all of them resolved.
+    /// All of its options, resolved.
     pub options: Options,
-    /// As one would type it: the name, and what differs from the defaults.
+    /// As a user would type it: the name, and the differences from the defaults.
     pub text: String,
     /// Whether it boots the kernels that cells name.
     pub boots_kernels: bool,
@@ -38,7 +38,7 @@ pub struct TestbedChoice {
 }
 
 impl TestbedChoice {
-    /// The CPUs that roles may be placed on, where the machines that it is on have `own`.
+    /// Returns the CPUs that roles may be placed on, if its machines have the CPUs `own`.
     pub fn cpus(&self, own: &Cpus) -> Cpus {
         let Some(count) = self.options.number("cpus") else { return own.clone() };
         let all = 0..u32::try_from(count).unwrap_or(u32::MAX);
@@ -47,7 +47,7 @@ impl TestbedChoice {
         Cpus::Shared(all.filter(|cpu| !with_this || own.contains(cpu)).collect())
     }
 
-    /// Refuses kernels where the testbed boots none.
+    /// Errors if kernels are named and the testbed boots none.
     pub fn check_kernels(&self, named: bool) -> Result<(), Fault> {
         if !named || self.boots_kernels {
             return Ok(());
@@ -58,7 +58,7 @@ impl TestbedChoice {
     }
 }
 
-/// Reads `NAME[:key=value,...]`.
+/// Parses `NAME[:key=value,...]`.
 pub fn parse_testbed(text: &str, known: &[TestbedDeclaration]) -> Result<TestbedChoice, Fault> {
     let (name, mut typed_options) = split(text)?;
     let declared = find("testbed", &name, known, |declared| declared.name)?;
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(text("vm:clock=own"), "vm:cpus=1,clock=own");
         assert_eq!(text("vm:cpus=3,clock=own"), "vm:cpus=3,clock=own");
         assert_eq!(text("vm:clock=real"), "vm");
-        // What it comes to is what is recorded, and is read as it was written.
+        // The resolved options are recorded, and parse to the same testbed.
         assert_eq!(text("vm:cpus=1,clock=own"), "vm:cpus=1,clock=own");
     }
 

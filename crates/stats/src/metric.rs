@@ -1,10 +1,10 @@
-//! What a study compares cells in, and which direction of it is better.
+//! The metrics in which a study compares cells.
 
 use bytepath_record::Percentile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is compared: a metric, and which direction of it is better.
+/// A metric in which cells are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub enum Metric {
@@ -12,8 +12,7 @@ pub enum Metric {
     Rate,
     /// CPU seconds per unit of work, both ends together.
     Cpu,
-    /// Instructions per unit of work, both ends together, where hosts count them
-    /// instead of time.
+    /// Instructions per unit of work, both ends together, if hosts count them instead of time.
     Instructions,
     /// A percentile of the latency.
     Latency(Percentile),
@@ -27,7 +26,7 @@ pub enum BetterDirection {
 }
 
 impl Metric {
-    /// All that a study may answer, each a separate family.
+    /// All metrics that a study may compare, each a separate family.
     pub const ALL: [Metric; 8] = [
         Metric::Rate,
         Metric::Cpu,
@@ -39,7 +38,7 @@ impl Metric {
         Metric::Latency(Percentile::P9999),
     ];
 
-    /// Those that reports answer in a sentence, and the stopping rule looks at.
+    /// The metrics that reports answer in a sentence and that the stopping rule considers.
     pub const MAIN: [Metric; 5] = [
         Metric::Rate,
         Metric::Cpu,
@@ -48,7 +47,7 @@ impl Metric {
         Metric::Latency(Percentile::P99),
     ];
 
-    /// Name of the metric, as thresholds and histories take it.
+    /// Returns the name of the metric, as used in thresholds and histories.
     pub fn name(self) -> &'static str {
         match self {
             Metric::Rate => "rate",
@@ -58,7 +57,7 @@ impl Metric {
         }
     }
 
-    /// Which values are better.
+    /// Returns which values are better.
     pub fn direction(self) -> BetterDirection {
         match self {
             Metric::Rate => BetterDirection::Higher,
@@ -66,7 +65,7 @@ impl Metric {
         }
     }
 
-    /// What has the best figure.
+    /// Returns the item with the best figure.
     pub fn best<T>(self, figures: impl Iterator<Item = (T, f64)>) -> Option<(T, f64)> {
         match self.direction() {
             BetterDirection::Higher => figures.max_by(|a, b| a.1.total_cmp(&b.1)),
@@ -74,8 +73,8 @@ impl Metric {
         }
     }
 
-    /// The words of a threshold for a value below and for one above. `lower` and
-    /// `higher` go with every metric.
+    /// Returns the words of a threshold for a value below and for one above. `lower` and `higher`
+    /// can be used with every metric.
     pub fn words(self) -> [&'static str; 2] {
         match self {
             Metric::Rate => ["slower", "faster"],
@@ -85,8 +84,8 @@ impl Metric {
         }
     }
 
-    /// Splits `CELL.METRIC`; the cell's id may hold dots. `None` if it names no
-    /// metric. `throughput` is another name of the rate.
+    /// Splits `CELL.METRIC`; the cell's id may contain dots. `None` if it names no metric.
+    /// `throughput` is another name of the rate.
     pub fn split(subject: &str) -> Option<(&str, Metric)> {
         let names = Metric::ALL.map(|question| (question.name(), question));
         names.into_iter().chain([("throughput", Metric::Rate)]).find_map(|(name, question)| {

@@ -1,5 +1,6 @@
-//! Copy engines compared with a first one: what they cost the caller, how fast they are, and from
-//! which size on they pay. Engines alone are [`offload`]; within a study: `offloading.rs`.
+//! Compares copy engines with a first one: their cost to the caller, their speed, and the size from
+//! which they pay off. [`offload`] is for engines alone; for engines within a study see
+//! `offloading.rs`.
 
 use crate::estimate::{Effect, Summary};
 use crate::rules::CONFIDENCE;
@@ -7,34 +8,34 @@ use bytepath_record::{grouped, is_model};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What is copied, and by what.
+/// A combination of engine, size and way to copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CopyCell<A = CopyAt> {
-    /// The engine with its options, as typed.
+    /// The engine with its options, as typed by the user.
     pub engine: String,
-    /// Whether its times are those of a model, and no device's.
+    /// Whether its times are those of a model instead of a device.
     pub model: bool,
-    /// Bytes of a copy; in a study, of a message.
+    /// Bytes per copy; in a study, per message.
     pub size: u64,
-    /// How it is done.
+    /// How copies are done.
     #[serde(flatten)]
     pub at: A,
 }
 
 impl<A> CopyCell<A> {
-    /// A cell of an engine as typed.
+    /// Creates a cell for an engine as typed.
     pub fn new(engine: &str, size: u64, at: A) -> CopyCell<A> {
         CopyCell { engine: engine.to_owned(), model: is_model(engine), size, at }
     }
 }
 
-/// What cells have in common that are compared.
+/// How copies are done; only cells that have this in common are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CopyAt {
     pub depth: usize,
-    /// Copies that are submitted together.
+    /// Copies submitted together.
     pub batch: usize,
-    /// Through more memory than caches have, in turn.
+    /// Whether copies rotate through more memory than fits into the caches.
     pub rotate: bool,
 }
 
@@ -42,32 +43,32 @@ pub struct CopyAt {
 pub struct CopyTrial {
     /// Bytes per second.
     pub rate: f64,
-    /// The caller's seconds for a copy: within submissions, and polls that found something.
+    /// The caller's seconds per copy: within submissions, and polls that found a completion.
     pub caller: f64,
-    /// Of these, within submissions.
+    /// The part of these within submissions.
     pub submitting: f64,
-    /// Seconds from a submission to the poll that found it done.
+    /// Seconds from a submission to the poll that found it completed.
     pub latency: f64,
-    /// Polls for a copy, those that found nothing included.
+    /// Polls per copy, including those that found nothing.
     pub polls: f64,
-    /// Page faults and full queues for a copy.
+    /// Page faults and full queues per copy.
     pub hindrances: f64,
 }
 
-/// A cell compared with the first engine's of the same size and shape.
+/// A cell compared with that of the first engine with the same size and way to copy.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CopyComparison<A = CopyAt> {
     pub cell: CopyCell<A>,
-    /// Its rate to that of the first engine; `None` for that one.
+    /// Ratio of its rate to the first engine's; `None` for that engine.
     pub faster: Option<Effect>,
-    /// What it costs, to that of the first engine; `None` for that one.
+    /// Ratio of its cost to the first engine's; `None` for that engine.
     pub dearer: Option<Effect>,
 }
 
-/// The same of an engine alone, over all blocks.
+/// A cell of engines without a study, over all blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CopyRow {
-    /// Which, compared with the first engine; the cost is the caller's time for a copy.
+    /// The cell, compared with the first engine; the cost is the caller's time per copy.
     #[serde(flatten)]
     pub beside: CopyComparison,
     /// Means over the blocks.
@@ -76,7 +77,7 @@ pub struct CopyRow {
     pub rate: Summary,
 }
 
-/// In what an engine has to be better.
+/// The figure by which an engine can be better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Benefit {
@@ -88,7 +89,7 @@ pub enum Benefit {
     Cpu,
 }
 
-/// From which size on an engine pays.
+/// The size from which an engine pays off.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct BreakEven<A = CopyAt> {
     pub engine: String,
@@ -98,15 +99,15 @@ pub struct BreakEven<A = CopyAt> {
     #[serde(flatten)]
     pub at: A,
     pub pays: Benefit,
-    /// The least size from which on it is better beyond doubt at every size, and how much at
-    /// that one; `None` if it does not even at the largest.
+    /// The smallest size such that it is significantly better there and at every larger size, with
+    /// the effect at that size; `None` if it is not better even at the largest.
     pub from: Option<(u64, Effect)>,
-    /// The largest size that was tried.
+    /// The largest size measured.
     pub largest: u64,
 }
 
-/// Every cell compared with the first engine's, and from where on each engine pays off. Trials are by
-/// block; those of one block are compared with each other.
+/// Compares every cell with the first engine's, and finds the size from which each engine pays off.
+/// Trials are given by block; those of the same block are compared with each other.
 pub fn offload(cells: &[(CopyCell, Vec<CopyTrial>)]) -> (Vec<CopyRow>, Vec<BreakEven>) {
     let first = cells.first().map_or("", |(cell, _)| cell.engine.as_str());
     let rows = cells.iter().filter_map(|(cell, trials)| {
@@ -131,7 +132,7 @@ pub fn offload(cells: &[(CopyCell, Vec<CopyTrial>)]) -> (Vec<CopyRow>, Vec<Break
     (rows, break_evens)
 }
 
-/// From where on each engine other than the first pays off, in each of two ways.
+/// Finds the size from which each engine other than the first pays off, for each of two benefits.
 pub(crate) fn break_evens<A: Clone + PartialEq>(
     rows: &[&CopyComparison<A>],
     pays: [Benefit; 2],
@@ -186,8 +187,8 @@ fn mean(trials: &[CopyTrial]) -> CopyTrial {
 mod tests {
     use super::*;
 
-    /// Made up: an engine that takes 100 ns of the caller whatever the size, and a CPU that
-    /// takes 1 ns for 10 bytes.
+    /// Made up: an engine that takes 100 ns of the caller whatever the size, and a CPU that takes 1
+    /// ns per 10 bytes.
     fn cells(sizes: &[u64]) -> Vec<(CopyCell, Vec<CopyTrial>)> {
         let at = CopyAt { depth: 4, batch: 1, rotate: false };
         let trials = |caller: f64, rate: f64| -> Vec<CopyTrial> {
@@ -206,7 +207,7 @@ mod tests {
         let cpu = sizes.iter().map(|size| (cell("cpu", *size), trials(*size as f64 * 1e-10, 1e10)));
         let other = sizes.iter().map(|size| {
             let mut all = trials(1e-7, 0.5e10);
-            // Of one block nothing is alike.
+            // One block differs.
             all[2].caller *= 1.1;
             (cell("dsa", *size), all)
         });

@@ -4,18 +4,18 @@ use bytepath_record::{Judgement, StudyHeader};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Differences within this part are too small to matter, unless asked otherwise.
+/// Differences within this part are too small to matter, unless a study declares otherwise.
 pub const DEFAULT_MARGIN: f64 = 0.02;
 
-/// Confidence of every interval, unless asked otherwise.
+/// Confidence of every interval, unless a study declares otherwise.
 pub(crate) const CONFIDENCE: f64 = 0.95;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Rules {
     /// Differences within this part of one are too small to matter.
     pub margin: f64,
-    /// Confidence of every printed interval by itself, and of the words of one
-    /// question over the whole study (see `Verdict`).
+    /// Confidence of every printed interval by itself, and of the verdicts in one metric over the
+    /// whole study (see `Verdict`).
     pub confidence: f64,
     /// Exponent of the rate in the return on investment.
     pub roi_throughput: f64,
@@ -24,13 +24,13 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Those that a study declared before its first trial.
+    /// Returns the rules that a study declared before its first trial.
     pub fn of(header: &StudyHeader) -> Rules {
         header.judgement.into()
     }
 
-    /// Those of one comparison where its cell was measured by one of two passes, and the first
-    /// chose which: half of the error each.
+    /// Returns the rules for one comparison if the study has two passes, of which the first chose
+    /// the cells for the second: each may use half of the error.
     pub fn in_two_passes(self) -> Rules {
         Rules { confidence: 1.0 - (1.0 - self.confidence) / 2.0, ..self }
     }

@@ -1,24 +1,24 @@
-//! How large the buffers of a fast path have to be: arithmetic from rate, delay
-//! and what the application keeps. Nothing here is measured.
+//! How large the buffers of a fast path must be: computed from the rate, the delay and the bytes
+//! that the application holds. Nothing here is measured.
 
 use bytepath_record::Facts;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What to transfer, and how.
+/// The requirements of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Goal {
-    /// Payload, bits per second.
+    /// Payload, in bits per second.
     pub rate: f64,
-    /// Round-trip time, seconds.
+    /// Round-trip time, in seconds.
     pub rtt: f64,
-    /// MTU, bytes.
+    /// MTU, in bytes.
     pub mtu: u32,
-    /// Bytes that the application keeps before it gives them back.
+    /// Bytes that the application holds before it returns their buffers.
     pub hold: u64,
-    /// Receive queues that share the rate, with a flow each.
+    /// Receive queues that share the rate, with one flow each.
     pub queues: u32,
-    /// Entries of each receive ring; none takes the least that will do.
+    /// Entries of each receive ring; `None` takes the smallest that suffices.
     pub ring: Option<u32>,
     /// Size of a receive buffer in bytes: a page, or a larger `rx_buf_len`.
     pub buffer: u32,
@@ -30,64 +30,64 @@ pub(crate) const HEADERS: u32 = 40;
 /// See [`HEADERS`].
 pub(crate) const TIMESTAMPS: u32 = 12;
 
-/// Packets that one poll of NAPI takes at most (`NAPI_POLL_WEIGHT`).
+/// Most packets that one NAPI poll takes (`NAPI_POLL_WEIGHT`).
 pub const POLL_WEIGHT: f64 = 64.0;
 
 /// Token ranges of one `SO_DEVMEM_DONTNEED` (net/core/sock.c): 128 ranges, at
 /// most 1024 fragments.
 pub const DONTNEED: f64 = 1024.0;
 
-/// What the flow requires.
+/// The computed sizes and rates.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Sizing {
-    /// Payload of a full segment, bytes.
+    /// Payload of a full segment, in bytes.
     pub segment: u32,
     /// The MTU whose segments fill whole receive buffers.
     pub page_mtu: u32,
-    /// Bandwidth-delay product, bytes, all queues together.
+    /// Bandwidth-delay product in bytes, all queues together.
     pub delay_product: f64,
-    /// What a sender has in flight while it probes for more: twice that.
+    /// Bytes that a sender has in flight while it probes for more: twice that.
     pub in_flight: f64,
-    /// Packets a second, all queues together.
+    /// Packets per second, all queues together.
     pub packets: f64,
-    /// Polls a second if each finds a full [`POLL_WEIGHT`].
+    /// Polls per second if each finds a full [`POLL_WEIGHT`].
     pub polls: f64,
     /// Entries of each ring.
     pub ring: u32,
-    /// The least ring that takes what one queue has in flight, a power of two.
+    /// The smallest ring that holds what one queue has in flight, a power of two.
     pub least_ring: u32,
-    /// Bytes of buffers of each ring.
+    /// Bytes of buffers for each ring.
     pub ring_bytes: u64,
-    /// Bytes of the area, udmabuf or GPU buffer of each queue: the ring and
-    /// what the application keeps, in huge pages.
+    /// Bytes of the area, udmabuf or GPU buffer of each queue: the ring and what the application
+    /// holds, in huge pages.
     pub area: u64,
     /// Huge pages of 2 MiB for all queues.
     pub huge_pages: u64,
-    /// Buffers that the application keeps, each queue.
+    /// Buffers that the application holds per queue.
     pub held: u64,
-    /// Calls a second that give buffers back, at [`DONTNEED`] a call.
+    /// Calls per second that return buffers, at [`DONTNEED`] buffers a call.
     pub recycles: f64,
     /// Seconds until a queue at full rate has filled its area, if nothing is returned.
     pub lasts: f64,
-    /// What `tcp_rmem` and `tcp_wmem` have to allow, bytes: twice what one flow
-    /// has in flight, because a socket buffer counts the memory and not the payload.
+    /// Bytes that `tcp_rmem` and `tcp_wmem` must allow: twice what one flow has in flight, because
+    /// a socket buffer is charged for memory, not payload.
     pub socket_buffer: u64,
 }
 
-/// Largest ring that drivers offer, and the io_uring refill ring takes.
+/// Largest ring that drivers offer, and that the io_uring refill ring supports.
 pub const LARGEST_RING: u32 = 32768;
 
 const HUGE_PAGE: u64 = 2 << 20;
 
 impl Sizing {
-    /// What a goal takes.
+    /// Computes the sizing for a goal.
     pub fn of(goal: &Goal) -> Sizing {
         let segment = goal.mtu.saturating_sub(HEADERS + TIMESTAMPS).max(1);
         let queues = f64::from(goal.queues.max(1));
         let bytes = goal.rate / 8.0;
         let delay_product = bytes * goal.rtt;
         let in_flight = 2.0 * delay_product;
-        // A segment above the buffer size takes several buffers.
+        // A segment larger than a buffer takes several buffers.
         let buffers = segment.div_ceil(goal.buffer.max(1));
         let packets = bytes / f64::from(segment);
         let needed = (in_flight / queues / f64::from(segment)).ceil() * f64::from(buffers);
@@ -119,18 +119,18 @@ impl Sizing {
 /// How often each byte crosses the memory bus at one end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Traffic {
-    /// Which way of receiving or sending.
+    /// The way to receive or send.
     pub way: &'static str,
-    /// Crossings of a byte if the caches keep nothing.
+    /// Crossings per byte if the caches keep nothing.
     pub crossings: f64,
-    /// Bytes a second at the goal's rate.
+    /// Bytes per second at the goal's rate.
     pub bytes: f64,
 }
 
-/// Memory traffic of one end at a rate in bits per second. A device reads or
-/// writes each byte once; a copy reads it and writes it, and a write first
-/// fetches the line it goes to, unless the copy is large enough for streaming
-/// stores. An application that reads what it received adds one crossing.
+/// Returns the memory traffic of one end at a rate in bits per second. A device reads or writes
+/// each byte once; a copy reads and writes it, and the write first fetches the cache line, unless
+/// the copy is large enough for streaming stores. An application that reads the received data adds
+/// one crossing.
 pub fn traffic(rate: f64) -> [Traffic; 4] {
     let way = |way, crossings| Traffic { way, crossings, bytes: rate / 8.0 * crossings };
     [
@@ -141,19 +141,19 @@ pub fn traffic(rate: f64) -> [Traffic; 4] {
     ]
 }
 
-/// A limit of a host that a goal runs into.
+/// A limit of a host that is too low for a goal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Shortage {
     pub setting: String,
     pub is: u64,
-    /// What it has to be at least.
+    /// The least value that suffices.
     pub needs: u64,
     /// The command that sets it.
     pub command: String,
 }
 
-/// The limits of this host that are too low. A setting that the host does not
-/// show is not judged.
+/// Returns the limits of this host that are too low. Settings that the host does not report are not
+/// judged.
 pub fn shortages(facts: &Facts, sizing: &Sizing) -> Vec<Shortage> {
     let mut all = Vec::new();
     for name in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {

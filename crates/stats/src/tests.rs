@@ -21,7 +21,7 @@ pub(crate) fn trial(cell: &str, block: u32, window: f64, count: u64) -> Trial {
     }
 }
 
-/// A thread that ran so long, with these ticks.
+/// A thread with this run time and these ticks.
 pub(crate) fn thread(name: &str, run: f64, user: f64, system: f64) -> ThreadTime {
     let name = name.to_owned();
     ThreadTime { name, tid: 1, run, wait: 0.0, user, system, voluntary: 0, involuntary: 0 }

@@ -1,5 +1,5 @@
-//! In what unit profiles are compared: their weights as they are, or divided by
-//! the work that was done.
+//! The unit in which profiles are compared: their weights, or weights divided by the work that was
+//! done.
 
 use crate::conventions::counted;
 use crate::{Profile, Weight};
@@ -8,7 +8,7 @@ use bytepath_record::unit::GIB;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// By what weights are divided.
+/// What weights are divided by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Per {
@@ -17,14 +17,14 @@ pub enum Per {
     Packet,
     /// Seconds of wall time.
     Second,
-    /// Profiles: the mean of those of a side, each taken over one run of the same work.
+    /// Profiles: the mean over those of a side, each taken over one run of the same work.
     Run,
     /// All samples that are compared: shares in percent.
     Sample,
     None,
 }
 
-/// What all profiles of one side are together.
+/// Summary of all profiles of one side.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Side {
     /// Titles of the profiles, in the order given.
@@ -32,23 +32,23 @@ pub struct Side {
     /// Sampled event; empty if unknown, or if they differ.
     pub event: String,
     pub samples: u64,
-    /// Samples that could not be read.
+    /// Samples that were lost.
     pub lost: u64,
-    /// Weight of all samples, idle ones too, in the unit of the profiles.
+    /// Weight of all samples, including idle ones, in the unit of the profiles.
     pub weight: f64,
-    /// Bytes delivered meanwhile, if each profile records it.
+    /// Bytes delivered meanwhile, if every profile records them.
     pub bytes: Option<f64>,
-    /// Packets delivered meanwhile, if each profile records it.
+    /// Packets delivered meanwhile, if every profile records them.
     pub packets: Option<f64>,
-    /// Wall time, seconds, if each profile records it.
+    /// Wall time in seconds, if every profile records it.
     pub seconds: Option<f64>,
-    /// What a weight counts.
+    /// The unit of a weight.
     #[serde(skip)]
     pub counts: Weight,
 }
 
 impl Side {
-    /// All profiles of a side; a fault if they do not go together.
+    /// Summarises all profiles of a side; errors if they cannot be combined.
     pub fn of(name: &str, profiles: &[Profile]) -> Result<Side, Fault> {
         let Some(first) = profiles.first() else {
             return Err(Fault::usage(format!("there is no profile {name}")));
@@ -88,8 +88,8 @@ impl Side {
     }
 }
 
-/// By what the weights of each profile of a side are multiplied: divided by its own
-/// work. Shares of all samples are known when all are added up.
+/// Returns the factors for the weights of each profile of a side, from its own work. Shares of all
+/// samples are scaled later, once the total is known.
 pub(super) fn scales(name: &str, profiles: &[Profile], per: Per) -> Result<Vec<f64>, Fault> {
     profiles.iter().map(|profile| scale(name, profile, per)).collect()
 }
@@ -109,7 +109,7 @@ fn scale(name: &str, profile: &Profile, per: Per) -> Result<f64, Fault> {
             .filter(|a| *a > 0.0 && a.is_finite())
             .ok_or_else(|| lacks(&format!("does not record how many {what} it was taken over")))
     };
-    // Nanoseconds are shown in seconds, except those of a packet.
+    // Nanoseconds are shown as seconds, except per packet.
     let is_time = matches!(header.weight, Weight::Nanoseconds | Weight::Delay);
     let unit = if is_time { 1e-9 } else { 1.0 };
     Ok(match per {
@@ -121,9 +121,8 @@ fn scale(name: &str, profile: &Profile, per: Per) -> Result<f64, Fault> {
     })
 }
 
-/// The unit in which two sides can be compared, when none was requested: by the
-/// bytes delivered if both record them, else by the run where one was repeated, else as they
-/// are.
+/// Returns the default unit for comparing two sides: by the bytes delivered if both record them,
+/// else by run if one side has several profiles, else unscaled.
 pub(super) fn natural(sides: [&Side; 2]) -> Per {
     let known = |side: &Side| {
         side.counts != Weight::Percent && side.bytes.is_some_and(|b| b > 0.0 && b.is_finite())
@@ -135,7 +134,7 @@ pub(super) fn natural(sides: [&Side; 2]) -> Per {
     }
 }
 
-/// Refuses to lay weights of different kinds side by side.
+/// Errors if the two sides have weights of different kinds.
 pub(super) fn comparable(sides: [&Side; 2], per: Per) -> Result<(), Fault> {
     let [a, b] = sides;
     let same_event =
@@ -151,7 +150,7 @@ pub(super) fn comparable(sides: [&Side; 2], per: Per) -> Result<(), Fault> {
     Err(Fault::usage(what).remedy("compare their shares with --per sample"))
 }
 
-/// The name of the unit in which amounts are shown.
+/// Returns the name of the unit in which amounts are shown.
 pub(super) fn unit(side: &Side, per: Per) -> String {
     let event = if side.event.is_empty() { "events" } else { &side.event };
     let counted = match side.counts {
@@ -177,7 +176,7 @@ fn kind(counts: Weight, event: &str) -> String {
     if event.is_empty() { counts.to_string() } else { format!("{counts} of {event}") }
 }
 
-/// The sum over all profiles; `None` if one does not record it.
+/// Returns the sum over all profiles; `None` if one does not record it.
 fn sum(profiles: &[Profile], of: impl Fn(&Profile) -> Option<f64>) -> Option<f64> {
     profiles.iter().map(of).sum()
 }

@@ -1,4 +1,4 @@
-//! From two sides to their difference.
+//! Computes the difference of two sides.
 
 use super::amount::{self, Per, Side};
 use super::rank::Ranking;
@@ -54,11 +54,11 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
     })
 }
 
-/// How sums are scaled for output.
+/// Scaling of sums for output.
 struct Scaling {
-    /// Profiles of each side, where amounts are means over them.
+    /// Number of profiles of each side, if amounts are means over them.
     means: Option<[usize; 2]>,
-    /// By what sums are multiplied.
+    /// Factors for sums.
     sums: [f64; 2],
 }
 
@@ -84,7 +84,7 @@ impl Scaling {
     }
 }
 
-/// Functions that one side alone has in any of its groups, the largest first.
+/// Returns the functions that only one side has, in any of its groups, the largest first.
 fn only(rows: &[Row], presence: Presence) -> Vec<String> {
     let key = |row: &'_ Row| (row.function.clone(), row.module.clone());
     let elsewhere: HashSet<(String, String)> =
@@ -113,7 +113,7 @@ fn notes(without: &Side, with: &Side, per: Per, programs: Option<&[String; 2]>) 
                 side.lost
             ));
         }
-        // Shares alone give no number of samples.
+        // Shares alone have no sample count.
         if side.samples == 0 && side.weight == 0.0 {
             notes.push(format!("the profile {name} has no sample"));
         }

@@ -1,9 +1,8 @@
-//! The difference between two profiles: every function with its
-//! share in both, ranked by the savings.
+//! The difference between two profiles: every function with its share in both, ranked by savings.
 //!
-//! `without` is the profile before a change, `with` the one after it, and saved =
-//! without - with, so that a positive number is a gain. Each side may be several
-//! profiles, for example repeated trials, which are added up.
+//! `without` is the profile before a change, `with` the one after it, and saved = without - with,
+//! so that a positive number is a gain. Each side may consist of several profiles, for example
+//! repeated trials, which are added up.
 
 mod amount;
 mod compare;

@@ -1,10 +1,11 @@
-//! The functions that take most on each side, in two columns, with the rank of each on the other.
+//! The functions with the highest cost on each side, in two columns, each with its rank on the
+//! other side.
 
 use super::types::Row;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A line of two rankings: the function at this place before the change, and the one after it.
+/// A line of two rankings: the function with this rank before the change, and the one after it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankingLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -13,20 +14,20 @@ pub struct RankingLine {
     pub with: Option<Placed>,
 }
 
-/// A function at its place.
+/// A function with its rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Placed {
-    /// Name; with its thread, role or subsystem where rows are grouped.
+    /// Name; with its thread, role or subsystem if rows are grouped.
     pub function: String,
-    /// What it takes on this side.
+    /// Its amount on this side.
     pub amount: f64,
-    /// Its place on the other side, from 1; `None` if it takes nothing there.
+    /// Its rank on the other side, from 1; `None` if it has no amount there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<usize>,
 }
 
-/// The first N places of all rows of a difference. Functions that take the same are ordered by
-/// name.
+/// Returns the first `top` ranks among all rows of a difference. Functions with equal amounts are
+/// ordered by name.
 pub fn places(rows: &[Row], top: usize) -> Vec<RankingLine> {
     let ranked = |amount: fn(&Row) -> f64| {
         let mut all: Vec<(usize, f64)> = rows.iter().map(amount).enumerate().collect();

@@ -9,42 +9,43 @@ use bytepath_math::Moments;
 use hashbrown::HashMap;
 use indexmap::{IndexMap, IndexSet};
 
-/// What is known of a function besides its amounts.
+/// Properties of a function besides its amounts.
 #[derive(Clone, Debug)]
 struct FunctionInfo {
     module: String,
     subsystem: Option<Subsystem>,
 }
 
-/// Amounts being added up.
+/// Accumulates the amounts of functions.
 pub(super) struct Ranking<'a> {
     options: &'a Options<'a>,
-    /// Whether functions of user space are distinguished by the file they are in:
-    /// only if both sides record it.
+    /// Whether functions in user space are distinguished by their file: only if both sides record
+    /// it.
     modules: bool,
-    /// The files of two builds of the program that each side is of, whose functions are compared.
+    /// The files of the two builds if each side has its own build of the program; their functions
+    /// are compared.
     pub programs: Option<[String; 2]>,
-    /// By name, and by file where that distinguishes them; else the second text is empty.
+    /// By name, and by file if that distinguishes them; otherwise the second text is empty.
     functions: IndexMap<(String, String), FunctionInfo>,
     groups: IndexSet<String>,
-    /// What each group takes on both sides.
+    /// Amounts of each group on both sides.
     totals: Vec<[Moments; 2]>,
-    /// What each function takes in every profile of a side that has it.
+    /// Amounts of each function in every profile of a side that has it.
     amounts: HashMap<(u32, u32), [Moments; 2]>,
-    /// All that is compared, without and with.
+    /// All that is compared, before and after the change.
     pub busy: [Moments; 2],
-    /// The idle samples that are set apart.
+    /// Idle samples, unless they are rows.
     pub idle: [Moments; 2],
-    /// The foreign samples that are set apart.
+    /// Foreign samples, unless they are rows.
     pub foreign: [Moments; 2],
-    /// How much of the kernel's time the rules could name.
+    /// Coverage of the kernel's time by the rules.
     pub coverage: Coverage,
-    /// What well-known functions mean.
+    /// Symptoms of both sides.
     pub symptoms: Tally,
 }
 
-/// The program of each side, where all profiles of one are of one and those of two differ: a
-/// profile of a command is called by it, and has frames in its file.
+/// Returns the program of each side, if all profiles of a side are of the same program and the two
+/// sides differ: the profile of a command has its name as title, and frames in its file.
 fn programs(sides: [&[Profile]; 2]) -> Option<[String; 2]> {
     let program = |profile: &Profile| {
         let file = normalise::module(profile.header.title.split_whitespace().next()?).to_owned();
@@ -84,7 +85,7 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Adds a profile to a side (0 without, 1 with), its weights multiplied by `scale`.
+    /// Adds a profile to a side (0 without, 1 with the change), its weights multiplied by `scale`.
     pub(super) fn add(&mut self, side: usize, profile: &Profile, scale: f64) {
         let classes = Classes::of(profile, self.options.rules);
         self.coverage.add(profile, &classes);
@@ -95,8 +96,8 @@ impl<'a> Ranking<'a> {
             .zip(classes.frames())
             .map(|(f, c)| self.key(side, f, *c))
             .collect();
-        // Samples of one stack and group are added up first: stacks are taken
-        // apart once, however often they were seen.
+        // Samples with the same stack and group are added up first, so that each stack is walked
+        // only once.
         let mut stacks: HashMap<(u32, u32), f64> = HashMap::new();
         let mut threads = HashMap::new();
         let (mut busy, mut idle, mut foreign) = (0.0, 0.0, 0.0);
@@ -116,7 +117,7 @@ impl<'a> Ranking<'a> {
         self.busy[side].add(busy * scale);
         self.idle[side].add(idle * scale);
         self.foreign[side].add(foreign * scale);
-        // Sums do not depend on the order of a hash map.
+        // Sort, so that sums do not depend on the order of a hash map.
         let mut stacks: Vec<_> = stacks.into_iter().collect();
         stacks.sort_unstable_by_key(|(key, _)| *key);
         self.add_groups(side, stacks.iter().map(|((_, group), weight)| (*group, weight * scale)));
@@ -130,7 +131,7 @@ impl<'a> Ranking<'a> {
             };
             for frame in stack.iter().take(deep) {
                 let Some(key) = keys.get(frame.0 as usize) else { continue };
-                // A function that calls itself counts once.
+                // A recursive function counts once.
                 if std::mem::replace(&mut last_turns[*key as usize], turn + 1) == turn + 1 {
                     continue;
                 }
@@ -142,7 +143,7 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Adds what the groups of a profile take, by stack.
+    /// Adds the amounts of a profile's groups, stack by stack.
     fn add_groups(&mut self, side: usize, stacks: impl Iterator<Item = (u32, f64)>) {
         let mut totals = vec![0.0; self.groups.len()];
         stacks.for_each(|(group, amount)| totals[group as usize] += amount);
@@ -152,7 +153,7 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// What each group takes, computed by `pair`; the largest change first.
+    /// Returns the amounts of each group, computed by `pair`; the largest change first.
     pub(super) fn groups(&self, pair: impl Fn([Moments; 2]) -> Pair) -> Vec<GroupTotal> {
         let total = |(group, amounts): (&String, &[Moments; 2])| GroupTotal {
             group: group.clone(),
@@ -210,7 +211,7 @@ impl<'a> Ranking<'a> {
         intern(&mut self.groups, name) as u32
     }
 
-    /// Every row with its amounts computed by `pair`, in order.
+    /// Returns every row, sorted, with its amounts computed by `pair`.
     pub(super) fn rows(&self, pair: impl Fn([Moments; 2]) -> Pair) -> Vec<Row> {
         let row = |((key, group), amounts): (&(u32, u32), &[Moments; 2])| {
             let ((function, _), info) = self.functions.get_index(*key as usize)?;
@@ -234,10 +235,10 @@ impl<'a> Ranking<'a> {
     }
 }
 
-/// Most saved first. Of equal savings, first those of functions that both
-/// profiles have: one that is missing may only have fallen below what its tool
-/// lists, and then its saving is no more than a bound. Then those that leave less
-/// after, for which the saving is the larger part; then by name.
+/// Sorts by most saved. Among equal savings, functions in both profiles come first: one that is
+/// missing may only have fallen below what its tool lists, and then its saving is only a bound.
+/// Next come those with less left after the change, for which the saving is the larger part; then
+/// by name.
 fn order(a: &Row, b: &Row) -> std::cmp::Ordering {
     let one_sided = |row: &Row| row.presence != Presence::Both;
     b.amount

@@ -1,4 +1,4 @@
-//! Amounts, units and the order of rows.
+//! Tests of amounts, units and the order of rows.
 
 use super::*;
 use crate::subsystem::Subsystem;
@@ -111,7 +111,7 @@ fn matches_names_across_builds_but_not_across_programs() {
         [row("tcp_ack", 1.0, 4.0), row("run", 1.0, 2.0), row("run", 1.0, 1.0)]
     );
     assert_eq!(apart.rows[1].module, "b");
-    // Where one side does not tell the files, names have to do.
+    // If one side does not record the files, names have to do.
     let bare = simple(&[(&["tcp_ack"], 1.0), (&["run"], 2.0)]);
     let together = diff(&without, &bare, &Options::default()).unwrap();
     assert_eq!(rows(&together), [row("tcp_ack", 1.0, 4.0), row("run", 2.0, 3.0)]);
@@ -155,7 +155,7 @@ fn amounts_are_divided_by_the_work() {
             (f.with - with).abs() < 1e-9 && (f.without - without).abs() < 1e-9,
             "{unit}: {f:?}"
         );
-        // Two trials of the same do not change what is divided by their work.
+        // Two identical trials do not change what is divided by their work.
         if per != Some(Per::None) {
             let doubled = with_per(&twice, &b, per).unwrap();
             let f = doubled.rows.iter().find(|r| r.function == "f").unwrap().amount;
@@ -180,7 +180,7 @@ fn repeated_profiles_without_work_are_means_of_a_run() {
     assert!((found.total.without - 1.0).abs() < 1e-9 && found.total.saved.abs() < 1e-9);
     let found = with_per(&[run(1.0), run(1.1)], &[run(2.0), run(2.1)], None).unwrap();
     assert!((found.total.saved + 1.0).abs() < 1e-9 && found.total.half_width.is_some());
-    // One of each is as it is.
+    // One of each stays as it is.
     assert_eq!(with_per(&[run(1.0)], &[run(2.0)], None).unwrap().per, Per::None);
 }
 
@@ -195,7 +195,7 @@ fn two_builds_of_a_program_are_one() {
     let found = diff(&before, &after, &Options::default()).unwrap();
     assert_eq!(rows(&found), [row("main", 5.0, 3.0)]);
     assert!(found.appeared.is_empty() && found.notes[0].contains("server-1 and server-2"));
-    // A library of another name is another one.
+    // A library with another name is a different one.
     let other = build("./server-2", "libother.so!main", 5.0);
     assert_eq!(diff(&before, &other, &Options::default()).unwrap().rows.len(), 2);
 }
@@ -207,7 +207,7 @@ fn repeated_profiles_are_means_with_an_interval() {
         profile.header.work.bytes = Some(gib * GIB);
         profile
     };
-    // CPU-s/GiB of f: 1, 2, 3 before the change and 3, 5, 7 after it; g in one of them.
+    // CPU-s/GiB of f: 1, 2, 3 before the change and 3, 5, 7 after it; g is in one of them.
     let a = [of(&[(&["f"], 2e9)], 2.0), of(&[(&["f"], 2e9)], 1.0), of(&[(&["f"], 12e9)], 4.0)];
     let b = [
         of(&[(&["f"], 3e9)], 1.0),
@@ -219,17 +219,17 @@ fn repeated_profiles_are_means_with_an_interval() {
     let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
     let f = row("f");
     assert!(near(f.without, 2.0) && near(f.with, 5.0) && near(f.saved, -3.0), "{f:?}");
-    // By hand as in the test of the interval itself: t between 3.1824 and 3.26.
+    // By hand as in the test of the interval itself: t is between 3.1824 and 3.26.
     let t = f.half_width.unwrap() / (5.0f64 / 3.0).sqrt();
     assert!(t > 3.1824 && t < 3.26 && f.in_doubt(), "{t}");
     // Two trials without g are two zeros: mean 1, standard error 1, two degrees of freedom.
     let g = row("g");
     assert!(near(g.with, 1.0) && (g.half_width.unwrap() - 4.302_652_7).abs() < 1e-5, "{g:?}");
     assert!(near(found.total.with, 6.0) && found.total.half_width.is_some());
-    // Flame graphs have the same amounts: each profile counts by its own work.
+    // Flame graphs have the same amounts: each profile is divided by its own work.
     assert_eq!(found.scales[0].len(), 3);
     assert!(near(found.scales[0][2] * 12e9, 1.0), "{:?}", found.scales);
-    // Sums have no interval, and neither has one profile of a side.
+    // Sums have no interval, nor has a side with one profile.
     for (b, per) in [(&b[..], Some(Per::None)), (&b, Some(Per::Sample)), (&b[..1], None)] {
         let found = with_per(&a, b, per).unwrap();
         assert!(found.rows.iter().all(|r| r.amount.half_width.is_none()), "{per:?}");
@@ -259,7 +259,7 @@ fn refuses_incomparable_profiles_with_a_remedy() {
     let mixed = [ns[0].clone(), cycles[0].clone()];
     let fault = with_per(&mixed, &ns, None).unwrap_err();
     assert!(fault.message.contains("before are of different kinds"), "{fault}");
-    // Shares can always be compared; what differs is said.
+    // Shares can always be compared; differences are noted.
     let shares = with_per(&cycles, &misses, Some(Per::Sample)).unwrap();
     assert_eq!(rows(&shares), [row("f", 100.0, 100.0)]);
     assert!(shares.notes[0].contains("different events"), "{:?}", shares.notes);
@@ -315,7 +315,7 @@ fn groups_rows_and_separates_idle() {
     assert_eq!(kept.rows[0].subsystem, Some(Subsystem::Idle));
 }
 
-/// A group that a profile does not have counts as zero there.
+/// A group that a profile lacks counts as zero there.
 #[test]
 fn totals_of_groups_are_means_with_intervals() {
     let made = |tcp: f64, copy: f64| -> Profile {
@@ -349,7 +349,7 @@ fn keeps_the_rows_that_differ_most() {
     assert_eq!(kept(Some(2), 0.0), ("gain loss".to_owned(), left(3, 9.0, 7.0)));
     assert_eq!(kept(Some(3), 0.0), ("gain one loss".to_owned(), left(2, 7.0, 6.0)));
     assert_eq!(kept(Some(0), 0.0), (String::new(), left(5, 18.0, 14.0)));
-    // Of 18, a quarter is 4.5.
+    // A quarter of 18 is 4.5.
     assert_eq!(kept(None, 0.25), ("gain loss".to_owned(), left(3, 9.0, 7.0)));
     assert_eq!(kept(Some(9), 0.0).1, None);
 }

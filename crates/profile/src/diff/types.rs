@@ -1,4 +1,4 @@
-//! What a difference is made of, and the options that it is made by.
+//! The parts of a difference, and its options.
 
 use super::amount::{Per, Side};
 use crate::subsystem::{Rules, Subsystem};
@@ -6,71 +6,71 @@ use crate::symptom::Seen;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How two profiles are compared.
+/// Options of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Options<'a> {
-    /// What of a function counts.
+    /// Which part of a function's weight counts.
     pub measure: Measure,
-    /// By what weights are divided; by itself, the bytes delivered where both
-    /// sides record them, else the number of profiles where one side has several, else nothing.
+    /// What weights are divided by. By default the bytes delivered if both sides record them, else
+    /// the number of profiles if one side has several, else nothing.
     pub per: Option<Per>,
-    /// What distinguishes two rows of one function.
+    /// What distinguishes rows of the same function.
     pub by: GroupBy,
     /// Whether idle samples are rows like all others.
     pub idle: bool,
-    /// Whether those of threads that have nothing to do with the stream are.
+    /// Whether samples of foreign threads are.
     pub foreign: bool,
-    /// Which subsystem a function belongs to.
+    /// The rules that assign functions to subsystems.
     pub rules: &'a Rules,
 }
 
-/// What of a function counts.
+/// Which part of a function's weight counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
     #[default]
     #[serde(rename = "self")]
     SelfOnly,
-    /// Its own code and all that it called. One that calls itself counts once.
+    /// Its own code and its callees. A recursive function counts once.
     Total,
 }
 
-/// What distinguishes two rows of one function.
+/// What distinguishes rows of the same function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GroupBy {
-    /// Nothing: there is one row.
+    /// Nothing: one row per function.
     #[default]
     None,
     /// The name of the thread.
     Thread,
     /// For whom the time was spent.
     Role,
-    /// The subsystem the sample was in.
+    /// The subsystem that the sample was in.
     Subsystem,
 }
 
-/// In which of the two profiles a row is.
+/// The profiles that a row is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Presence {
     Both,
-    /// Only in the one after the change.
+    /// Only in the profile after the change.
     Appeared,
-    /// Only in the one before it.
+    /// Only in the profile before it.
     Vanished,
 }
 
-/// An amount on both sides. Of several profiles it is the mean of what each takes for
-/// its own work; where amounts are not divided by work, their sum.
+/// An amount on both sides. With several profiles it is the mean of each one's amount per its own
+/// work; if amounts are not divided by work, it is their sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pair {
     pub with: f64,
     pub without: f64,
     /// `without - with`.
     pub saved: f64,
-    /// Half the width of the interval of `saved` (see `Change::between`); `None` below
-    /// two profiles on each side, and where amounts are not divided by work.
+    /// Half the width of the interval of `saved` (see `Change::between`); `None` with fewer than
+    /// two profiles on each side, and if amounts are not divided by work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_width: Option<f64>,
 }
@@ -79,24 +79,24 @@ pub struct Pair {
 pub struct Row {
     /// Name, without what differs between two builds.
     pub function: String,
-    /// The file it is from; empty if unknown.
+    /// Its file; empty if unknown.
     pub module: String,
-    /// Thread, role or subsystem; empty where rows are not grouped.
+    /// Thread, role or subsystem; empty if rows are not grouped.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
     /// The subsystem of the function itself; `None` for a helper, which belongs to
     /// its callers.
     pub subsystem: Option<Subsystem>,
-    /// In which profile it is.
+    /// The profiles that it is in.
     pub presence: Presence,
     #[serde(flatten)]
     pub amount: Pair,
 }
 
-/// What all functions of a group take together.
+/// Amount of all functions of a group together.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct GroupTotal {
-    /// What distinguishes it, as in [`Row::group`].
+    /// Name of the group, as in [`Row::group`].
     pub group: String,
     #[serde(flatten)]
     pub amount: Pair,
@@ -105,11 +105,11 @@ pub struct GroupTotal {
 /// The difference of two profiles.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Diff {
-    /// What of a function counts.
+    /// Which part of a function's weight counts.
     pub measure: Measure,
-    /// By what weights were divided.
+    /// What weights were divided by.
     pub per: Per,
-    /// What distinguishes rows of one function.
+    /// What distinguishes rows of the same function.
     pub by: GroupBy,
     /// Unit of all amounts.
     pub unit: String,
@@ -117,16 +117,16 @@ pub struct Diff {
     pub with: Side,
     /// All samples that are compared.
     pub total: Pair,
-    /// What each group of [`Diff::by`] takes, the largest change first; none without groups.
+    /// Amount of each group of [`Diff::by`], the largest change first; empty without groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupTotal>,
-    /// Idle samples, where they are not rows.
+    /// Idle samples, unless they are rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<Pair>,
-    /// Samples of foreign threads, where they are not rows.
+    /// Samples of foreign threads, unless they are rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub foreign: Option<Pair>,
-    /// The part of the kernel's time on both sides that the rules could name.
+    /// The part of the kernel's time on both sides that the rules could assign.
     pub classified: Option<f64>,
     /// Functions, most saved first.
     pub rows: Vec<Row>,
@@ -134,15 +134,15 @@ pub struct Diff {
     pub appeared: Vec<String>,
     /// Functions that only the profile before the change has, the largest first.
     pub vanished: Vec<String>,
-    /// Rows that [`Diff::keep`] left out, added up.
+    /// Sum of the rows that [`Diff::keep`] left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
-    /// What well-known functions of either side mean; shares without and with.
+    /// Symptoms on either side; shares are without and with the change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub symptoms: Vec<Seen>,
-    /// What has to be kept in mind.
+    /// Caveats for the reader.
     pub notes: Vec<String>,
-    /// By what the weights of each profile were multiplied, without and with.
+    /// Factor for the weights of each profile, without and with the change.
     #[serde(skip)]
     pub scales: [Vec<f64>; 2],
 }
@@ -151,16 +151,15 @@ pub struct Diff {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LeftOut {
     pub rows: usize,
-    /// Their amounts together. Of [`Measure::Total`] this means little, for one
-    /// function's total holds that of another.
+    /// Sum of their amounts. For [`Measure::Total`] it means little, because one function's total
+    /// includes that of others.
     #[serde(flatten)]
     pub amount: Pair,
 }
 
 impl Diff {
-    /// Keeps the rows that make the most difference, gain or loss: at most `top`
-    /// of them, and only those of at least `threshold` times the larger total. They
-    /// stay in their order.
+    /// Keeps the rows with the largest differences, gain or loss: at most `top` of them, and only
+    /// those of at least `threshold` times the larger total. Their order does not change.
     pub fn keep(&mut self, top: Option<usize>, threshold: f64) {
         let least = threshold * self.total.with.max(self.total.without);
         let mut sizes: Vec<f64> = self.rows.iter().map(|r| r.amount.saved.abs()).collect();
@@ -169,7 +168,7 @@ impl Diff {
         let bound = top
             .checked_sub(1)
             .map_or(f64::INFINITY, |last| sizes.get(last).copied().unwrap_or(0.0));
-        // Of rows that differ by just as much as the last one, the first stay.
+        // Among rows as large as the last one kept, the first ones stay.
         let mut room = top.saturating_sub(sizes.iter().filter(|size| **size > bound).count());
         let mut left = LeftOut::default();
         self.rows.retain(|row| {
@@ -191,12 +190,12 @@ impl Diff {
 }
 
 impl Pair {
-    /// An amount from both of its values.
+    /// Creates an amount from both values.
     pub fn new(without: f64, with: f64) -> Pair {
         Pair { with, without, saved: without - with, half_width: None }
     }
 
-    /// Whether there is an interval, and it holds zero.
+    /// Returns whether there is an interval that includes zero.
     pub fn in_doubt(&self) -> bool {
         self.half_width.is_some_and(|half| self.saved.abs() <= half)
     }

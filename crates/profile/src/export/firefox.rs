@@ -2,10 +2,9 @@
 //! profile from file"): every thread with its samples at their times, and the
 //! tracks of the header as counters.
 //!
-//! Samples without a time are set out evenly over the time of the profile, or a
-//! millisecond apart if that is not known. The profiler's weights are 32 bits
-//! wide: they are numbers of samples where every sample weighs the same, else
-//! weights, divided by a power of ten if one is too large.
+//! Samples without a time are spread evenly over the duration of the profile, or are a millisecond
+//! apart if that is unknown. The profiler's weights are 32 bits wide: they are sample counts if
+//! every sample has the same weight, else weights, divided by a power of ten if one is too large.
 
 use super::Exporter;
 use crate::{Frame, FrameKind, Header, Profile, Sample, Thread, Track, Weight};
@@ -14,7 +13,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-/// See the module's text.
+/// See the module documentation.
 pub(super) static FORMAT: Exporter = Exporter {
     name: "firefox",
     summary: "JSON for profiler.firefox.com: threads over time, with counter tracks",
@@ -28,11 +27,11 @@ fn convert(profile: &Profile) -> fx::Profile {
     let interval = Duration::from_secs_f64(spacing(profile).clamp(1e-6, 3600.0));
     let mut made = fx::Profile::new(
         if header.title.is_empty() { "bytepath" } else { &header.title },
-        // When it was taken is not known; a fixed time makes equal profiles equal files.
+        // The time of recording is unknown; a fixed time makes equal profiles equal files.
         fx::ReferenceTimestamp::from_millis_since_unix_epoch(0.0),
         fx::SamplingInterval::from_nanos(interval.as_nanos() as u64),
     );
-    // Names are there: nothing is to be asked of a symbol server.
+    // Names are included, so no symbol server needs to be queried.
     made.set_symbolicated(true);
     let frames = add_frames(&mut made, profile);
     let threads = add_threads(&mut made, profile);
@@ -81,7 +80,7 @@ fn add_frames(made: &mut fx::Profile, profile: &Profile) -> Vec<fx::FrameInfo> {
     profile.frames().iter().map(info).collect()
 }
 
-/// Every thread with its process.
+/// Adds every thread with its process.
 fn add_threads(
     made: &mut fx::Profile,
     profile: &Profile,
@@ -100,7 +99,7 @@ fn add_threads(
     profile.threads().iter().map(add).collect()
 }
 
-/// A function's name, with its module as the profiler shows it.
+/// Returns a function's name with its module, as the profiler shows it.
 fn label(frame: &Frame) -> String {
     let name = if frame.function.is_empty() { "[unknown]" } else { &frame.function };
     let module = frame.module.rsplit('/').next().unwrap_or("");
@@ -111,7 +110,7 @@ fn label(frame: &Frame) -> String {
     }
 }
 
-/// Seconds between two samples, about.
+/// Returns the approximate seconds between two samples.
 fn spacing(profile: &Profile) -> f64 {
     let header = &profile.header;
     match (header.weight, header.period, header.seconds) {
@@ -123,7 +122,7 @@ fn spacing(profile: &Profile) -> f64 {
     }
 }
 
-/// Every sample with its time, by time.
+/// Returns all samples with their times, in order of time.
 fn timed(profile: &Profile) -> Vec<(&Sample, f64)> {
     let samples = profile.samples();
     let without = samples.iter().filter(|sample| sample.time.is_none()).count();
@@ -146,7 +145,7 @@ fn timed(profile: &Profile) -> Vec<(&Sample, f64)> {
     timed
 }
 
-/// By what weights are divided; `None` if every sample weighs the same, so that its number is
+/// Returns the divisor of weights; `None` if every sample has the same weight, so that counts are
 /// written instead.
 fn weight_unit(profile: &Profile) -> Option<f64> {
     let Header { weight, period, .. } = profile.header;
@@ -161,9 +160,8 @@ fn weight_unit(profile: &Profile) -> Option<f64> {
     Some(unit * 10_f64.powf(scale))
 }
 
-/// A track as a counter. The profiler draws what came between two points over
-/// the time between them, in bytes per second for the category `Bandwidth`, as a
-/// plain number for others.
+/// Adds a track as a counter. The profiler divides the increment between two points by the time
+/// between them: it shows bytes per second for the category `Bandwidth`, plain numbers for others.
 fn counter(made: &mut fx::Profile, process: fx::ProcessHandle, track: &Track) {
     let category = if track.unit.starts_with("bytes") { "Bandwidth" } else { "CPU" };
     let handle = made.add_counter(process, &track.name, category, &track.unit);
@@ -172,7 +170,7 @@ fn counter(made: &mut fx::Profile, process: fx::ProcessHandle, track: &Track) {
         if !time.is_finite() || !value.is_finite() {
             continue;
         }
-        // A counter's point is what came since the one before.
+        // A counter's point is the increment since the previous one.
         let amount = value * (time - before).max(0.0);
         made.add_counter_sample(handle, stamp(*time), amount, 1);
         before = *time;

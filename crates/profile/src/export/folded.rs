@@ -1,13 +1,13 @@
-//! Folded stacks: `thread;outermost;...;leaf weight`, in the form of
-//! `stackcollapse-perf.pl --kernel --inline`. A comment before them says what weights count, if they
-//! are not samples: `# weight=nanoseconds period=1000000 event=cpu-clock`.
+//! Folded stacks: `thread;outermost;...;leaf weight`, in the form of `stackcollapse-perf.pl
+//! --kernel --inline`. A comment before them states what weights count, unless they are samples: `#
+//! weight=nanoseconds period=1000000 event=cpu-clock`.
 
 use super::Exporter;
 use crate::{Frame, FrameKind, Header, Profile, StackId, ThreadId, Weight};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// See the module's text.
+/// See the module documentation.
 pub(super) static FORMAT: Exporter = Exporter {
     name: "folded",
     summary: "one stack a line with its weight, for flamegraph.pl, inferno, grep",
@@ -20,18 +20,18 @@ fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let Header { weight, period, event, .. } = &profile.header;
     if *weight != Weight::Samples {
         let period = period.map_or(String::new(), |period| format!(" period={period}"));
-        // One word, so that no reader takes its end for a weight.
+        // One word, so that no reader mistakes its end for a weight.
         let event = event.replace(|c: char| c.is_whitespace() || c.is_control(), "_");
         writeln!(out, "# weight={weight}{period} event={event}")?;
     }
     for (stack, weight) in fold(profile) {
-        // A whole number has no point then, any other all of its digits.
+        // A whole number then has no point, any other all of its digits.
         writeln!(out, "{stack} {weight}")?;
     }
     Ok(())
 }
 
-/// Every stack with its weight, in the order of the text; equal ones added up.
+/// Returns every stack with its weight, sorted by text; equal ones are merged.
 pub(crate) fn fold(profile: &Profile) -> Vec<(String, f64)> {
     let names: Vec<String> = profile.frames().iter().map(name).collect();
     let mut weights: HashMap<(ThreadId, StackId), f64> = HashMap::new();
@@ -53,7 +53,7 @@ pub(crate) fn fold(profile: &Profile) -> Vec<(String, f64)> {
         })
         .collect();
     lines.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    // Threads of one name become one.
+    // Threads with the same name become one.
     lines.dedup_by(|later, earlier| {
         let same = later.0 == earlier.0;
         if same {
@@ -64,7 +64,7 @@ pub(crate) fn fold(profile: &Profile) -> Vec<(String, f64)> {
     lines
 }
 
-/// A function's name with the mark of its kind.
+/// Returns a function's name with the mark of its kind.
 fn name(frame: &Frame) -> String {
     let mut name = clean(&frame.function);
     if name.is_empty() {
@@ -78,15 +78,15 @@ fn name(frame: &Frame) -> String {
     name
 }
 
-/// A name without what the format gives a meaning, and without what no text holds.
+/// Replaces characters that have a meaning in the format or are not text.
 fn clean(name: &str) -> String {
     let text = name.replace(';', ":").replace(char::is_control, " ");
-    // After that: a control character may have stood at the edge.
+    // Trim last: a control character may have been at the edge.
     text.trim().to_owned()
 }
 
-/// A stack that no reader takes for a comment (`# ...`), nor its last word for a
-/// weight: of two numbers at the end flamegraph.pl and inferno draw a difference.
+/// Changes a stack that readers would misread: as a comment (`# ...`), or with its last word as a
+/// weight (from two numbers at the end, flamegraph.pl and inferno draw a difference).
 fn unmistakable(mut stack: String) -> String {
     if stack.starts_with('#') {
         stack.insert(0, '_');

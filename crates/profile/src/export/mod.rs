@@ -1,4 +1,4 @@
-//! What a profile can become: one file per format, one line each in [`CATALOG`].
+//! Formats that a profile can be written in: one file per format, one line each in [`CATALOG`].
 
 mod firefox;
 mod folded;
@@ -14,22 +14,22 @@ use std::io::{self, Write};
 pub struct Exporter {
     /// Name in the catalogue, as the user types it.
     pub name: &'static str,
-    /// One line: what reads it.
+    /// One line: which program reads it.
     pub summary: &'static str,
-    /// How the name of a file of this format ends, without the dot.
+    /// File name extension, without the dot.
     pub extension: &'static str,
-    /// Whether it is anything but text.
+    /// Whether it is not text.
     pub binary: bool,
     write: fn(profile: &Profile, out: &mut dyn Write) -> io::Result<()>,
 }
 
 impl Exporter {
-    /// Whether it is unfit for a terminal: binary, or a figure.
+    /// Returns whether it is unsuitable for a terminal: binary, or an image.
     pub fn for_files(&self) -> bool {
         self.binary || self.extension == "svg"
     }
 
-    /// Writes the profile. Fails only where `out` does.
+    /// Writes the profile. Errors only if `out` does.
     pub fn write(&self, profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
         (self.write)(profile, out)
     }
@@ -38,12 +38,12 @@ impl Exporter {
 pub static CATALOG: &[&Exporter] =
     &[&pprof::FORMAT, &folded::FORMAT, &svg::FORMAT, &firefox::FORMAT];
 
-/// The format with this name.
+/// Returns the format with this name.
 pub fn find(name: &str) -> Option<&'static Exporter> {
     CATALOG.iter().copied().find(|exporter| exporter.name == name)
 }
 
-/// The first format whose files are named like this one.
+/// Returns the first format with the extension of this file name.
 pub fn find_by_file_name(name: &str) -> Option<&'static Exporter> {
     CATALOG.iter().copied().find(|exporter| {
         name.strip_suffix(exporter.extension).is_some_and(|rest| rest.ends_with('.'))

@@ -1,30 +1,29 @@
-//! Samples one by one, in memory that does not grow with their number: a small
-//! profile keeps the time of every sample, of a large one equal samples are
-//! added up and their times go.
+//! Collects samples one by one, in memory that does not grow with their number: a small profile
+//! keeps the time of every sample; in a large one equal samples are merged without their times.
 
 use super::format::Times;
 use crate::{Builder, Profile, Sample};
 
-/// Up to this many samples keep their times, which are worth more in a small profile
-/// and cost more in a large one.
+/// Up to this many samples keep their times, which are more useful in a small profile and cost more
+/// memory in a large one.
 pub const TIMED: usize = 200_000;
 
 /// Makes a profile of samples with times.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
-    /// Where functions, threads and stacks are kept.
+    /// Stores functions, threads and stacks.
     pub(super) builder: Builder,
-    /// Samples without their times, and nanoseconds of the clock of the file.
+    /// Samples without their times, and nanoseconds of the file's clock.
     timed: Vec<(Sample, u64)>,
     times: Times,
-    /// Whether the samples have become too many for their times.
+    /// Whether there are too many samples to keep their times.
     many: bool,
     first: Option<u64>,
     last: u64,
     period: Period,
 }
 
-/// The weight of one sample, as long as it is the same in all.
+/// The weight of one sample, as long as it is the same for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Period {
     #[default]
@@ -38,7 +37,7 @@ impl Collector {
         Collector { times, ..Collector::default() }
     }
 
-    /// Adds a sample; `time` in nanoseconds of the clock of the file.
+    /// Adds a sample; `time` is in nanoseconds of the file's clock.
     pub(super) fn push(&mut self, sample: Sample, time: Option<u64>) {
         let each = sample.weight / sample.count.max(1) as f64;
         self.period = match self.period {
@@ -62,7 +61,7 @@ impl Collector {
         }
     }
 
-    /// The weight that every sample had, if it was one and the same.
+    /// Returns the weight of every sample, if it was constant.
     pub(super) fn period(&self) -> Option<f64> {
         match self.period {
             Period::Same(period) => Some(period),
@@ -70,8 +69,8 @@ impl Collector {
         }
     }
 
-    /// The profile, its times counted from its first sample. Seconds are those
-    /// between the first and the last sample, unless the header has some.
+    /// Builds the profile, with times relative to its first sample. Its seconds are those between
+    /// the first and the last sample, unless the header states them.
     pub(super) fn build(mut self) -> Profile {
         if let Some(first) = self.first {
             let header = self.builder.header();
@@ -93,7 +92,7 @@ impl Collector {
     }
 }
 
-/// Nanoseconds as seconds.
+/// Converts nanoseconds to seconds.
 fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }

@@ -1,4 +1,4 @@
-//! Tables of counters in a text, alone or amid the prose of a mail.
+//! Tables of counters in a text, possibly amid the prose of a mail.
 
 use super::lines::{Lines, first_lines};
 use super::mail;
@@ -9,25 +9,25 @@ use bytepath_record::Fault;
 use std::collections::HashSet;
 use std::io::BufRead;
 
-/// More counters than this have no table of `perf stat` or `perf trace`.
+/// Most counters: no table of `perf stat` or `perf trace` has more.
 const MOST: usize = 1 << 16;
 
-/// Tables of counters being read.
+/// State of reading tables of counters.
 #[derive(Default)]
 pub(super) struct Tables {
-    /// Each with the line of its first row.
+    /// The tables, each with the number of its first line.
     tables: Vec<(u64, Vec<Count>)>,
-    /// What the last table counts, by group and name.
+    /// Group and name of the counters in the last table.
     counters: HashSet<(String, String)>,
-    /// The next row begins a table.
+    /// Whether the next row begins a new table.
     pub(super) ended: bool,
     rows: usize,
-    /// Lines of other text.
+    /// Number of lines with other text.
     pub(super) skipped: u64,
 }
 
 impl Tables {
-    /// Adds a row; one whose counter the table has already begins another.
+    /// Adds a row; if the table already has its counter, a new table begins.
     pub(super) fn push(&mut self, row: Count, line: u64) {
         let counter = (row.group.clone(), row.name.clone());
         self.ended |= self.rows < MOST && self.counters.contains(&counter);
@@ -49,7 +49,7 @@ impl Tables {
         self.ended = false;
     }
 
-    /// The only table, or the one of this number.
+    /// Chooses the only table, or the one with this number.
     fn choose(mut self, title: &str, number: Option<usize>) -> Result<Counts, Fault> {
         let starts: Vec<u64> = self.tables.iter().map(|(line, _)| *line).collect();
         let (_, rows) = self.tables.swap_remove(chosen(title, &starts, number)?);
@@ -58,16 +58,16 @@ impl Tables {
     }
 }
 
-/// Whether any line of a text is a row of counters, and none one of functions: a mail that
-/// shows functions too is taken for those.
+/// Returns whether any line of a text is a row of counters, and none a row of functions: a mail
+/// that also shows functions is read for those.
 pub(super) fn recognises(head: &[u8], is_row: impl Fn(&str) -> bool) -> bool {
     let mut lines = first_lines(head).map(String::from_utf8_lossy);
     lines.any(|line| is_row(mail::unquoted(&line))) && !mail::recognises(head)
 }
 
-/// Reads the only table of a text, or the one of this number. `row` is given each line
-/// without the marks of a quotation, and its number; its error is reported with that
-/// line, and with the advice to correct it if it is `what`.
+/// Reads the only table of a text, or the one with this number. `row` is called with each line,
+/// without quotation marks, and its number. Its error is reported with that line, and with the
+/// advice to correct it if it is `what`.
 pub(super) fn read(
     (title, table): (&str, Option<usize>),
     input: &mut dyn BufRead,

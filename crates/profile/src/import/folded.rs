@@ -1,16 +1,16 @@
-//! Folded stacks: `thread;outermost;...;leaf weight`, one stack a line, as
-//! `stackcollapse-perf.pl` and many others write them:
+//! Folded stacks: `thread;outermost;...;leaf weight`, one stack per line, as written by
+//! `stackcollapse-perf.pl` and many others:
 //!
 //! ```text
 //! iperf3-4012/4012;__libc_send;entry_SYSCALL_64_after_hwframe_[k];tcp_sendmsg_[k] 42
 //! swapper;start_secondary_[k];cpu_startup_entry_[k];do_idle_[k] 17
 //! ```
 //!
-//! A comment may say what weights count (`# weight=nanoseconds period=1000000 event=cpu-clock`), as
+//! A comment may state what weights count (`# weight=nanoseconds period=1000000 event=cpu-clock`);
 //! ours do.
 //!
-//! The first name is taken to be the thread's, which is what the stackcollapse
-//! programs put there; `comm-PID/TID` is taken apart.
+//! The first name is taken as the thread's, which is where the stackcollapse programs put it;
+//! `comm-PID/TID` is split.
 
 use super::format::{Importer, Times};
 use super::lines::{Lines, first_lines};
@@ -25,7 +25,7 @@ use bytepath_record::Fault;
 use hashbrown::HashMap;
 use std::io::BufRead;
 
-/// See the module's text.
+/// See the module documentation.
 pub(super) static FORMAT: Importer = Importer {
     name: "folded",
     summary: "one stack a line with its weight, as stackcollapse-*.pl and inferno-collapse-* print",
@@ -80,32 +80,32 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
 struct Reader {
     builder: Builder,
     threads: HashMap<String, (ThreadId, Owner)>,
-    /// The line before without its weight. Files are sorted as a rule, so most
-    /// names of a line stand in the one before it, in the same place.
+    /// The previous line without its weight. Files are usually sorted, so most names of a line are
+    /// at the same position in the previous one.
     before: Vec<u8>,
-    /// Its names, the thread's first.
+    /// The names of that line, the thread's first.
     names: Vec<Name>,
-    /// For whom its thread works, and which it is.
+    /// Its thread, and for whom that works.
     thread: (ThreadId, Owner),
     stack: Vec<FrameId>,
-    /// Whether a weight has a fraction, so that it is no number of samples.
+    /// Whether a weight has a fraction, so that weights are not sample counts.
     fractions: bool,
-    /// Lines, and those with two numbers at their end.
+    /// Number of lines, and of those that end with two numbers.
     lines: u64,
     doubled: u64,
 }
 
-/// A name of a line.
+/// A name in a line.
 #[derive(Clone, Copy)]
 struct Name {
     end: usize,
-    /// The function; of no meaning for the thread's name.
+    /// The function; meaningless for the thread's name.
     frame: FrameId,
     inlined: bool,
 }
 
 impl Reader {
-    /// Reads what weights count. A comment of another program says nothing of it.
+    /// Reads what weights count. Comments of other programs do not contain it.
     fn comment(&mut self, comment: &str) {
         let Some(rest) = comment.strip_prefix("weight=") else { return };
         let mut words = rest.split(' ');
@@ -141,15 +141,15 @@ impl Reader {
         let count = match (*counts, *period) {
             (_, Some(period)) => (weight / period).round() as u64,
             (Weight::Samples, None) => weight as u64,
-            // How many samples the weight is of is not known; of none it is not.
+            // The number of samples behind a weight is unknown, but it is not zero.
             (_, None) => 1,
         };
         self.builder.add(Sample { stack, thread, owner, count, weight, ..Sample::default() });
         Ok(())
     }
 
-    /// Takes a line apart into [`Reader::names`]: those that it does not share with
-    /// the line before are looked up.
+    /// Splits a line into [`Reader::names`]: only names that it does not share with the previous
+    /// line are looked up.
     fn names(&mut self, text: &str) {
         let bytes = text.as_bytes();
         let same = shared(bytes, &self.before);
@@ -159,7 +159,7 @@ impl Reader {
         self.before.truncate(same);
         self.before.extend_from_slice(bytes.get(same..).unwrap_or_default());
         let mut begin = self.names.last().map_or(0, |name| name.end + 1);
-        // A name that ends the line before may end this one, too.
+        // A name that ends the previous line may continue in this one.
         let rest = bytes.get(begin..).map(|rest| memchr::memchr_iter(b';', rest));
         let offset = begin;
         let ends = rest.into_iter().flatten().map(|at| offset + at);
@@ -192,9 +192,9 @@ impl Reader {
         known
     }
 
-    /// A function, and whether the compiler had put it into its caller.
+    /// Returns a function, and whether the compiler had inlined it into its caller.
     fn frame(&mut self, name: &str) -> (FrameId, bool) {
-        // `_[j]`, `_[0]` and `_[1]` mark code of a virtual machine: compiled, interpreted.
+        // `_[j]`, `_[0]` and `_[1]` mark code of a virtual machine: compiled or interpreted.
         let (function, mark) =
             match name.len().checked_sub(4).and_then(|at| name.split_at_checked(at)) {
                 Some((function, mark @ ("_[k]" | "_[i]" | "_[j]" | "_[0]" | "_[1]"))) => {
@@ -208,8 +208,8 @@ impl Reader {
         (self.builder.frame_of(frame), inlined)
     }
 
-    /// An inlined function is on the side of the one that it was inlined into,
-    /// which its own mark does not show.
+    /// Gives inlined functions the kind of the function that they were inlined into, which their
+    /// own mark does not show.
     fn settle_inlined(&mut self) {
         for index in (0..self.stack.len().saturating_sub(1)).rev() {
             let [own, outer] = [index, index + 1].map(|at| self.builder.function(self.stack[at]));
@@ -221,16 +221,16 @@ impl Reader {
     }
 }
 
-/// How many bytes two texts begin with alike.
+/// Returns the length in bytes of the common beginning of two texts.
 fn shared(a: &[u8], b: &[u8]) -> usize {
-    // Arrays of a known length are compared in place, without a call.
+    // Arrays of a known length are compared inline, without a call.
     let ((words_a, _), (words_b, _)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
     let alike = words_a.iter().zip(words_b).take_while(|(a, b)| a == b).count() * 16;
     let (a, b) = (a.get(alike..).unwrap_or_default(), b.get(alike..).unwrap_or_default());
     alike + a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// A weight as these programs print it, `1e+06` included.
+/// Parses a weight as these programs print it, including `1e+06`.
 fn number(text: &str) -> Option<f64> {
     decimal(text).or_else(|| {
         let short = text.contains(['e', 'E']) && text.len() < 32;
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_line_may_begin_like_the_one_before_it() {
-        // Each begins like its neighbour, ends within a name of it, or goes on where it ends.
+        // Each begins like its neighbour, ends within one of its names, or continues where it ends.
         let stacks = [
             "t",
             "t;a",

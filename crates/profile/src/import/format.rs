@@ -1,4 +1,4 @@
-//! What every reader of a format is: an [`Importer`] or a [`CountsImporter`].
+//! The description of a format that can be read: [`Importer`] or [`CountsImporter`].
 
 use super::lines::unreadable;
 use crate::Profile;
@@ -13,23 +13,23 @@ pub struct Importer {
     pub name: &'static str,
     /// One line: which tool writes it.
     pub summary: &'static str,
-    /// Whether what is recognised is never a text of counters: asked before `COUNTS`, for names and
-    /// addresses in it may read like a line of those (`558123456789 alloc::drop`).
+    /// Whether a match excludes counters. Then it takes precedence over `COUNTS`, because names and
+    /// addresses in it may look like counters (`558123456789 alloc::drop`).
     pub certain: bool,
-    /// Whether the beginning of a file (up to `HEAD` bytes) looks like it.
+    /// Whether the beginning of a file (up to `HEAD` bytes) looks like this format.
     pub recognises: fn(head: &[u8]) -> bool,
-    /// Reads all of it. An error names `title` and, for text, the line.
+    /// Reads the whole input. Errors name `title` and, for text, the line.
     pub read: fn(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault>,
 }
 
-/// What becomes of the moments at which samples were taken. Only one sample in
-/// a line of events can keep its own; equal ones without take no memory.
+/// Whether the times of samples are kept. Only single samples can keep theirs; equal samples
+/// without times are merged and take no memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Times {
-    /// Kept, up to `TIMED` samples.
+    /// Kept, for up to `TIMED` samples.
     #[default]
     Kept,
-    /// Left out: for callers that only add up.
+    /// Left out, for callers that only add up.
     LeftOut,
 }
 
@@ -39,20 +39,20 @@ pub struct CountsImporter {
     pub name: &'static str,
     /// One line: which tool writes it.
     pub summary: &'static str,
-    /// Whether the beginning of a text looks like it.
+    /// Whether the beginning of a text looks like this format.
     pub recognises: fn(head: &[u8]) -> bool,
-    /// Reads the table of this number, counted from 1; without, the only one.
+    /// Reads the table with this number, counted from 1; with `None`, the only one.
     pub read:
         fn(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Counts, Fault>,
 }
 
-/// Reading in large pieces, the best way to read from a trait object.
+/// Large reads are the most efficient with a trait object.
 pub(super) const BUFFER: usize = 256 << 10;
 
-/// Most bytes that a packed file may unpack to.
+/// Most bytes that a compressed file may unpack to.
 pub(super) const MOST_UNPACKED: u64 = 1 << 30;
 
-/// What is unpacked, up to a limit: a packed file of a megabyte may hold a gigabyte.
+/// Limits the unpacked bytes: a compressed file of a megabyte may contain a gigabyte.
 struct Unpacked<R> {
     input: R,
     left: u64,
@@ -69,7 +69,7 @@ impl<R: Read> Read for Unpacked<R> {
     }
 }
 
-/// Unpacks what gzip has packed, and hands it to `reader`.
+/// Unpacks gzip if necessary, and passes the input to `reader`.
 pub(super) fn plain<T>(
     title: &str,
     input: &mut dyn BufRead,

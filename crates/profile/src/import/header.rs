@@ -1,34 +1,35 @@
-//! The first line of a sample of `perf script`: `comm pid/tid [cpu] time:
-//! period event: rest`, of which `-F` may leave out any.
+//! Parses the first line of a sample of `perf script`: `comm pid/tid [cpu] time: period event:
+//! rest`, of which `-F` may leave out any part.
 //!
-//! A thread's name may hold blanks and digits (`net rx 0 20554 1811.1:`), so the
-//! line is read outwards from the fields that are unambiguous.
+//! A thread's name may contain blanks and digits (`net rx 0 20554 1811.1:`), so the line is read
+//! outwards from the fields that are unambiguous.
 
 use super::lines::digits;
 use crate::conventions::MODIFIERS;
 use crate::text::is_hexadecimal;
 
-/// What the line contains.
+/// The parsed line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Head<'a> {
     pub(super) comm: &'a [u8],
     pub(super) pid: Option<u32>,
     pub(super) tid: Option<u32>,
     pub(super) cpu: Option<u32>,
-    /// Nanoseconds.
+    /// In nanoseconds.
     pub(super) time: Option<u64>,
     pub(super) period: Option<u64>,
     pub(super) event: Option<&'a [u8]>,
-    /// What comes after: a frame, or what a tracepoint recorded.
+    /// The remaining text: a frame, or what a tracepoint recorded.
     pub(super) rest: &'a [u8],
     /// Whether there is a time, a CPU or an event, which no line of other text has.
     pub(super) certain: bool,
 }
 
 impl Head<'_> {
-    /// Whether the event is a tracepoint, which prints what it recorded.
+    /// Returns whether the event is a tracepoint, which prints its recorded fields.
     pub(super) fn traces(&self) -> bool {
-        // `cycles:ppp` has modifiers (perf-list(1)); `block:bio` a system and a name.
+        // In `cycles:ppp` modifiers follow the colon (perf-list(1)); `block:bio` is a system and a
+        // name.
         self.event.is_some_and(|event| {
             memchr::memchr(b':', event)
                 .and_then(|at| event.get(at + 1..))
@@ -37,18 +38,18 @@ impl Head<'_> {
     }
 }
 
-/// What the names of records that are not samples begin with.
+/// Prefix of the names of records that are not samples.
 const RECORD: &[u8] = b"PERF_RECORD_";
 
-/// Bytes from the end of the word before to the end of a period (`%10lu `) and of an address
-/// (`%16lx`), at least (tools/perf/builtin-script.c).
+/// Least distance in bytes from the end of the previous word to the end of a period (`%10lu `) or
+/// of an address (`%16lx`) (tools/perf/builtin-script.c).
 const PERIOD_COLUMN: usize = 11;
 const ADDRESS_COLUMN: usize = 17;
 
-/// More words than any of the fields before the event are not looked at.
+/// Most words that are examined: more than the fields before the event ever have.
 const WORDS: usize = 48;
 
-/// The words of a line, by where they begin and end.
+/// The words of a line, by their beginnings and ends.
 struct Words<'a> {
     line: &'a [u8],
     places: [(usize, usize); WORDS],
@@ -79,7 +80,7 @@ impl<'a> Words<'a> {
         (0..self.count).find(|index| self.get(*index).is_some_and(&test))
     }
 
-    /// Bytes from the end of the word before `index` to the end of that word.
+    /// Returns the bytes from the end of the word before `index` to the end of that word.
     fn gap(&self, index: usize) -> usize {
         let end = |index: usize| self.places.get(index).map(|(_, to)| *to);
         match (end(index), index.checked_sub(1).and_then(end)) {
@@ -88,8 +89,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Whether a word stands in the column of a period. As the first of its line it ends where that
-    /// does: a thread's name, which may be a number, is set farther to the right.
+    /// Returns whether a word is in the column of a period. The first word of a line must end where
+    /// that column does: a thread's name, which may be a number, is aligned farther to the right.
     fn is_wide(&self, index: usize) -> bool {
         match (index, self.places.first()) {
             (0, Some((from, to))) => *to == PERIOD_COLUMN - 1 || *from == 0 && *to >= PERIOD_COLUMN,
@@ -97,20 +98,20 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Whether a word is an address, and not a period that looks like one.
+    /// Returns whether a word is an address, and not a period that looks like one.
     fn is_address(&self, index: usize) -> bool {
         self.get(index).is_some_and(address) && !self.is_period(index)
     }
 
-    /// Whether a number without an event after it is a period: it stands in the column of one,
-    /// and a frame follows, on its line or below it.
+    /// Returns whether a number without a following event is a period: it is in the period's
+    /// column, and a frame follows on its line or below it.
     fn is_period(&self, index: usize) -> bool {
         self.get(index).and_then(digits).is_some()
             && self.gap(index) < ADDRESS_COLUMN
             && self.get(index + 1).is_none_or(|next| next.len() >= 4 && is_hexadecimal(next))
     }
 
-    /// The text of the words before `index`.
+    /// Returns the text of the words before `index`.
     fn before(&self, index: usize) -> &'a [u8] {
         match (self.places.first(), index.checked_sub(1).and_then(|last| self.places.get(last))) {
             (Some((from, _)), Some((_, to))) => self.line.get(*from..*to).unwrap_or_default(),
@@ -118,7 +119,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The thread whose name, and ids perhaps, are the words before `index`.
+    /// Returns the thread whose name, and possibly ids, are the words before `index`.
     fn thread(&self, index: usize) -> Head<'a> {
         let ids = index.checked_sub(1).and_then(|last| ids(self.get(last)?));
         let (pid, tid) = ids.map_or((None, None), |(pid, tid)| (pid, Some(tid)));
@@ -126,7 +127,7 @@ impl<'a> Words<'a> {
         Head { comm, pid, tid, ..Head::default() }
     }
 
-    /// The text from word `index` on.
+    /// Returns the text from word `index` onwards.
     fn from(&self, index: usize) -> &'a [u8] {
         match self.places.get(..self.count).and_then(|places| places.get(index)) {
             Some((from, _)) => self.line.get(*from..).unwrap_or_default().trim_ascii_end(),
@@ -135,13 +136,13 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Takes a line apart; `None` if nothing is in it.
+/// Parses a line; `None` if it is empty.
 pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
     let words = Words::of(line);
     if words.count == 0 {
         return None;
     }
-    // `--show-task-events` and the like, with or without a time.
+    // Output of `--show-task-events` and similar options, with or without a time.
     if let Some(record) = words.find(|word| word.starts_with(RECORD)) {
         return Some(Head { rest: words.from(record), certain: true, ..named(&words, record) });
     }
@@ -149,10 +150,10 @@ pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
     if let Some(anchor) = timed.or_else(|| words.find(|word| cpu(word).is_some())) {
         return Some(anchored(&words, anchor));
     }
-    // No time and no CPU: the event, just before the address or the end.
+    // No time and no CPU: the event is just before the address or the end.
     let stop = (1..words.count).find(|index| words.is_address(*index)).unwrap_or(words.count);
     let event = stop.checked_sub(1).filter(|at| words.get(*at).is_some_and(is_event));
-    // What a tracepoint recorded comes between.
+    // A tracepoint's recorded fields come in between.
     let event = event.or_else(|| {
         (1..stop).find(|at| {
             words.get(*at).is_some_and(is_event)
@@ -163,7 +164,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
         return Some(named(&words, stop));
     };
     // `pid period event:`, `pid event:` or `period event:`. A thread's name may end with a number,
-    // so what identifies a period is its column.
+    // so a period is recognised by its column.
     let last = words.get(event.wrapping_sub(1)).filter(|word| ids(word).is_some());
     let period = last.filter(|_| words.is_wide(event.wrapping_sub(1))).and_then(digits);
     let thread = words.thread(event - usize::from(period.is_some()));
@@ -177,23 +178,24 @@ pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
     })
 }
 
-/// A line with a time or a CPU.
+/// Parses a line with a time or a CPU.
 fn anchored<'a>(words: &Words<'a>, anchor: usize) -> Head<'a> {
     let time = words.get(anchor).and_then(time);
     let cpu_at = |index: usize| Some((words.get(index).and_then(cpu)?, index));
     let on = match time {
-        // Between CPU and time there may be flags: `d..1.` of the interrupt state.
+        // There may be flags between CPU and time: `d..1.` of the interrupt state.
         Some(_) => (1..=2).find_map(|back| cpu_at(anchor.checked_sub(back)?)),
         None => cpu_at(anchor),
     };
     let left = on.map_or(anchor, |(_, index)| index);
     let thread = words.thread(left);
     let mut next = anchor + 1;
-    // After a CPU a time may have fewer digits than perf prints.
+    // After a CPU, a time may have fewer digits than perf prints.
     let short = words.get(next).and_then(|word| time_of(word, 1)).filter(|_| time.is_none());
     next += usize::from(short.is_some());
     let time = time.or(short);
-    // What was measured and not sampled is named twice: `offcpu-time: 1050000 offcpu-time:`.
+    // An event that was measured and not sampled is named twice: `offcpu-time: 1050000
+    // offcpu-time:`.
     let named = words.get(next).filter(|word| is_event(word));
     if named.is_some() && words.get(next + 2) == named {
         next += 1;
@@ -209,14 +211,14 @@ fn anchored<'a>(words: &Words<'a>, anchor: usize) -> Head<'a> {
         period,
         event: event.and_then(|word| word.strip_suffix(b":")),
         rest: words.from(next),
-        // ftrace writes thread and id as one word.
+        // ftrace writes thread name and id as one word.
         certain: thread.tid.is_some()
             || !words.get(left.wrapping_sub(1)).is_some_and(is_ftrace_task),
         ..thread
     }
 }
 
-/// A line of a thread's name, its id perhaps, and a frame perhaps.
+/// Parses a line with a thread's name, and possibly its id and a frame.
 fn named<'a>(words: &Words<'a>, stop: usize) -> Head<'a> {
     let rest = words.from(stop);
     // In a column as wide as that of addresses.
@@ -228,12 +230,12 @@ fn named<'a>(words: &Words<'a>, stop: usize) -> Head<'a> {
     Head { period, rest, certain, ..thread }
 }
 
-/// `1811.125732:`, in nanoseconds.
+/// Parses `1811.125732:`, into nanoseconds.
 fn time(word: &[u8]) -> Option<u64> {
     time_of(word, 3)
 }
 
-/// The same with at least so many digits after the point.
+/// Like `time`, with at least `least` digits after the point.
 fn time_of(word: &[u8], least: usize) -> Option<u64> {
     let word = word.strip_suffix(b":")?;
     let point = memchr::memchr(b'.', word)?;
@@ -246,7 +248,7 @@ fn time_of(word: &[u8], least: usize) -> Option<u64> {
     digits(whole)?.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }
 
-/// `[003]`.
+/// Parses `[003]`.
 fn cpu(word: &[u8]) -> Option<u32> {
     let number = word.strip_prefix(b"[")?.strip_suffix(b"]")?;
     if number.len() < 3 {
@@ -255,8 +257,8 @@ fn cpu(word: &[u8]) -> Option<u32> {
     digits(number).and_then(|cpu| u32::try_from(cpu).ok())
 }
 
-/// `20554` (a thread) or `20550/20554` (a process and its thread). The idle
-/// task of a guest has -1.
+/// Parses `20554` (a thread) or `20550/20554` (a process and its thread). The idle task of a guest
+/// has -1.
 fn ids(word: &[u8]) -> Option<(Option<u32>, u32)> {
     let id = |text: &[u8]| match text {
         b"-1" => Some(0),
@@ -268,7 +270,8 @@ fn ids(word: &[u8]) -> Option<(Option<u32>, u32)> {
     }
 }
 
-/// `cpu-clock:`, `cycles:P:`, `cpu/event=0x3c/u:`; a number alone is none.
+/// Returns whether this is like `cpu-clock:`, `cycles:P:` or `cpu/event=0x3c/u:`; a number alone is
+/// no event.
 fn is_event(word: &[u8]) -> bool {
     word.ends_with(b":")
         && word.first().is_some_and(u8::is_ascii_alphanumeric)
@@ -276,13 +279,13 @@ fn is_event(word: &[u8]) -> bool {
         && word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-:/=,.{}@".contains(byte))
 }
 
-/// `kworker/0:1-42`, as ftrace names a task.
+/// Returns whether this is like `kworker/0:1-42`, as ftrace names a task.
 fn is_ftrace_task(word: &[u8]) -> bool {
     let id = memchr::memrchr(b'-', word).and_then(|at| word.get(at + 1..));
     id.and_then(digits).is_some()
 }
 
-/// An address, and not a thread id that has no digit above nine.
+/// Returns whether this is an address: it has more digits than a thread id (at most seven).
 fn address(word: &[u8]) -> bool {
     word.len() >= 8 && word.len() <= 16 && is_hexadecimal(word)
 }

@@ -1,12 +1,12 @@
-//! Text, line by line, in memory that does not grow.
+//! Reads text line by line, in bounded memory.
 
 use bytepath_record::Fault;
 use std::io::BufRead;
 
-/// How much of a file is shown to [`Importer::recognises`](super::Importer::recognises).
+/// Number of bytes of a file passed to [`Importer::recognises`](super::Importer::recognises).
 pub const HEAD: usize = 64 << 10;
 
-/// A longer line does not belong to a profile.
+/// Longest line of a profile, in bytes.
 const LONGEST: usize = 1 << 20;
 
 /// The lines of a text, with their numbers.
@@ -17,12 +17,12 @@ pub(super) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Lines of `input`; `title` is what errors call it.
+    /// Creates a reader of the lines of `input`; `title` names it in errors.
     pub(super) fn new(title: &'a str, input: &'a mut dyn BufRead) -> Self {
         Lines { title, input, number: 0 }
     }
 
-    /// Puts the next line into `line`, without its end; false if there is none.
+    /// Reads the next line into `line`, without its end; returns false if there is none.
     pub(super) fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, Fault> {
         line.clear();
         let mut any = false;
@@ -60,24 +60,24 @@ impl<'a> Lines<'a> {
         Ok(any)
     }
 
-    /// The number of the line that was read last.
+    /// Returns the number of the line last read.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// What is wrong with the line that was read last.
+    /// Returns a fault about the line last read.
     pub(super) fn fault(&self, what: impl std::fmt::Display) -> Fault {
         Fault::storage(format!("{}, line {}: {what}", self.title, self.number))
     }
 
-    /// What is wrong with the text as a whole.
+    /// Returns a fault about the text as a whole.
     pub(super) fn whole(&self, what: impl std::fmt::Display) -> Fault {
         Fault::storage(format!("{}: {what}", self.title))
     }
 }
 
-/// The lines of the beginning of a file ([`HEAD`] bytes of it), except for the last if it may be
-/// torn.
+/// Returns the lines at the beginning of a file (of [`HEAD`] bytes), except for the last if it may
+/// be torn.
 pub(super) fn first_lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = match head.len() < HEAD {
         true => head.len(),
@@ -90,7 +90,7 @@ pub(super) fn unreadable(title: &str, error: &std::io::Error) -> Fault {
     Fault::storage(format!("cannot read {title}: {error}"))
 }
 
-/// A decimal number of digits only.
+/// Parses a decimal number that consists only of digits.
 pub(super) fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 19 {
         return None;

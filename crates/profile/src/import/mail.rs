@@ -1,13 +1,13 @@
-//! Tables of functions as found in a mail: rows of `perf report` or `perf top`, and lists
-//! of `symbol [address]: ticks`, quoted or not, with prose around:
+//! Tables of functions in a mail: rows of `perf report` or `perf top`, and lists of `symbol
+//! [address]: ticks`, quoted or not, with prose around:
 //!
 //! ```text
 //! > On the sender I see this:
 //! >  5.97%  vhost-4874  [kernel.kallsyms]  [k] memcpy
 //! ```
 //!
-//! A mail keeps no columns, so rows are read by tokens ([`super::perf_rows`]). A line that does
-//! not begin like a row is prose: it is counted. One that does and cannot be parsed is an error.
+//! Mails do not preserve columns, so rows are read by tokens ([`super::perf_rows`]). A line that
+//! does not begin like a row is counted as prose. One that does and cannot be parsed is an error.
 
 use super::format::Importer;
 use super::lines::{Lines, first_lines};
@@ -19,7 +19,7 @@ use crate::{Builder, Header, Profile};
 use bytepath_record::Fault;
 use std::io::BufRead;
 
-/// See the module's text.
+/// See the module documentation.
 pub(super) static FORMAT: Importer = Importer {
     name: "mail",
     summary: "rows of `perf report`, `perf top` or readprofile as found in a mail",
@@ -38,13 +38,13 @@ pub(super) fn recognises(head: &[u8]) -> bool {
                 Ok(found) => {
                     found.iter().any(|it| matches!(it, LineItem::Row(row) if row.symbol.is_some()))
                 }
-                // Something that begins as a row: why it cannot be read is worth more.
+                // It begins like a row: the reason why it cannot be read is more useful.
                 Err(_) => true,
             }
     })
 }
 
-/// Reads the only table of a text, or the one of this number, counted from 1.
+/// Reads the only table of a text, or the one with this number, counted from 1.
 pub(super) fn read(
     title: &str,
     number: Option<usize>,
@@ -91,10 +91,11 @@ pub(super) fn read(
     tables.swap_remove(index).profile(title, skipped).map_err(|what| lines.whole(what))
 }
 
-/// A table of more functions than this is none: all kernels have fewer.
+/// A table with more functions is not one: all kernels have fewer.
 const MOST: usize = 1 << 18;
 
-/// A line without the marks of those who quoted it. What it ends with is its own: `Vec<u8>`.
+/// Removes quotation marks from the beginning of a line. A `>` at its end is part of the line:
+/// `Vec<u8>`.
 pub(super) fn unquoted(line: &str) -> &str {
     line.trim_start_matches(|c: char| c == '>' || c.is_ascii_whitespace()).trim_ascii_end()
 }
@@ -105,7 +106,7 @@ enum Row {
 }
 
 impl Row {
-    /// By what tables are sorted, largest first; lists of ticks aside.
+    /// Returns the value by which tables are sorted, largest first.
     fn measure(&self) -> f64 {
         match self {
             Row::Share(row) => row.shares.first().copied().unwrap_or_default(),
@@ -121,12 +122,12 @@ struct Heading {
     samples: Option<u64>,
     total: Option<u64>,
     event: String,
-    /// There is something that belongs to the next row, and to no row before.
+    /// Whether it has content for the next row that belongs to no earlier row.
     fresh: bool,
 }
 
 impl Heading {
-    /// Keeps what a line states about the table below it. True if it states anything.
+    /// Stores what a line states about the table below it; returns true if it states anything.
     fn read_line(&mut self, text: &str) -> Result<bool, String> {
         let text = text.trim_start_matches(['#', ' ']);
         let count = "Event count (approx.):";
@@ -151,14 +152,14 @@ impl Heading {
 
 /// One table of a text.
 struct Table {
-    /// The line of its first row.
+    /// Number of the line with its first row.
     line: u64,
     heading: Heading,
     rows: Vec<Row>,
 }
 
-/// Adds a row to the last table, or begins one: after a heading, after rows of another kind,
-/// and where the rows, of which the largest comes first, become larger again.
+/// Adds a row to the last table, or begins a new one: after a heading, after rows of another kind,
+/// or if the rows, which are sorted in descending order, become larger again.
 fn push(tables: &mut Vec<Table>, next: &mut Heading, row: Row, line: u64) {
     let goes_on = !next.fresh
         && tables.last().and_then(|table| table.rows.last()).is_some_and(|last| {
@@ -204,7 +205,7 @@ mod tests {
     use super::*;
     use crate::{Frame, Sample};
 
-    /// Functions of the table with their weights, without what is in no row of it.
+    /// Functions of the table with their weights, except what is in none of its rows.
     fn named(text: &str, number: Option<usize>) -> Result<Vec<(String, f64)>, Fault> {
         assert!(recognises(text.as_bytes()), "{text}");
         let profile = read("m", number, &mut text.as_bytes())?;

@@ -1,6 +1,6 @@
-//! Profiles that other tools took: one file per format, one line each in
-//! [`CATALOG`]. Every reader is streaming, so that memory grows with the number
-//! of different stacks and not with the size of the file.
+//! Reads profiles of other tools: one file per format, one line each in [`CATALOG`]. Most readers
+//! are streaming, so that memory grows with the number of different stacks and not with the size of
+//! the file.
 
 mod collect;
 mod counters;
@@ -43,10 +43,10 @@ pub static CATALOG: &[&Importer] = &[
     &folded::FORMAT,
 ];
 
-/// Every format of counters. They are asked before the texts of [`CATALOG`].
+/// Every format of counters. They are tried before the text formats of [`CATALOG`].
 pub static COUNTS: &[&CountsImporter] = &[&perf_stat::FORMAT, &perf_trace::FORMAT];
 
-/// How texts of other programs begin, what they are, and what makes a profile of them.
+/// Texts of other programs: how they begin, what they are, and what converts them to a profile.
 const OTHERS: &[(&str, &str, &str)] = &[
     ("heap profile: ", "a heap profile of gperftools", "pprof -proto PROGRAM FILE converts it"),
     ("heap_v2/", "a heap profile of jemalloc", "jeprof --collapsed PROGRAM FILE converts it"),
@@ -62,7 +62,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
 const GO: &str = "a profile of Go as text";
 const BINARY: &str = "get it without debug=1: then it is pprof";
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one for each file, and it is destructured")]
 pub enum Content {
@@ -70,35 +70,34 @@ pub enum Content {
     Counts(Counts),
 }
 
-/// The format with this name.
+/// Returns the format with this name.
 pub fn find(name: &str) -> Option<&'static Importer> {
     CATALOG.iter().copied().find(|importer| importer.name == name)
 }
 
-/// Reads a profile in whatever format it is; `title` is what errors call it.
-/// What gzip has packed is unpacked first.
+/// Reads a profile in any known format; `title` names it in errors. Unpacks gzip first.
 pub fn read(title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
     open(title, ReadOptions::default(), input)?.profile()
 }
 
-/// What of a file is wanted.
+/// Which part of a file to read, and how.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOptions<'a> {
-    /// Its format, by name, if it is not to be detected from its first bytes.
+    /// Name of its format; `None` to detect it from the first bytes.
     pub format: Option<&'a str>,
-    /// Of several tables in a mail the one of this number, counted from 1.
+    /// Number of the table to read if a mail has several, counted from 1.
     pub table: Option<usize>,
-    /// What becomes of the times of samples.
+    /// Whether to keep the times of samples.
     pub times: Times,
-    /// Whether addresses get the names that this host has for them, if the kernel, the module or the
-    /// program is still the one that was recorded. Of `perf.data`, which has no names.
+    /// Whether to look up addresses in this host's symbols, provided the kernel, module or program
+    /// is still the one that was recorded. Only for `perf.data`, which contains no names.
     pub symbols: bool,
 }
 
-/// How the note begins that says why functions of a profile are addresses.
+/// Beginning of the note that explains why functions of a profile are addresses.
 pub const UNNAMED: &str = "functions without a name: ";
 
-/// As [`read`], in a format of one's choice, and counters too.
+/// Like [`read`], with options, and for counters too.
 pub fn open(
     title: &str,
     wanted: ReadOptions<'_>,
@@ -119,7 +118,7 @@ pub fn open(
         let mut input = BufReader::with_capacity(BUFFER, head.as_slice().chain(input));
         match (counts, profile) {
             (Some(importer), _) => (importer.read)(title, table, &mut input).map(Content::Counts),
-            // Any other format has one table, which may stand in a mail as it is.
+            // Any other format has only one table, which may be embedded in a mail.
             (None, Some(_)) if table.is_some() => {
                 mail::read(title, table, &mut input).map(Content::Profile)
             }
@@ -148,7 +147,7 @@ pub fn open(
 }
 
 impl Content {
-    /// The profile; refused where there are counters.
+    /// Returns the profile; errors if there are counters.
     pub fn profile(self) -> Result<Profile, Fault> {
         match self {
             Content::Profile(profile) => Ok(profile),

@@ -1,9 +1,9 @@
 //! Numbers with a decimal point or a decimal comma, the other one separating thousands:
 //! `1234.5`, `1,234.5`, `1.234,5`.
 
-/// A number that may have decimals. Where both marks stand, the last is the decimal one; a
-/// mark alone is the decimal one. Only a comma before exactly three digits (`1,234`) may be
-/// either, so it is refused, as is everything that is not a number.
+/// Parses a number that may have decimals. If both marks occur, the last is the decimal one; a
+/// single mark is the decimal one. Only a comma before exactly three digits (`1,234`) is ambiguous
+/// and refused, like everything that is not a number.
 pub(super) fn decimal(text: &str) -> Option<f64> {
     if is_digits(text) {
         return text.parse().ok();
@@ -20,12 +20,12 @@ pub(super) fn decimal(text: &str) -> Option<f64> {
     format!("{}.{part}", ungrouped(whole, thousands)?).parse().ok()
 }
 
-/// A whole number, in which every mark separates thousands.
+/// Parses a whole number, in which every mark separates thousands.
 pub(super) fn whole(text: &str) -> Option<u64> {
     ungrouped(text, if text.contains('.') { '.' } else { ',' })?.parse().ok()
 }
 
-/// The digits without the marks between groups of three.
+/// Removes the marks between groups of three digits.
 fn ungrouped(text: &str, mark: char) -> Option<String> {
     let groups: Vec<&str> = text.split(mark).collect();
     let sized = match groups.as_slice() {

@@ -7,12 +7,12 @@
 //! 09 00 00 00 02 00 28 00  7e 8a 2f 00 00 00 00 00   a record: PERF_RECORD_SAMPLE, kernel, 40 bytes
 //! ```
 //!
-//! The file holds addresses and where modules were mapped, but no symbols: a
-//! function's name is that which this host has for it ([`HostSymbols`]), if that is asked for, or
-//! its offset in its file, `0x1239`, as `perf script` prints
-//! it, or its address in the kernel. What was recorded with `-z` is refused.
+//! The file contains addresses and mappings of modules, but no symbols. A function's name is looked
+//! up on this host ([`HostSymbols`]) if requested; otherwise it is the offset in its file,
+//! `0x1239`, as `perf script` prints it, or its address in the kernel. Files recorded with `-z` are
+//! refused.
 //!
-//! The file is held in memory: what explains its samples is at its end.
+//! The file is kept in memory: the data that explains its samples is at its end.
 
 mod guard;
 mod space;
@@ -38,11 +38,11 @@ use std::io::{BufRead, Cursor, Read};
 use std::path::Path;
 use std::rc::Rc;
 
-/// A larger file is refused. What `perf script` prints of it is read piece by piece. At a power of
-/// two the buffer would grow to the next one.
+/// Larger files are refused; the output of `perf script` for them can be read piece by piece. At a
+/// power of two the buffer would grow to the next one.
 const MOST: u64 = (128 << 20) - 1;
 
-/// See the module's text.
+/// See the module documentation.
 pub(super) static FORMAT: Importer = Importer {
     name: "perf.data",
     summary: "what `perf record` writes; read it where it was recorded: that host has the functions' names",
@@ -51,7 +51,7 @@ pub(super) static FORMAT: Importer = Importer {
     read: |title, times, input| read(title, times, input, false),
 };
 
-/// Reads it with the names that this host has for its addresses.
+/// Reads a file with the names that this host has for its addresses.
 pub(super) fn read_here(
     title: &str,
     times: Times,
@@ -82,14 +82,14 @@ fn read(
     })?;
     let pass = |event| pass((title, times), &bytes, shape, event, symbols);
     let mut reader = pass(None).map_err(bad)?;
-    // The first event may have no sample, as the one that only follows threads.
+    // The first event may have no samples, like one that only tracks threads.
     if let (0, Some((&other, _))) = (reader.samples, reader.others.first_key_value()) {
         reader = pass(Some(other)).map_err(bad)?;
     }
     reader.finish().map_err(bad)
 }
 
-/// Reads the samples of one event, by its place in the list of the file.
+/// Reads the samples of one event, given by its index in the file.
 fn pass(
     (title, times): (&str, Times),
     bytes: &[u8],
@@ -124,13 +124,13 @@ struct Reader {
     frames: HashMap<(Option<ModuleId>, u64, FrameKind), Rc<[FrameId]>>,
     names: Names,
     stack: Vec<FrameId>,
-    /// The event that is read.
+    /// Index of the event that is read.
     event: usize,
     others: BTreeMap<usize, u64>,
     samples: u64,
 }
 
-/// A sample's fields, as far as they are of use.
+/// The fields of a sample that are used here.
 #[derive(Default)]
 struct Fields {
     ip: Option<u64>,
@@ -142,7 +142,8 @@ struct Fields {
     chain: Vec<u64>,
 }
 
-/// Entries of a call chain from here on show on which side those after them are.
+/// Entries of a call chain at or above this value are context marks: they give the side of the
+/// entries after them.
 const CONTEXT: u64 = -4095_i64 as u64;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
@@ -220,7 +221,7 @@ impl Reader {
         Some(())
     }
 
-    /// A mapping: of an executable file, or of the kernel and its modules.
+    /// Reads a mapping of an executable file, or of the kernel and its modules.
     fn map(&mut self, mut bytes: Bytes<'_>, misc: u16, second: bool) -> Option<Result<(), String>> {
         const DATA: u16 = 1 << 13;
         const BUILD_ID: u16 = 1 << 14;
@@ -245,7 +246,7 @@ impl Reader {
         let text = String::from_utf8_lossy(path);
         let (module, kind) = match conventions::module(&text) {
             (module, FrameKind::Unknown) if kernel => (module, FrameKind::Kernel),
-            // Memory of a program that is in no file.
+            // Executable memory without a file.
             _ if text.starts_with("//anon") => (String::new(), FrameKind::User),
             known => known,
         };
@@ -318,7 +319,7 @@ impl Reader {
         Some(())
     }
 
-    /// The frames of an address, leaf first.
+    /// Returns the frames of an address, leaf first.
     fn frames(&mut self, pid: i32, address: u64, kind: FrameKind) -> Rc<[FrameId]> {
         let found = self.spaces.find((kind != FrameKind::Kernel).then_some(pid), address);
         let found = found.or_else(|| self.spaces.find(None, address));
@@ -385,12 +386,12 @@ impl Reader {
     }
 }
 
-/// Names of addresses, and how much has none.
+/// Names of addresses, and the weight without names.
 #[derive(Default)]
 struct Names {
-    /// `None` if names are not asked for.
+    /// `None` if names are not requested.
     host: Option<HostSymbols>,
-    /// A symbol of the kernel, and its address then.
+    /// A symbol of the kernel, and its address at the time of recording.
     base: Option<(String, u64)>,
     unnamed: HashSet<FrameId>,
     /// Weight of the samples in functions without a name, and of all.
@@ -413,7 +414,7 @@ impl Names {
         }
     }
 
-    /// Adds a sample, by the function that ran.
+    /// Adds a sample to the totals, by its leaf function.
     fn add(&mut self, leaf: Option<&FrameId>, weight: f64) {
         self.all += weight;
         if leaf.is_some_and(|leaf| self.unnamed.contains(leaf)) {
@@ -421,11 +422,12 @@ impl Names {
         }
     }
 
-    /// What has no name, why, and what to type, in a line; `None` if it is next to nothing.
+    /// Returns a line that states what has no name, why, and which command helps; `None` if the
+    /// share is negligible.
     fn note(&self, title: &str) -> Option<String> {
-        /// Code that was made at run time never has a name.
+        /// Code generated at run time never has a name.
         const LITTLE: f64 = 0.01;
-        /// Reasons that are listed.
+        /// Most reasons that are listed.
         const NAMED: usize = 4;
         let share = self.without / self.all;
         let reasons = self.host.as_ref().filter(|_| share >= LITTLE)?.reasons.iter();
@@ -441,7 +443,7 @@ impl Names {
     }
 }
 
-/// A sample's fields, in the order of `PERF_RECORD_SAMPLE` in perf_event_open(2).
+/// Parses a sample's fields, in the order of `PERF_RECORD_SAMPLE` in perf_event_open(2).
 fn fields(mut bytes: Bytes<'_>, format: SampleFormat, read: ReadFormat) -> Option<Fields> {
     let mut fields = Fields::default();
     let word = |bytes: &mut Bytes<'_>, field| match format.contains(field) {
@@ -463,7 +465,7 @@ fn fields(mut bytes: Bytes<'_>, format: SampleFormat, read: ReadFormat) -> Optio
     }
     fields.period = word(&mut bytes, SampleFormat::PERIOD)?;
     if format.contains(SampleFormat::READ) {
-        // PERF_FORMAT_LOST (1 << 4) is newer than the crate's names.
+        // PERF_FORMAT_LOST (1 << 4) is newer than the constants of the crate.
         let each = 1 + u64::from(read.contains(ReadFormat::ID)) + (read.bits() >> 4 & 1);
         let times = u64::from(read.contains(ReadFormat::TOTAL_TIME_ENABLED))
             + u64::from(read.contains(ReadFormat::TOTAL_TIME_RUNNING));

@@ -1,7 +1,6 @@
-//! What `perf report --stdio` prints: a table of functions with their shares.
-//! Its columns are under a ruler of dots (`tools/perf/ui/stdio/hist.c`), so
-//! they are read by place; their headings name them, in any order. Where a mail has
-//! collapsed the columns, [`super::mail`] reads the rows.
+//! Output of `perf report --stdio`: a table of functions with their shares. Its columns are under a
+//! ruler of dots (`tools/perf/ui/stdio/hist.c`), so they are read by position; their headings name
+//! them, in any order. If a mail has collapsed the columns, [`super::mail`] reads the rows.
 //!
 //! ```text
 //! # Overhead  Command  Shared Object      Symbol
@@ -9,9 +8,9 @@
 //!      18.61%  iperf3   [kernel.kallsyms]  [k] _copy_to_iter
 //! ```
 //!
-//! Shares become weights by the line "Event count (approx.)" above the table,
-//! or stay percent without it. Call graphs below the rows are skipped: they
-//! are cut off at some share and do not add up.
+//! Shares are converted to weights by the line "Event count (approx.)" above the table, or stay
+//! percentages without it. Call graphs below the rows are skipped: they are cut off at some share
+//! and do not add up.
 
 use super::format::{Importer, Times};
 use super::lines::{Lines, digits, first_lines};
@@ -22,7 +21,7 @@ use crate::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread, Weight};
 use bytepath_record::Fault;
 use std::io::BufRead;
 
-/// See the module's text.
+/// See the module documentation.
 pub(super) static FORMAT: Importer = Importer {
     name: "perf-report",
     summary: "what `perf report --stdio` prints: functions and their shares",
@@ -32,7 +31,7 @@ pub(super) static FORMAT: Importer = Importer {
 };
 
 fn recognises(head: &[u8]) -> bool {
-    // With anything else between it is a mail.
+    // With anything else in between, it is a mail.
     let own = |line: &[u8]| line.first().is_none_or(|byte| b"# \t[".contains(byte));
     let lines = || first_lines(head).map(<[u8]>::trim_ascii);
     first_lines(head).all(own)
@@ -44,7 +43,8 @@ fn recognises(head: &[u8]) -> bool {
         })
 }
 
-/// What `-t` put between the columns of a heading, if not blanks: `# Overhead,Command,Symbol`.
+/// Finds the separator that `-t` puts between the columns of a heading: `#
+/// Overhead,Command,Symbol`.
 fn separator(heading: &str) -> Option<char> {
     let column = |text: &str| COLUMNS.iter().find(|(name, _)| text.starts_with(name));
     let text = heading.strip_prefix("# ")?;
@@ -67,10 +67,10 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
     reader.finish().map_err(|what| lines.whole(what))
 }
 
-/// A report of more functions than this is not a report: all kernels have fewer.
+/// A table with more functions is not a report: all kernels have fewer.
 const MOST: usize = 1 << 20;
 
-/// What a column holds.
+/// The content of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
     /// Share of the whole, of the function alone.
@@ -83,13 +83,13 @@ pub(super) enum Column {
     Object,
     Symbol,
     Cpu,
-    /// Share with all that it called, which every row has where one has it.
+    /// Share including callees; if one row has it, all have.
     WithCallees,
-    /// Nothing of use here.
+    /// Of no use here.
     Other,
 }
 
-/// Headings, longer ones before those that they contain.
+/// Headings; longer ones come before those that they contain.
 pub(super) const COLUMNS: &[(&str, Column)] = &[
     ("Overhead", Column::Share),
     ("Self", Column::Share),
@@ -105,7 +105,7 @@ pub(super) const COLUMNS: &[(&str, Column)] = &[
 ];
 
 impl Column {
-    /// Whether a cell of it is what a function takes.
+    /// Returns whether its cells measure the function alone.
     fn measures(self) -> bool {
         matches!(self, Column::Share | Column::Samples | Column::Period)
     }
@@ -114,7 +114,7 @@ impl Column {
         matches!(self, Column::Command | Column::PidCommand | Column::TidCommand)
     }
 
-    /// The thread that a cell of a column of commands names.
+    /// Parses the thread from a cell of a command column.
     fn thread(self, cell: &str) -> Thread {
         let (id, name) = match self {
             Column::PidCommand | Column::TidCommand => cell.split_once(':').unwrap_or(("", cell)),
@@ -126,7 +126,7 @@ impl Column {
     }
 }
 
-/// A function with what was printed about it.
+/// The printed values of one function.
 #[derive(Default)]
 pub(super) struct Row {
     pub(super) share: Option<f64>,
@@ -140,8 +140,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// `perf report -v` pads no long names, so the address before the symbol may be in the column of
-    /// the object.
+    /// Moves an address out of the object column: `perf report -v` does not pad long names, so the
+    /// address before the symbol may end up there.
     fn realign(&mut self) {
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
         if let Some((object, address)) = self.object.rsplit_once("  ")
@@ -153,7 +153,7 @@ impl Row {
         }
     }
 
-    /// Enters a cell; `None` if it has no number where the column is one of numbers.
+    /// Stores a cell; `None` if a numeric column has no number.
     pub(super) fn enter(&mut self, column: Column, cell: &str) -> Option<()> {
         match column {
             Column::Share => self.share = Some(cell.strip_suffix('%').and_then(decimal)?),
@@ -170,13 +170,13 @@ impl Row {
     }
 }
 
-/// What was read of a report so far.
+/// State of reading a report.
 #[derive(Default)]
 pub(super) struct Reader {
     pub(super) builder: Builder,
-    /// Where each column starts and ends, and what it holds.
+    /// Start, end and content of each column.
     pub(super) columns: Vec<(usize, usize, Column)>,
-    /// The comment before, which is the heading if the ruler follows.
+    /// The preceding comment, which is the heading if the ruler follows.
     pub(super) heading: Vec<u8>,
     pub(super) samples: Option<u64>,
     pub(super) total: Option<u64>,
@@ -246,7 +246,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The text above each section of the ruler.
+    /// Finds the heading above each section of the ruler.
     fn headed(&self, places: &[(usize, usize)]) -> Result<Vec<(usize, usize, Column)>, String> {
         let mut columns: Vec<(usize, usize, Column)> = Vec::new();
         for (begin, end) in places {
@@ -264,7 +264,7 @@ impl Reader {
             let known = COLUMNS.iter().find(|(heading, _)| *heading == name);
             columns.push((*begin, *end, known.map_or(Column::Other, |(_, column)| *column)));
         }
-        // The first column loses a place to the mark of the comment.
+        // The comment mark takes the first position of the first column.
         if let Some(first) = columns.first_mut() {
             first.0 = 0;
         }
@@ -274,7 +274,7 @@ impl Reader {
         Ok(columns)
     }
 
-    /// A row, or none for a line of a call graph.
+    /// Parses a row; `None` for a line of a call graph.
     fn row(&self, line: &[u8]) -> Option<Row> {
         let mut row = Row::default();
         let last = self.columns.len().saturating_sub(1);
@@ -310,7 +310,7 @@ impl Reader {
         if !counts && shares && samples.is_some() {
             header.notes.push("numbers of samples follow from shares".into());
         }
-        // By its period, where that is all that is known of a row's share.
+        // By its period, if nothing else gives the row's share.
         let share_of = |row: &Row| {
             let by_period = || Some(100.0 * row.period? as f64 / total?);
             row.share.or_else(by_period)
@@ -332,7 +332,7 @@ impl Reader {
                 (_, Some(share), _) if shares => share,
                 _ => count as f64,
             };
-            // Functions that only called others have no share of their own.
+            // Functions that only called others have no own share.
             if weight == 0.0 && count == 0 {
                 continue;
             }
@@ -343,14 +343,15 @@ impl Reader {
             let (cpu, time) = (row.cpu, None);
             self.builder.add(Sample { stack, thread, owner, cpu, time, count, weight });
         }
-        // What the rows lack of the whole: a limit, a filter, or a mail's first lines.
+        // The share that the rows lack: because of a limit, a filter, or because a mail has only
+        // the first lines.
         if rest > 0.0 {
             self.add_rest(rest, total, samples.map(|all| all.saturating_sub(all_counts)));
         }
         Ok(self.builder.build())
     }
 
-    /// Adds this share of the whole, in percent, of which there is no row.
+    /// Adds the share of the whole, in percent, that has no row.
     fn add_rest(&mut self, share: f64, total: Option<f64>, samples: Option<u64>) {
         let header = self.builder.header();
         if header.weight == Weight::Samples && total.is_none() {
@@ -367,11 +368,11 @@ impl Reader {
     }
 }
 
-/// What the share of a row may lack by rounding, percent.
+/// Largest rounding error of a row's share, in percent.
 const ROUNDED: f64 = 0.005;
 
-/// The event in a heading, after "of event": `s 'cpu-clock:u'`. The count above the table of a
-/// group is of all of its events together, so no share of it is known.
+/// Parses the event in a heading, after "of event": `s 'cpu-clock:u'`. Errors for a group: the
+/// count above its table is of all its events together, so no event's share is known.
 pub(super) fn event(text: &str) -> Result<String, String> {
     let text = text.strip_prefix('s').unwrap_or(text).trim();
     let name = match text.split(['\'', '"']).collect::<Vec<_>>()[..] {
@@ -387,7 +388,7 @@ pub(super) fn event(text: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// A function without what `perf report -v` puts before its mark: `0x116d             B [.] f`.
+/// Removes what `perf report -v` puts before a function's mark: `0x116d             B [.] f`.
 fn without_address(cell: &str) -> &str {
     let rest = cell
         .strip_prefix("0x")
@@ -399,7 +400,7 @@ fn without_address(cell: &str) -> &str {
     }
 }
 
-/// The stretches of a line of dots and blanks, `# ....  ....`.
+/// Returns the sections of a line of dots and blanks, `# ....  ....`.
 fn ruler(line: &[u8]) -> Option<Vec<(usize, usize)>> {
     let dots = line.iter().filter(|byte| **byte == b'.').count();
     let rest = line.iter().all(|byte| matches!(byte, b'#' | b'.' | b' '));
@@ -416,13 +417,13 @@ fn ruler(line: &[u8]) -> Option<Vec<(usize, usize)>> {
     Some(places)
 }
 
-/// Whether there are two blanks between these stretches, as perf puts them. A mail may have
-/// left one, and then the rows below do not stand under them.
+/// Returns whether there are two blanks between these sections, as perf prints them. A mail may
+/// have left one, and then the rows below are not aligned with them.
 fn apart(places: &[(usize, usize)]) -> bool {
     places.windows(2).all(|pair| matches!(pair, [(_, end), (begin, _)] if begin - end > 1))
 }
 
-/// `24K`: perf prints large numbers of samples rounded to thousands, millions.
+/// Parses `24K`: perf prints large numbers of samples rounded to thousands or millions.
 pub(super) fn rounded(text: &str) -> Option<u64> {
     let scale = match text.chars().last()? {
         'K' => 1_000,
@@ -433,7 +434,7 @@ pub(super) fn rounded(text: &str) -> Option<u64> {
     whole(text.trim_end_matches(['K', 'M', 'G']).trim())?.checked_mul(scale)
 }
 
-/// The function of a row: `[k] tcp_recvmsg`, perhaps with its module in a column.
+/// Builds the frame of a row: `[k] tcp_recvmsg`, with its module if there is a column for it.
 fn frame(symbol: Option<&str>, object: &str) -> Frame {
     let (module, side) = conventions::module(object);
     let symbol = symbol.unwrap_or("[unknown]");
@@ -450,7 +451,7 @@ fn frame(symbol: Option<&str>, object: &str) -> Frame {
         Some(function) => (function.trim(), true),
         None => (function, false),
     };
-    // perf prints an address with all its zeros where it has no name.
+    // If a function has no name, perf prints its address with leading zeros.
     let function = match function.strip_prefix("0x") {
         Some(digits) if digits.len() > 1 && is_hexadecimal(digits) => {
             format!("0x{}", digits.trim_start_matches('0'))
@@ -499,7 +500,7 @@ mod tests {
         assert_eq!((rows[0].0.as_str(), rows[0].2), ("spin", 9715));
         assert!((rows[0].1 - 4_048_000.0).abs() < 1e-3, "{rows:?}");
         assert_eq!(rows[1].0, "read zero");
-        // The table has 42 % of the whole, and shares are of the whole.
+        // The table has only 42 % of the whole, and shares refer to the whole.
         assert_eq!(rows[2].0, "[not in the table]");
         assert!((rows[2].1 - 5_800_500.0).abs() < 1e-3 && rows[2].2 == 13925, "{rows:?}");
         assert!(profile.header.notes.iter().any(|n| n.contains("58.0% of the whole")));

@@ -1,42 +1,41 @@
-//! Rows of `perf report` and `perf top` by tokens, where nothing is left of their columns:
-//! `5.97% vhost-4874 [kernel.kallsyms] [k] memcpy`. A heading names the columns;
-//! without one the rows themselves have to.
+//! Parses rows of `perf report` and `perf top` by tokens, for text without intact columns: `5.97%
+//! vhost-4874 [kernel.kallsyms] [k] memcpy`. A heading names the columns; without one they are
+//! guessed from the rows.
 
 use super::number::{decimal, whole};
 use super::perf_report::{COLUMNS, Column, Row as Parsed};
 use crate::text::quote;
 
-/// What a line holds.
+/// The content of a line.
 #[derive(Debug)]
 pub(super) enum LineItem {
     Row(Row),
-    /// Names of columns, put into the layout.
+    /// Column names, which are stored in the layout.
     Heading,
-    /// A share below a row, of a caller or something called: it adds to no sum.
+    /// A share below a row, of a caller or callee, which is not added to any sum.
     CallGraph,
     Prose,
 }
 
-/// The columns that a heading names, in their order; empty without a heading.
+/// The columns that a heading names, in order; empty without a heading.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout(Vec<Column>);
 
-/// A row before it is known what its words are.
+/// A row whose words are not yet assigned to columns.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// One, or the share with and the share without all that was called. By the first of them
-    /// perf sorts.
+    /// One share, or the shares with and without callees. perf sorts by the first.
     pub(super) shares: Vec<f64>,
     /// The text between the shares and the function.
     words: Vec<String>,
-    /// The function with its mark, `[k]`, which shows where it begins and which nothing but a row
-    /// has; `None` where there is no such column.
+    /// The function with its mark, `[k]`, which shows where it begins and which only rows have;
+    /// `None` if there is no such column.
     pub(super) symbol: Option<String>,
 }
 
 const MARKS: [&str; 5] = ["[k]", "[.]", "[g]", "[u]", "[H]"];
 
-/// Every row of a line, without the marks of a quotation, or what else it is.
+/// Parses a line without quotation marks into its rows, or what else it is.
 pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<LineItem>, String> {
     if text.starts_with('|') || text.starts_with("--") && text.contains("%--") {
         return Ok(vec![LineItem::CallGraph]);
@@ -64,7 +63,7 @@ pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<LineItem>, St
             match row(shares, body, layout).map_err(wrong)? {
                 Some(row) => found.push(LineItem::Row(row)),
                 None if first && body.len() == 1 => found.push(LineItem::CallGraph),
-                // A person writes a share at the beginning of a line, too, but no brackets.
+                // People also begin lines with a share, but without brackets.
                 None if first && body.iter().any(|token| token.starts_with('[')) => {
                     let what = "has no [k] or [.] that says where its function begins";
                     return Err(wrong(what.into()));
@@ -82,7 +81,7 @@ pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<LineItem>, St
     Ok(found)
 }
 
-/// A row of these shares, or none if nothing shows where its function begins.
+/// Builds a row with these shares; `None` if nothing shows where its function begins.
 fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, String> {
     let Some(mark) = body.iter().position(|token| MARKS.contains(token)) else {
         let whole = !layout.0.is_empty() && !layout.0.contains(&Column::Symbol);
@@ -90,13 +89,13 @@ fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, 
         return Ok(whole.then_some(Row { shares, words, symbol: None }));
     };
     let (words, symbol) = body.split_at(mark);
-    // The address and the origin of the name that `-v` shows.
+    // The address and origin letter that `-v` prints.
     let words = match words {
         [before @ .., address, origin] if address.starts_with("0x") && origin.len() == 1 => before,
         _ => words,
     };
     let mut name = symbol.get(1..).unwrap_or_default();
-    // Columns of cycles without a value, and the dots of what was cut off.
+    // Empty cycle columns, and the dots of truncated text.
     while let [before @ .., "-" | "..."] = name
         && !before.is_empty()
     {
@@ -108,7 +107,7 @@ fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, 
     if more.is_empty() && first.contains(is_prose) && !first.contains("::") {
         return Err(format!("ends in {}, which is not a function name", quote(first)));
     }
-    // Names of C++ and Rust have blanks, but none without one of these signs.
+    // C++ and Rust names contain blanks, but then also one of these characters.
     let named = matches!(more, ["(inlined)"])
         || name.iter().any(|token| token.contains(|c| signs.contains(c)));
     if !more.is_empty() && !named && !first.starts_with("operator") {
@@ -119,7 +118,7 @@ fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, 
     Ok(Some(Row { shares, words, symbol }))
 }
 
-/// The columns that these tokens begin with, and how many tokens name them.
+/// Returns the columns that these tokens begin with, and the number of tokens that name them.
 fn heading(tokens: &[&str]) -> Result<Option<(Vec<Column>, usize)>, String> {
     let mut columns = Vec::new();
     let mut used = 0;
@@ -147,13 +146,13 @@ fn is_share(column: &Column) -> bool {
     matches!(column, Column::Share | Column::Other)
 }
 
-/// `18,61%`: perf prints shares with decimals, people often without.
+/// Parses `18,61%`: perf prints shares with decimals, people often do not.
 fn share(token: &str) -> Option<f64> {
     let number = token.strip_suffix('%')?;
     number.contains(['.', ',']).then(|| decimal(number)).flatten().filter(|share| *share <= 100.0)
 }
 
-/// The rows with their words put into columns.
+/// Assigns the words of the rows to columns.
 pub(super) fn assign_columns(rows: Vec<Row>, layout: &Layout) -> Result<Vec<Parsed>, String> {
     let columns: Vec<Column> = if layout.0.is_empty() {
         guessed(&rows)
@@ -164,9 +163,9 @@ pub(super) fn assign_columns(rows: Vec<Row>, layout: &Layout) -> Result<Vec<Pars
     rows.into_iter().map(|row| in_columns(row, &columns)).collect()
 }
 
-/// The columns between share and function, by the contents of all rows: numbers of samples and
-/// periods first, then the name of a thread, the file last. There are files if the last word of
-/// any row has brackets, as the kernel and its modules have, or if no function is of the kernel.
+/// Guesses the columns between share and function from the contents of all rows: sample counts and
+/// periods first, then the thread's name, the file last. There is a file column if the last word of
+/// any row has brackets, as for the kernel and its modules, or if no function is in the kernel.
 fn guessed(rows: &[Row]) -> Vec<Column> {
     let mut columns = Vec::new();
     let least = rows.iter().map(|row| row.words.len()).min().unwrap_or_default();
@@ -193,8 +192,8 @@ fn guessed(rows: &[Row]) -> Vec<Column> {
     columns
 }
 
-/// Puts the words of a row into these columns: one word each, except for the name of the thread,
-/// which takes what is left.
+/// Assigns the words of a row to these columns: one word each, except for the thread's name, which
+/// takes the remaining words.
 fn in_columns(row: Row, columns: &[Column]) -> Result<Parsed, String> {
     let Row { shares, words, symbol } = row;
     let mut parsed = Parsed::default();
@@ -226,7 +225,8 @@ fn in_columns(row: Row, columns: &[Column]) -> Result<Parsed, String> {
     Ok(parsed)
 }
 
-/// Words that the name of a file has beyond its last: `[JIT] tid 7`, `memfd:x (deleted)`.
+/// Returns the number of words before the last that belong to the file's name: `[JIT] tid 7`,
+/// `memfd:x (deleted)`.
 fn joined(words: &[String]) -> usize {
     match words {
         [.., jit, tid, _] if jit == "[JIT]" && tid == "tid" => 2,

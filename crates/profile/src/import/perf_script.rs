@@ -1,9 +1,9 @@
-//! What `perf script` prints: a line for each sample, and below it, if call
-//! chains were recorded, one line a frame, leaf first (`tools/perf/builtin-script.c`,
-//! `sample__fprintf_callchain` in `tools/perf/util/evsel_fprintf.c`).
+//! Output of `perf script`: a line for each sample, and below it, if call chains were recorded, one
+//! line per frame, leaf first (`tools/perf/builtin-script.c`, `sample__fprintf_callchain` in
+//! `tools/perf/util/evsel_fprintf.c`).
 //!
-//! Which fields a line has is the user's choice (`-F`), so they are recognised
-//! by their form: a time has a point and a colon, a CPU brackets, an event a colon.
+//! The user chooses the fields of a line (`-F`), so they are recognised by their form: a time has a
+//! point and a colon, a CPU brackets, an event a colon.
 //!
 //! ```text
 //! iperf3  4012 [001]  2431.118201:   250000 cpu-clock:pppH:
@@ -21,7 +21,7 @@ use bytepath_record::Fault;
 use hashbrown::HashMap;
 use std::io::BufRead;
 
-/// See the module's text.
+/// See the module documentation.
 pub(super) static FORMAT: Importer = Importer {
     name: "perf-script",
     summary: "what `perf script` prints, with or without call chains",
@@ -30,7 +30,7 @@ pub(super) static FORMAT: Importer = Importer {
     read,
 };
 
-/// Several lines have to fit: one with a colon proves nothing.
+/// Requires several matching lines: one with a colon proves nothing.
 fn recognises(head: &[u8]) -> bool {
     let (mut fitting, mut lines, mut doubtful) = (0, 0, false);
     let relevant = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"#");
@@ -47,14 +47,14 @@ fn recognises(head: &[u8]) -> bool {
         } else if doubtful {
             return false;
         } else {
-            // The name of a thread alone; then a frame has to follow.
+            // A thread's name alone; then a frame has to follow.
             doubtful = true;
         }
     }
     !doubtful && fitting >= lines.min(2)
 }
 
-/// So many lines are looked at.
+/// Most lines that are examined.
 const RECOGNISED: usize = 32;
 
 fn read(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
@@ -69,7 +69,7 @@ fn read(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, F
     reader.finish().map_err(|what| lines.whole(what))
 }
 
-/// A frame's line: address, symbol and offset, module in parentheses.
+/// The fields of a frame's line: address, symbol and offset, module in parentheses.
 #[derive(Default)]
 struct Located<'a> {
     symbol: &'a [u8],
@@ -87,9 +87,9 @@ struct Open {
     cpu: Option<u32>,
     time: Option<u64>,
     period: Option<u64>,
-    /// Its first line has more than any line of other text.
+    /// Its first line has fields that no line of other text has.
     certain: bool,
-    /// It is of another event than the first, and is left out.
+    /// It belongs to another event than the first, and is left out.
     skipped: bool,
 }
 
@@ -100,20 +100,20 @@ struct Reader {
     threads: HashMap<Box<[u8]>, ThreadId>,
     key: Vec<u8>,
     stack: Vec<FrameId>,
-    /// Functions that were inlined into the one whose line is yet to come.
+    /// Functions that were inlined into the one whose line is still to come.
     inlined: Vec<u8>,
     open: Option<Open>,
     event: Option<Vec<u8>>,
     weight: Option<Weight>,
     others: Vec<(Vec<u8>, u64)>,
-    /// Samples of yet other events.
+    /// Samples of further events that are not listed.
     more: u64,
     samples: u64,
-    /// A line of its own begins a sample, or a blank line ends one.
+    /// Whether lines without indentation begin samples, or blank lines end them.
     separated: bool,
 }
 
-/// At most this many names of other events are listed; the rest are only counted.
+/// Most other events that are listed; the rest are only counted.
 const OTHERS: usize = 16;
 
 impl Reader {
@@ -140,8 +140,8 @@ impl Reader {
         self.flush()
     }
 
-    /// A line that begins with blanks is a frame whose tab became blanks, a
-    /// source line, or a sample whose thread's name was set to the right.
+    /// Reads a line that begins with blanks: a frame whose tab was converted, a source line, or a
+    /// sample whose thread name is right-aligned.
     fn indented(&mut self, line: &[u8]) -> Result<(), String> {
         if line.iter().all(u8::is_ascii_whitespace) {
             return self.blank();
@@ -154,17 +154,17 @@ impl Reader {
         match header::parse(line) {
             Some(head) if head.certain => self.head(line),
             _ if is_frame => self.frame(line),
-            // `-F sym` gives a symbol alone, `-F srcline` a second line.
+            // `-F sym` prints only a symbol, `-F srcline` a second line.
             _ if source_line(line) => Ok(()),
             Some(head) if self.stack.is_empty() && head.pid.is_some() => self.head(line),
             _ => self.frame(line),
         }
     }
 
-    /// The line that begins a sample.
+    /// Reads the line that begins a sample.
     fn head(&mut self, line: &[u8]) -> Result<(), String> {
         let parsed = header::parse(line);
-        // Frames that have lost their indentation, or have no line of a sample above.
+        // Frames that have lost their indentation, or have no sample line above.
         if (self.open.is_some() || !self.separated)
             && parsed.is_some_and(|head| !head.certain)
             && Located::of(line).is_some_and(|l| l.addressed && l.address.len() >= 8)
@@ -192,7 +192,7 @@ impl Reader {
         let Head { pid, cpu, time, period, certain, .. } = head;
         self.open = Some(Open { thread, pid, cpu, time, period, certain, skipped });
         if !head.rest.is_empty() && !skipped {
-            // Without call chains the one frame is on the same line.
+            // Without call chains the only frame is on the same line.
             let located = Located::of(head.rest);
             let is_symbol = |l: &Located| !head.traces() && !is_assignment(l.symbol);
             if let Some(located) = located.filter(|l| l.addressed || is_symbol(l)) {
@@ -203,8 +203,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether a sample is of another event than the first of the file, which
-    /// is the one that is read.
+    /// Returns whether a sample belongs to another event than the first of the file, which is the
+    /// one that is read.
     fn of_other_event(&mut self, head: &Head<'_>) -> bool {
         let Some(event) = head.event else { return false };
         if *self.event.get_or_insert_with(|| event.to_vec()) == event {
@@ -240,7 +240,7 @@ impl Reader {
         match &self.open {
             Some(open) if open.skipped => return Ok(()),
             Some(_) => {}
-            // `-F ip,sym`: no line of its own for the sample.
+            // `-F ip,sym`: the sample has no line of its own.
             None => {
                 let thread = self.collector.builder.thread(Thread::default());
                 self.weight.get_or_insert(Weight::Samples);
@@ -253,7 +253,7 @@ impl Reader {
 
     fn push_frame(&mut self, located: &Located<'_>) {
         if located.inlined {
-            // Only the frame that it was inlined into shows where it is from.
+            // Only the frame that it was inlined into shows the module.
             self.inlined.extend_from_slice(located.symbol);
             self.inlined.push(0);
             return;
@@ -263,7 +263,7 @@ impl Reader {
         self.stack.push(id);
     }
 
-    /// The functions that were inlined into this one.
+    /// Pushes the functions that were inlined into this one.
     fn push_inlined(&mut self, outer: &Located<'_>) {
         let mut inlined = std::mem::take(&mut self.inlined);
         for symbol in inlined.split(|byte| *byte == 0).filter(|symbol| !symbol.is_empty()) {
@@ -300,10 +300,10 @@ impl Reader {
         id
     }
 
-    /// The sample is complete.
+    /// Completes the sample.
     fn flush(&mut self) -> Result<(), String> {
         let Some(open) = self.open.take() else { return Ok(()) };
-        // Where the frame that they were inlined into is missing.
+        // In case the frame that they were inlined into is missing.
         self.push_inlined(&Located::default());
         if !self.separated && self.stack.len() > 1 {
             return Err(format!(
@@ -333,7 +333,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A line of `perf script --show-lost-events` and its like.
+    /// Reads a line of `perf script --show-lost-events` or similar.
     fn record(&mut self, record: &[u8]) {
         let text = String::from_utf8_lossy(record);
         let lost = text.strip_prefix("LOST").and_then(|rest| rest.split_once("lost "));
@@ -365,17 +365,17 @@ impl Reader {
 }
 
 impl<'a> Located<'a> {
-    /// Takes a frame's line apart; `None` if nothing is in it.
+    /// Splits a frame's line into its fields; `None` if it is empty.
     fn of(line: &'a [u8]) -> Option<Located<'a>> {
-        // What perf pads is an address.
+        // perf pads addresses only.
         let padded = line.starts_with(b"\t ");
         let line = line.trim_ascii();
         let (first, rest) = match memchr::memchr(b' ', line) {
             Some(at) => (line.get(..at)?, line.get(at + 1..)?.trim_ascii_start()),
             None => (line, &b""[..]),
         };
-        // A symbol can look like an address (`add`), but then nothing except a
-        // module follows it, and it does not begin with a digit.
+        // A symbol can look like an address (`add`), but then only a module follows it, and it does
+        // not begin with a digit.
         let hexadecimal = first.len() <= 16
             && is_hexadecimal(first)
             && (if rest.is_empty() {
@@ -394,7 +394,7 @@ impl<'a> Located<'a> {
             None => (text, false),
         };
         let (symbol, module) = if inlined { (text, None) } else { split_module(text) };
-        // Without a name it is an address as any other.
+        // Without a name it is like any other address.
         let symbol = without_offset(symbol.strip_suffix(b"(inlined)").unwrap_or(symbol));
         let inlined = inlined && !symbol.is_empty();
         if symbol.is_empty() && address.is_empty() {
@@ -404,13 +404,14 @@ impl<'a> Located<'a> {
     }
 }
 
-/// `page=0xffffea00269631d0`, as a tracepoint prints it, and not `operator=`.
+/// Returns whether this is `page=0xffffea00269631d0`, as a tracepoint prints it, and not
+/// `operator=`.
 fn is_assignment(text: &[u8]) -> bool {
     let first = text.split(|byte| *byte == b' ').next().unwrap_or_default();
     first.contains(&b'=') && !first.contains(&b'(') && !first.starts_with(b"operator")
 }
 
-/// The kernel's half of the address space is the upper one.
+/// Returns the side of an address: the kernel's half of the address space is the upper one.
 fn side(address: &[u8]) -> FrameKind {
     match address {
         [] => FrameKind::Unknown,
@@ -419,7 +420,7 @@ fn side(address: &[u8]) -> FrameKind {
     }
 }
 
-/// Splits `symbol (module)`; both may hold parentheses of their own.
+/// Splits `symbol (module)`; both may contain parentheses.
 fn split_module(text: &[u8]) -> (&[u8], Option<&[u8]>) {
     let Some(body) = text.strip_suffix(b")") else { return (text, None) };
     let mut depth = 1_usize;
@@ -439,14 +440,15 @@ fn split_module(text: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// Cuts `+0x1f` off a symbol.
+/// Removes `+0x1f` from a symbol.
 fn without_offset(symbol: &[u8]) -> &[u8] {
     let plus = memchr::memrchr(b'+', symbol).unwrap_or(symbol.len());
     let (name, offset) = symbol.split_at(plus);
     if offset.strip_prefix(b"+0x").is_some_and(is_hexadecimal) { name } else { symbol }
 }
 
-/// What `-F srcline` puts below a frame: two blanks and `file:line` or `module[address]`.
+/// Returns whether this is what `-F srcline` prints below a frame: two blanks and `file:line` or
+/// `module[address]`.
 fn source_line(line: &[u8]) -> bool {
     let Some(text) = line.strip_prefix(b"  ").filter(|text| !text.starts_with(b" ")) else {
         return false;

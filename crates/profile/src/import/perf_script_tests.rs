@@ -5,7 +5,7 @@ fn read(text: &str) -> Result<Profile, Fault> {
     super::read("t", Times::Kept, &mut text.as_bytes())
 }
 
-/// Stacks as folded text, outermost first, with their modules.
+/// Stacks in folded form, outermost first, with their modules.
 fn folded(profile: &Profile) -> Vec<String> {
     let mut lines: Vec<String> = profile
         .samples()

@@ -1,6 +1,6 @@
-//! What `perf stat` prints, alone or in a mail: `1,234 cycles # 1.2 GHz (50.24%)`. Read by
-//! tokens, several counters in a line where a mail has joined them. What comes after `#` is
-//! not read: it follows from the counters.
+//! Output of `perf stat`, alone or in a mail: `1,234 cycles # 1.2 GHz (50.24%)`. It is read by
+//! tokens, with several counters in a line if a mail has joined them. What follows `#` is not read:
+//! it is derived from the counters.
 //!
 //! ```text
 //!      8,512,340,115      cycles          #    2.839 GHz       (50.24%)
@@ -17,7 +17,7 @@ use crate::text::quote;
 use bytepath_record::Fault;
 use std::io::BufRead;
 
-/// See the module's text.
+/// See the module documentation.
 pub(super) static FORMAT: CountsImporter = CountsImporter {
     name: "perf-stat",
     summary: "what `perf stat` prints, also as found in a mail",
@@ -25,7 +25,7 @@ pub(super) static FORMAT: CountsImporter = CountsImporter {
     read,
 };
 
-/// Among stacks of addresses, those that have no letter look like counters.
+/// Excludes stacks of addresses, among which those without a letter look like counters.
 fn recognises(head: &[u8]) -> bool {
     let is_row = |text: &str| matches!(parse(text), Ok(rows) if !rows.is_empty());
     let count = |is_row: &dyn Fn(&str) -> bool| {
@@ -35,7 +35,7 @@ fn recognises(head: &[u8]) -> bool {
         && count(&is_address) <= count(&|text| is_row(unquoted(text)))
 }
 
-/// Whether a line begins with an address that is hardly a decimal number: `9ff0 main`.
+/// Returns whether a line begins with an address that is hardly a decimal number: `9ff0 main`.
 fn is_address(line: &str) -> bool {
     let Some((first, _)) = line.trim_start().split_once(' ') else { return false };
     let has = |is: fn(&char) -> bool| first.chars().any(|c| is(&c));
@@ -63,14 +63,14 @@ fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Co
 /// The words after the number in the first of the last lines of a table.
 const ELAPSED: [&str; 3] = ["seconds", "time", "elapsed"];
 
-/// The counters of a line; none if it is not a line of counters.
+/// Parses the counters of a line; empty if it is not a line of counters.
 fn parse(text: &str) -> Result<Vec<Count>, String> {
     let tokens: Vec<&str> = text.split_ascii_whitespace().collect();
     let mut rows = Vec::new();
     let mut rest = tokens.as_slice();
     let mut prose = false;
     while let Some((token, after)) = rest.split_first() {
-        // Before the first counter and after the last one of a table there may be prose.
+        // There may be prose before the first counter and after the last one of a table.
         let outside = rows.last().is_none_or(|row: &Count| row.unit == "s");
         if !begins(token) {
             if !outside {
@@ -88,14 +88,14 @@ fn parse(text: &str) -> Result<Vec<Count>, String> {
             let end = behind.iter().position(|token| follows(token));
             (words, next) = behind.split_at(end.unwrap_or(behind.len()));
         }
-        // What comes after the last line of a table is prose again.
+        // After the last line of a table there is prose again.
         if words.starts_with(&ELAPSED) {
             let behind = next.len() + words.len() - ELAPSED.len();
             next = tokens.get(tokens.len() - behind..).unwrap_or_default();
             words = &ELAPSED;
         }
         let annotated = next.first().is_some_and(|token| follows(token));
-        // Amid prose only what is followed by a metric is taken for a counter.
+        // Amid prose, only what is followed by a metric is considered a counter.
         let read = match counter(token, words, annotated) {
             read if !prose => read?,
             read => read.ok().flatten().filter(|_| annotated),
@@ -111,7 +111,7 @@ fn parse(text: &str) -> Result<Vec<Count>, String> {
         };
         prose = false;
         while next.first() == Some(&"#") {
-            // The value of the metric is a number, and begins no counter.
+            // The value of the metric is a number, but does not begin a counter.
             next = next.get(2..).unwrap_or_default();
             let end = next.iter().position(|token| begins(token) || follows(token));
             next = next.get(end.unwrap_or(next.len())..).unwrap_or_default();
@@ -131,7 +131,7 @@ fn parse(text: &str) -> Result<Vec<Count>, String> {
     Ok(rows)
 }
 
-/// A counter of this value; none if it is prose. `annotated`: a metric or a parenthesis
+/// Parses a counter of this value; `None` if it is prose. `annotated`: a metric or a parenthesis
 /// follows, which prose does not have.
 fn counter(value: &str, words: &[&str], annotated: bool) -> Result<Option<Count>, String> {
     let (name, unit) = match words {
@@ -149,7 +149,7 @@ fn counter(value: &str, words: &[&str], annotated: bool) -> Result<Option<Count>
     };
     let unit_word = words.first().copied().filter(|_| !unit.is_empty()).unwrap_or_default();
     let counts = !value.starts_with('<');
-    // Locales put blanks of many kinds and apostrophes between thousands.
+    // Locales separate thousands by various kinds of blanks, and by apostrophes.
     let digits: String = value.chars().filter(|c| c.is_ascii()).filter(|c| *c != '\'').collect();
     let number = if unit.is_empty() {
         whole(&digits).map(|count| count as f64).or_else(|| decimal(&digits))
@@ -163,26 +163,26 @@ fn counter(value: &str, words: &[&str], annotated: bool) -> Result<Option<Count>
     Ok(Some(Count { name: name.to_owned(), unit: unit.to_owned(), value, ..Count::default() }))
 }
 
-/// Whether a counter may begin with this token.
+/// Returns whether a counter may begin with this token.
 fn begins(token: &str) -> bool {
     let digit =
         |c: char| c.is_ascii_digit() || !c.is_ascii() && !c.is_alphanumeric() || ".,'".contains(c);
     token == "<not" || token.starts_with(|c: char| c.is_ascii_digit()) && token.chars().all(digit)
 }
 
-/// What comes after the name of a counter: a metric, or in parentheses how sure it is.
+/// Returns whether this may follow the name of a counter: a metric, or a percentage in parentheses.
 fn follows(token: &str) -> bool {
     matches!(token, "#" | "(") || token.starts_with('(') && token.ends_with("%)")
 }
 
-/// The units that `perf stat` prints before the name of an event.
+/// Returns whether this is a unit that `perf stat` prints before the name of an event.
 fn is_unit(word: &str) -> bool {
     let units =
         ["msec", "nsec", "ns", "Joules", "Bytes", "KiB", "MiB", "GiB", "W", "mW", "C", "degree_C"];
     units.contains(&word)
 }
 
-/// What a unit is called here, and what its values are multiplied by.
+/// Returns the name of a unit as used here, and the factor for its values.
 fn scaled(unit: &str) -> (&str, f64) {
     match unit {
         "msec" => ("ms", 1.0),
@@ -198,13 +198,13 @@ fn is_event(word: &str) -> bool {
         && !word.ends_with([':', '.', ','])
 }
 
-/// Whether a name is that of an event and hardly that of anything else.
+/// Returns whether this is likely the name of an event and hardly anything else.
 fn telling(name: &str) -> bool {
     let plain = ["cycles", "instructions", "branches", "faults", "cs", "migrations", "slots"];
     name.contains(['-', '_', ':', '/']) || plain.contains(&name)
 }
 
-/// `(50,24%)`, as a part of one.
+/// Parses `(50,24%)` as a part of one.
 fn counted(text: &str) -> Result<f64, String> {
     let number = text.trim_matches(['(', ')']).strip_suffix('%').and_then(decimal);
     let part = number.map(|percent| percent / 100.0).filter(|part| *part <= 1.0);

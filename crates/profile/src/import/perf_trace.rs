@@ -1,5 +1,5 @@
-//! What `perf trace -s` prints, alone or in a mail: system calls by thread with their number,
-//! errors and milliseconds. Times are those between call and return, waiting included.
+//! Output of `perf trace -s`, alone or in a mail: system calls by thread with their number, errors
+//! and milliseconds. Times are from call to return, including waits.
 //!
 //! ```text
 //!  iperf3 (8865), 218 events, 97.3%
@@ -14,7 +14,7 @@ use crate::text::quote;
 use bytepath_record::Fault;
 use std::io::BufRead;
 
-/// See the module's text.
+/// See the module documentation.
 pub(super) static FORMAT: CountsImporter = CountsImporter {
     name: "perf-trace",
     summary: "what `perf trace -s` prints, also as found in a mail",
@@ -49,12 +49,12 @@ fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Co
 #[derive(Debug, PartialEq)]
 struct Call<'a> {
     name: &'a str,
-    /// Each with its unit.
+    /// The values with their units.
     values: [(&'static str, f64); 3],
 }
 
-/// `write 2833 0 123.456 0.001 0.043 1.234 1.23%`, in older versions without the errors; none
-/// if it is not a row.
+/// Parses `write 2833 0 123.456 0.001 0.043 1.234 1.23%`, in older versions without the errors;
+/// `None` if it is not a row.
 fn call(text: &str) -> Result<Option<Call<'_>>, String> {
     let tokens: Vec<&str> = text.split_ascii_whitespace().collect();
     let [name, rest @ .., deviation] = tokens.as_slice() else { return Ok(None) };
@@ -83,7 +83,7 @@ fn call(text: &str) -> Result<Option<Call<'_>>, String> {
     Ok(Some(Call { name, values }))
 }
 
-/// Times have three decimals, so that one mark alone is the decimal one.
+/// Parses a time. Times have three decimals, so a single mark is the decimal one.
 fn milliseconds(text: &str) -> Result<f64, String> {
     let bad = || format!("has {}, which is not a time in milliseconds", quote(text));
     let (whole, part) =
@@ -91,7 +91,7 @@ fn milliseconds(text: &str) -> Result<f64, String> {
     decimal(&format!("{whole}.{part}")).ok_or_else(bad)
 }
 
-/// `app (8865), 218 events, 97.3%`: the name of the thread.
+/// Parses `app (8865), 218 events, 97.3%`, to the thread's name.
 fn traced(text: &str) -> Option<&str> {
     let (name, events) = text.split_once("), ")?;
     let (name, id) = name.rsplit_once(" (")?;

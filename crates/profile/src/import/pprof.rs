@@ -1,4 +1,4 @@
-//! pprof, ours and others'; see [`crate::pprof`]. It is binary; in the text form of
+//! pprof, written by bytepath or others; see [`crate::pprof`]. It is binary; in the text form of
 //! `protoc --decode`:
 //!
 //! ```text
@@ -12,10 +12,10 @@ use crate::{Profile, pprof};
 use bytepath_record::Fault;
 use std::io::{BufRead, Read};
 
-/// Unpacked profiles of more bytes are refused: they are held in memory.
+/// Larger unpacked profiles are refused, because they are held in memory.
 const MOST: u64 = 1 << 30;
 
-/// See the module's text.
+/// See the module documentation.
 pub static FORMAT: Importer = Importer {
     name: "pprof",
     summary: "protocol buffer of bytepath, Go and others, gzipped or not",

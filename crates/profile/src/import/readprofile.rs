@@ -1,6 +1,6 @@
-//! `readprofile`: ticks by function without call stacks, as readprofile(8) prints
-//! them (`ticks symbol load`, with `-v` an address in front), and in the form
-//! `symbol [address]: ticks` in which such lists were passed around:
+//! Output of `readprofile`: ticks by function without call stacks, as readprofile(8) prints them
+//! (`ticks symbol load`, with `-v` preceded by an address), and in the form `symbol [address]:
+//! ticks` in which such lists were circulated:
 //!
 //! ```text
 //! ffffffff8106e4e0 default_idle        2301   12.5163
@@ -15,10 +15,10 @@ use crate::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread};
 use bytepath_record::Fault;
 use std::io::BufRead;
 
-/// Lines that have to look like it for a file to be taken for one.
+/// Matching lines that a file needs to be recognised.
 const TELLING: usize = 8;
 
-/// See the module's text.
+/// See the module documentation.
 pub(super) static FORMAT: Importer = Importer {
     name: "readprofile",
     summary: "ticks by function: `symbol [address]: ticks`, or what readprofile(8) prints",
@@ -60,7 +60,7 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
     }
 }
 
-/// Adds the ticks of a function, also to the `total`; the error is that it has no room for them.
+/// Adds the ticks of a function, also to `total`; errors if that overflows.
 pub(super) fn add(
     builder: &mut Builder,
     total: &mut u64,
@@ -75,7 +75,7 @@ pub(super) fn add(
     Ok(())
 }
 
-/// `symbol [address]: ticks`, which no prose looks like.
+/// Parses `symbol [address]: ticks`, which prose does not look like.
 pub(super) fn addressed(line: &str) -> Option<Entry<'_>> {
     listed(line).filter(|entry| line.contains('[') && !entry.symbol.contains('['))
 }
@@ -89,7 +89,7 @@ pub(super) struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Whether this is the sum that readprofile(8) prints last.
+    /// Returns whether this is the sum in the last line of readprofile(8).
     fn is_total(&self) -> bool {
         self.own && self.symbol == "total"
     }
@@ -105,7 +105,7 @@ fn entry(line: &str) -> Option<Entry<'_>> {
     listed(line).or_else(|| printed(line))
 }
 
-/// `symbol [address]: ticks` or `symbol: ticks`.
+/// Parses `symbol [address]: ticks` or `symbol: ticks`.
 fn listed(line: &str) -> Option<Entry<'_>> {
     let (name, ticks) = line.rsplit_once(':')?;
     let ticks = whole(ticks.trim())?;
@@ -117,7 +117,7 @@ fn listed(line: &str) -> Option<Entry<'_>> {
     is_symbol(symbol).then_some(Entry { symbol, ticks, own: false })
 }
 
-/// `ticks symbol load` or `address symbol ticks load`.
+/// Parses `ticks symbol load` or `address symbol ticks load`.
 fn printed(line: &str) -> Option<Entry<'_>> {
     let mut words: Vec<&str> = line.split_ascii_whitespace().take(5).collect();
     if words.len() == 4 && is_hex(words.first()?) && is_symbol(words.get(1)?) {
@@ -136,15 +136,15 @@ fn is_hex(text: &str) -> bool {
     digits.len() <= 16 && is_hexadecimal(digits)
 }
 
-/// Whether it can be the name of a function: one word that begins as one.
+/// Returns whether this can be the name of a function: one word with a suitable first character.
 fn is_symbol(text: &str) -> bool {
     let first = text.chars().next();
     first.is_some_and(|c| c.is_alphabetic() || "_.*$<".contains(c))
         && !text.contains(|c: char| c.is_whitespace() || c == ';' || c.is_control())
 }
 
-/// A function of the kernel, which is all that readprofile sees, except for the one
-/// line in which some kernels counted everything that was not theirs.
+/// Returns the frame of a kernel function. readprofile sees no others, except for one line in which
+/// some kernels counted everything outside of the kernel.
 fn frame(symbol: &str) -> Frame {
     let (kind, module) = match symbol {
         "USER" => (FrameKind::User, ""),
@@ -192,7 +192,7 @@ mod tests {
         let profile = read(text).unwrap();
         assert_eq!(ticks(&profile), [("schedule".to_owned(), 10)]);
         assert_eq!(profile.total(), 10.0);
-        // In the other form a function may be called so.
+        // In the other form this may be a function's name.
         assert_eq!(ticks(&read(b"total: 4\n").unwrap()), [("total".to_owned(), 4)]);
     }
 

@@ -2,13 +2,13 @@
 
 use bytepath_record::Fault;
 
-/// What is reported about lines that are not rows.
+/// Returns a note about lines that are not rows.
 pub(super) fn left_out(lines: u64) -> Option<String> {
     let word = if lines == 1 { "line" } else { "lines" };
     (lines > 0).then(|| format!("left out: {lines} {word} of other text"))
 }
 
-/// Which of the tables of a text, that begin in these lines, is meant.
+/// Chooses one of the tables in a text; `starts` are the numbers of their first lines.
 pub(super) fn chosen(title: &str, starts: &[u64], number: Option<usize>) -> Result<usize, Fault> {
     let fault = |what: String| Fault::storage(format!("{title} {what}"));
     let listed = || {

@@ -1,4 +1,4 @@
-//! Making a profile, sample by sample.
+//! Builds a profile sample by sample.
 
 use super::profile::{
     Frame, FrameId, FrameRef, Header, Profile, Sample, StackId, Thread, ThreadId,
@@ -6,11 +6,11 @@ use super::profile::{
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hasher};
 
-/// Makes a profile, sample by sample; equal frames, threads and stacks are kept once.
+/// Builds a profile sample by sample; equal frames, threads and stacks are stored once.
 ///
-/// What is known already is found in tables of ids, whose keys are in the profile
-/// itself: nothing is kept twice, which counts where there are a million stacks. The
-/// hashes are reseeded in every process, so no file can be made to collide.
+/// Known items are found through tables of ids whose keys are in the profile itself: nothing is
+/// stored twice, which matters with a million stacks. The hashes are seeded anew in every process,
+/// so no file can be made to collide.
 #[derive(Debug, Default)]
 pub struct Builder {
     profile: Profile,
@@ -18,7 +18,7 @@ pub struct Builder {
     frames: HashTable<u32>,
     threads: HashTable<u32>,
     stacks: HashTable<u32>,
-    /// Places of samples without a time, by where they were taken.
+    /// Indices of samples without a time, by stack, thread, owner and CPU.
     merged: HashTable<u32>,
 }
 
@@ -27,17 +27,17 @@ impl Builder {
         Builder { profile: Profile { header, ..Profile::default() }, ..Builder::default() }
     }
 
-    /// The header, to be filled in as it becomes known.
+    /// Returns the header, for the caller to fill in.
     pub fn header(&mut self) -> &mut Header {
         &mut self.profile.header
     }
 
-    /// The id of a function.
+    /// Returns the id of a function.
     pub fn frame(&mut self, frame: Frame) -> FrameId {
         self.frame_of(frame.borrowed())
     }
 
-    /// The id of a function whose texts are lent: they are copied only if it is new.
+    /// Returns the id of a function with borrowed texts: they are copied only if it is new.
     pub fn frame_of(&mut self, frame: FrameRef) -> FrameId {
         let (frames, hashes) = (&mut self.profile.frames, &self.hashes);
         let same = |known: &Frame| known.borrowed() == frame;
@@ -46,7 +46,7 @@ impl Builder {
         FrameId(place(&mut self.frames, frames, hash, same, hash_of, || frame.to_frame()))
     }
 
-    /// The id of a thread.
+    /// Returns the id of a thread.
     pub fn thread(&mut self, thread: Thread) -> ThreadId {
         let (threads, hashes) = (&mut self.profile.threads, &self.hashes);
         let same = |known: &Thread| *known == thread;
@@ -55,17 +55,17 @@ impl Builder {
         ThreadId(place(&mut self.threads, threads, hash, same, hash_of, || thread.clone()))
     }
 
-    /// A function that was given an id here.
+    /// Returns the function with this id.
     pub fn function(&self, frame: FrameId) -> &Frame {
         self.profile.frame(frame)
     }
 
-    /// Name of a thread that was given an id here; empty for any other.
+    /// Returns the name of the thread with this id; empty if unknown.
     pub fn name(&self, thread: ThreadId) -> &str {
         self.profile.threads.get(thread.0 as usize).map_or("", |thread| &thread.name)
     }
 
-    /// The id of a stack, given leaf first.
+    /// Returns the id of a stack, given leaf first.
     pub fn stack(&mut self, frames: &[FrameId]) -> StackId {
         let Builder { profile, hashes, stacks, .. } = self;
         let same = |id: &u32| profile.stack(StackId(*id)) == frames;
@@ -79,8 +79,8 @@ impl Builder {
         StackId(*known.or_insert_with(new).get())
     }
 
-    /// Adds a sample. One without a time is added up with its like, so that the
-    /// memory needed does not grow with the number of samples.
+    /// Adds a sample. One without a time is merged with equal ones, so that memory does not grow
+    /// with the number of samples.
     pub fn add(&mut self, sample: Sample) {
         let (samples, hashes) = (&mut self.profile.samples, &self.hashes);
         if sample.time.is_some() {
@@ -105,9 +105,9 @@ impl Builder {
 }
 
 impl Profile {
-    /// The samples of several hosts that did one piece of work together: what was done is
-    /// that of the first, everything else adds up. Nothing is left of none. Each host counts its
-    /// CPUs from zero, so samples of several have no CPU.
+    /// Joins the profiles of several hosts that did one piece of work together: the work is that of
+    /// the first, everything else is added up. Empty if there are none. Each host counts its CPUs
+    /// from zero, so joined samples have no CPU.
     pub fn joined(parts: Vec<Profile>) -> Profile {
         let mut builder = Builder::default();
         let is_one = parts.len() == 1;
@@ -139,7 +139,7 @@ impl Profile {
     }
 }
 
-/// The place of something in a list, to whose end it is added if it is new.
+/// Returns the index of an item in a list, appending it if it is new.
 fn place<T>(
     places: &mut HashTable<u32>,
     list: &mut Vec<T>,
@@ -160,7 +160,7 @@ fn place<T>(
 fn hash_of_stack(hashes: &DefaultHashBuilder, frames: &[FrameId]) -> u64 {
     let mut hasher = hashes.build_hasher();
     frames.iter().for_each(|id| hasher.write_u32(id.0));
-    // Without its length, a stack would collide with itself and zeros before it.
+    // Without its length, a stack would collide with itself plus leading zeros.
     hasher.write_usize(frames.len());
     hasher.finish()
 }
@@ -191,7 +191,7 @@ mod tests {
         let joined = Profile::joined(vec![of(&["f", "g"], 1), of(&["g", "h"], 2)]);
         assert_eq!((joined.count(), joined.header.lost, joined.header.cpus), (6, 2, Some(4)));
         assert_eq!(joined.header.title, "cell");
-        // CPU 0 of one host is not that of the other.
+        // CPU 0 of one host is not CPU 0 of the other.
         assert!(joined.samples().iter().all(|sample| sample.cpu.is_none()));
         let one = Profile::joined(vec![of(&["f"], 1)]);
         assert_eq!(one.samples()[0].cpu, Some(0));
@@ -243,7 +243,7 @@ mod tests {
         let lent = FrameRef { function: "f", kind: FrameKind::Kernel, ..FrameRef::default() };
         let f = builder.frame_of(lent);
         assert_eq!(builder.frame(lent.to_frame()), f);
-        // What its hash leaves out tells it apart anyway.
+        // Fields that the hash ignores distinguish frames nevertheless.
         for other in [
             FrameRef { kind: FrameKind::User, ..lent },
             FrameRef { inlined: true, ..lent },

@@ -1,4 +1,4 @@
-//! A profile in memory, and how one is made.
+//! A profile in memory, and its builder.
 
 mod builder;
 mod profile;

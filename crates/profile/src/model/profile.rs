@@ -10,39 +10,39 @@ use strum::{Display, EnumString, IntoStaticStr};
 /// A profile: samples, each a call stack with its weight. Made by a `Builder`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// What it is a profile of.
+    /// Description of the profile.
     pub header: Header,
     pub(super) frames: Vec<Frame>,
     pub(super) threads: Vec<Thread>,
     /// Frames of all stacks, one stack after the other, leaf first.
     pub(super) links: Vec<FrameId>,
-    /// Where each stack ends in `links`; it begins where the one before ends.
+    /// End of each stack in `links`; it begins where the previous one ends.
     pub(super) ends: Vec<usize>,
     pub(super) samples: Vec<Sample>,
 }
 
-/// What a profile is a profile of.
+/// Description of a profile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Header {
-    /// Name for people: a cell and trial, or a file name.
+    /// Human-readable name: a cell and trial, or a file name.
     pub title: String,
     /// The event that was sampled: `cycles`, `cpu-clock`, `cache-misses`; may be empty.
     pub event: String,
     /// What the weight of a sample counts.
     pub weight: Weight,
-    /// Weight between two samples, where it was constant.
+    /// Weight between two samples, if it was constant.
     pub period: Option<f64>,
     /// Seconds of wall time that were sampled.
     pub seconds: Option<f64>,
     /// CPUs that were sampled.
     pub cpus: Option<u32>,
-    /// Samples that the kernel took and that were lost.
+    /// Samples that the kernel took but that were lost.
     pub lost: u64,
-    /// What was done meanwhile.
+    /// The work done meanwhile.
     pub work: Work,
     /// Anything else worth keeping, one line each: host, kernel, command.
     pub notes: Vec<String>,
-    /// What was counted meanwhile, to be drawn next to the samples.
+    /// Quantities measured meanwhile, to be drawn next to the samples.
     pub tracks: Vec<Track>,
 }
 
@@ -62,63 +62,61 @@ pub struct Track {
 pub enum Weight {
     /// Nanoseconds of CPU time.
     Nanoseconds,
-    /// Nanoseconds that are not of a CPU: of waiting, of a wall clock.
+    /// Nanoseconds of other than CPU time: waiting, wall clock.
     Delay,
-    /// Bytes, of memory for one.
+    /// Bytes, for instance of memory.
     Bytes,
     /// Occurrences of the event.
     Events,
-    /// Samples: it is unknown how much each represents.
+    /// Samples: how much each represents is unknown.
     #[default]
     Samples,
-    /// Hundredths of the whole; all that `perf report` leaves of a profile.
+    /// Hundredths of the whole; all that `perf report` retains.
     Percent,
 }
 
-/// What was done while the samples were taken.
+/// The work done while the samples were taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
     /// Bytes delivered.
     pub bytes: Option<f64>,
-    /// Packets that the receiver's device took in.
+    /// Packets received by the receiver's device.
     pub packets: Option<f64>,
 }
 
-/// What a cost is a cost of.
+/// The unit of work that costs refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkUnit {
     #[default]
     Gib,
-    /// A packet, as the receiver's device counts them.
+    /// A packet, as counted by the receiver's device.
     Packet,
-    /// What a profile was taken over, whatever that was: repeated runs of the same work.
+    /// Whatever a profile was taken over: repeated runs of the same work.
     Run,
 }
 
-/// A function, as one line of a call stack. Its texts are its own, or lent as in [`FrameRef`].
+/// A function, as one line of a call stack. Its texts are owned, or borrowed as in [`FrameRef`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Frame<Text = String> {
-    /// Name of the function, or its address as `0x...` where it has no name.
+    /// Name of the function, or its address as `0x...` if it has none.
     pub function: Text,
-    /// Where it is from: `[kernel]`, a kernel module as `[veth]`, the path of a
-    /// file; empty if unknown.
+    /// Origin: `[kernel]`, a kernel module such as `[veth]`, the path of a file; empty if unknown.
     pub module: Text,
-    /// Build id of that file, hexadecimal; empty if unknown.
+    /// Build id of the origin, hexadecimal; empty if unknown.
     pub build_id: Text,
     /// Source file; empty if unknown.
     pub file: Text,
     pub kind: FrameKind,
-    /// Whether the compiler had put it into its caller.
+    /// Whether the compiler had inlined it into its caller.
     pub inlined: bool,
 }
 
-/// A [`Frame`] with borrowed texts, to look one up before any memory is
-/// taken for it.
+/// A [`Frame`] with borrowed texts, to look one up before allocating memory for it.
 pub type FrameRef<'a> = Frame<&'a str>;
 
 impl Frame {
-    /// The same, with its texts lent.
+    /// Borrows the texts.
     pub fn borrowed(&self) -> FrameRef<'_> {
         let Frame { function, module, build_id, file, kind, inlined } = self;
         FrameRef { function, module, build_id, file, kind: *kind, inlined: *inlined }
@@ -126,7 +124,7 @@ impl Frame {
 }
 
 impl FrameRef<'_> {
-    /// The same, with texts of its own.
+    /// Copies the texts.
     pub fn to_frame(self) -> Frame {
         Frame {
             function: self.function.to_owned(),
@@ -140,7 +138,7 @@ impl FrameRef<'_> {
 }
 
 impl<Text: AsRef<str>> PartialEq for Frame<Text> {
-    /// What is hashed comes first, and most of the rest is empty as a rule.
+    /// Compares the hashed fields first; most of the rest is usually empty.
     fn eq(&self, other: &Self) -> bool {
         let same = |a: &Text, b: &Text| {
             let (a, b) = (a.as_ref(), b.as_ref());
@@ -157,18 +155,18 @@ impl<Text: AsRef<str>> PartialEq for Frame<Text> {
 impl<Text: AsRef<str>> Eq for Frame<Text> {}
 
 impl<Text: AsRef<str>> Hash for Frame<Text> {
-    /// Frames of one name in one module hardly ever differ in anything else, so
-    /// that the rest is left to the comparison.
+    /// Hashes name and module only: frames with the same hardly ever differ in other fields, which
+    /// are left to the comparison.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.function.as_ref().hash(state);
         self.module.as_ref().hash(state);
     }
 }
 
-/// On which side of the system call a function is.
+/// The side of the system-call boundary that a function is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FrameKind {
-    /// The kernel or a module of it.
+    /// The kernel or one of its modules.
     Kernel,
     /// A program or a library.
     User,
@@ -192,7 +190,7 @@ pub struct Thread {
 pub enum Owner {
     /// An engine's thread: its own code and its system calls.
     Role(Role),
-    /// Softirq work on top of whatever ran, on behalf of a role if its CPU shows which.
+    /// Softirq work on top of whatever ran, on behalf of a role if its CPU identifies one.
     Softirq(Option<Role>),
     /// The kernel's softirq thread.
     Ksoftirqd,
@@ -203,7 +201,7 @@ pub enum Owner {
     Vhost,
     /// The kernel's packet generator.
     Pktgen,
-    /// A program that is observed.
+    /// An observed program.
     Program,
     Idle,
     /// Threads that have nothing to do with the stream.
@@ -212,51 +210,51 @@ pub enum Owner {
     Unknown,
 }
 
-/// Index of a frame of its profile.
+/// Index of a frame in its profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrameId(pub u32);
 
-/// Index of a stack of its profile.
+/// Index of a stack in its profile.
 #[derive(Default, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StackId(pub u32);
 
-/// Index of a thread of its profile.
+/// Index of a thread in its profile.
 #[derive(Default, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ThreadId(pub u32);
 
-/// Samples of one stack in one thread.
+/// One or more samples of a stack in a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     pub stack: StackId,
     pub thread: ThreadId,
     pub owner: Owner,
-    /// On which CPU; `None` if samples of several are in one, or if it is unknown.
+    /// The CPU; `None` if unknown, or if samples of several CPUs are merged.
     pub cpu: Option<u32>,
-    /// When, in seconds from the start; `None` if samples of several moments are in one.
+    /// Seconds from the start; `None` if samples of several moments are merged.
     pub time: Option<f64>,
-    /// How many samples it represents.
+    /// Number of samples that it represents.
     pub count: u64,
-    /// How much of [`Header::weight`].
+    /// Its weight, in the unit of [`Header::weight`].
     pub weight: f64,
 }
 
 impl Profile {
-    /// All samples, in the order in which they were added.
+    /// Returns all samples, in the order in which they were added.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
-    /// Every function, by [`FrameId`].
+    /// Returns every function, by [`FrameId`].
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
 
-    /// Every thread, by [`ThreadId`].
+    /// Returns every thread, by [`ThreadId`].
     pub fn threads(&self) -> &[Thread] {
         &self.threads
     }
 
-    /// How many different stacks there are.
+    /// Returns the number of different stacks.
     pub fn stacks(&self) -> usize {
         self.ends.len()
     }
@@ -269,28 +267,29 @@ impl Profile {
         &self.threads[id.0 as usize]
     }
 
-    /// The frames of a stack, leaf first.
+    /// Returns the frames of a stack, leaf first.
     pub fn stack(&self, id: StackId) -> &[FrameId] {
         let index = id.0 as usize;
         let begin = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.links[begin..self.ends[index]]
     }
 
-    /// Weight of all samples together.
+    /// Returns the weight of all samples together.
     pub fn total(&self) -> f64 {
-        // The sum of nothing is -0.0.
+        // An empty sum is -0.0.
         self.samples.iter().map(|sample| sample.weight).sum::<f64>() + 0.0
     }
 
-    /// Number of all samples together: a profile of others may claim any.
+    /// Returns the number of all samples together. It saturates: a profile of other programs may
+    /// state any number.
     pub fn count(&self) -> u64 {
         self.samples.iter().fold(0, |sum, sample| sum.saturating_add(sample.count))
     }
 }
 
 impl Owner {
-    /// Every owner there is, in the order in which tables show them, with its name as profiles
-    /// on disk and tables spell it.
+    /// Every owner, in the order in which tables show them, with its name as profiles on disk and
+    /// tables spell it.
     const NAMES: [(Owner, &str); 14] = [
         (Owner::Role(Role::Sender), "sender"),
         (Owner::Softirq(Some(Role::Sender)), "softirq for sender"),
@@ -308,18 +307,18 @@ impl Owner {
         (Owner::Unknown, "unknown"),
     ];
 
-    /// Every owner, in the order in which tables show them.
+    /// Returns every owner, in the order in which tables show them.
     pub fn all() -> impl Iterator<Item = Owner> {
         Owner::NAMES.into_iter().map(|(owner, _)| owner)
     }
 
-    /// The owner whose [`name`](Owner::name) this is.
+    /// Returns the owner with this [`name`](Owner::name).
     pub fn parse(text: &str) -> Option<Owner> {
         Owner::NAMES.into_iter().find(|(_, name)| *name == text).map(|(owner, _)| owner)
     }
 
-    /// The end of a study's stream that it worked for: pktgen is in the sender's place and
-    /// vhost's worker in the receiver's. `None` if that is not known.
+    /// Returns the end of a study's stream that it worked for: pktgen works in the sender's place
+    /// and vhost's worker in the receiver's. `None` if unknown.
     pub fn end(self) -> Option<Role> {
         match self {
             Owner::Role(role) | Owner::Softirq(Some(role)) => Some(role),
@@ -329,7 +328,7 @@ impl Owner {
         }
     }
 
-    /// Its name, as profiles on disk and tables spell it.
+    /// Returns its name, as profiles on disk and tables spell it.
     pub fn name(self) -> &'static str {
         let known = Owner::NAMES.into_iter().find(|(owner, _)| *owner == self);
         known.map_or("unknown", |(_, name)| name)

@@ -1,20 +1,20 @@
-//! What of profiles ran on some CPUs.
+//! Selects the samples of profiles on some CPUs or of some threads.
 
 use super::{Builder, FrameId, Profile, Sample};
 use bytepath_record::{Fault, joined};
 use std::collections::BTreeSet;
 
-/// How the note of a profile begins of which only a part is left.
+/// Beginning of the note that marks a partial profile.
 const OF_CPUS: &str = "only what ran on CPUs ";
 const OF_THREADS: &str = "only threads named ";
 
-/// Whether a note of a profile marks it as a part of what was taken.
+/// Returns whether a note marks a profile as partial.
 pub fn marks_part(note: &str) -> bool {
     [OF_CPUS, OF_THREADS].iter().any(|lead| note.starts_with(lead))
 }
 
-/// What of repeated runs ran on these CPUs, which can be nothing in one of them. An error where no
-/// sample is of these CPUs, or samples of a run have no CPU.
+/// Returns the samples of repeated runs that ran on these CPUs; a run may have none. Errors if no
+/// run has a sample on these CPUs, or if the samples of a run have no CPU.
 pub fn on_cpus(profiles: &[Profile], cpus: &[u32]) -> Result<Vec<Profile>, Fault> {
     let mut all = BTreeSet::new();
     for profile in profiles {
@@ -44,7 +44,8 @@ pub fn on_cpus(profiles: &[Profile], cpus: &[u32]) -> Result<Vec<Profile>, Fault
     })
 }
 
-/// What threads did whose names begin like this. An error that lists them where there is none.
+/// Returns the samples of threads whose names begin with `name`. Errors with a list of names if
+/// there are none.
 pub fn of_threads(profile: &Profile, name: &str) -> Result<Profile, Fault> {
     let is_meant = |sample: &Sample| profile.thread(sample.thread).name.starts_with(name);
     if profile.samples().iter().any(is_meant) {
@@ -63,7 +64,7 @@ pub fn of_threads(profile: &Profile, name: &str) -> Result<Profile, Fault> {
 
 fn part(profile: &Profile, note: &str, meant: impl Fn(&Sample) -> bool) -> Profile {
     let mut builder = Builder::new(profile.header.clone());
-    // On how many CPUs the time was taken is known of the whole alone.
+    // The number of CPUs is known only for the whole profile.
     builder.header().cpus = None;
     builder.header().notes.push(note.to_owned());
     for sample in profile.samples().iter().filter(|sample| meant(sample)) {
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
     use crate::{Frame, Header, Thread};
 
-    /// A profile of one sample for each of these.
+    /// A profile with one sample for each of these CPUs.
     fn profile(cpus: &[Option<u32>]) -> Profile {
         let header = Header { cpus: Some(9), title: "p".into(), ..Header::default() };
         let mut builder = Builder::new(header);

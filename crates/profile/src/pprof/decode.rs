@@ -1,4 +1,4 @@
-//! A message as a profile.
+//! Decodes a message into a profile.
 
 use super::message::{self as pb, FORMAT, KINDS, OURS, PPM};
 use crate::conventions;
@@ -12,8 +12,8 @@ use prost::Message;
 use prost::encoding::decode_varint;
 use std::collections::{HashMap, HashSet};
 
-/// Whether bytes look like the beginning of a message: every field is one of
-/// the message's, of its kind, and there is a sample type that is one.
+/// Returns whether bytes look like the beginning of a message: every field is one of the message's,
+/// with the right type, and at least one sample type is well-formed.
 pub fn recognises(head: &[u8]) -> bool {
     let mut rest = head;
     let mut typed = false;
@@ -32,7 +32,7 @@ pub fn recognises(head: &[u8]) -> bool {
                 let Ok(length) = decode_varint(&mut rest) else { return false };
                 let Ok(length) = usize::try_from(length) else { return false };
                 let Some((message, after)) = rest.split_at_checked(length) else {
-                    // It continues after the head.
+                    // It continues beyond the head.
                     return typed;
                 };
                 if field == 1 {
@@ -50,21 +50,21 @@ pub fn recognises(head: &[u8]) -> bool {
     typed
 }
 
-/// Reads a message that is not packed; `title` is what errors call it.
+/// Decodes an uncompressed message; `title` names it in errors.
 pub fn decode(title: &str, bytes: &[u8]) -> Result<Profile, Fault> {
     let bad = |what: String| Fault::storage(format!("{title}: {what}"));
     let message =
         pb::Profile::decode(bytes).map_err(|e| bad(format!("is not a complete pprof: {e}")))?;
-    // A location can stand for many frames, and a stack can name it many times:
-    // without a limit a small file could fill any memory.
+    // A location can stand for many frames, and a stack can refer to it many times: without a limit
+    // a small file could fill any memory.
     let room = bytes.len().saturating_mul(16).saturating_add(1 << 20);
     Decoder::new(title, &message, room).and_then(Decoder::run).map_err(bad)
 }
 
-/// Types of values that are times of a CPU; all other times are of waiting or of a wall clock.
+/// Types of values that are CPU times; all other times are waiting or wall-clock time.
 const CPU_TIMES: [&str; 6] = ["cpu", "cpu-time", "cpu_time", "cpu-clock", "task-clock", "on-cpu"];
 
-/// Types of values that are numbers of samples.
+/// Types of values that are sample counts.
 const COUNTS: [&str; 3] = ["samples", "sample", "contentions"];
 
 struct Decoder<'a> {
@@ -72,7 +72,7 @@ struct Decoder<'a> {
     message: &'a pb::Profile,
     builder: Builder,
     own: Vec<(&'a str, &'a str)>,
-    /// What all frames of each mapping have in common.
+    /// The fields that all frames of a mapping share.
     mappings: HashMap<u64, Frame>,
     functions: HashMap<u64, &'a pb::Function>,
     /// Frames of each location, leaf first.
@@ -81,10 +81,10 @@ struct Decoder<'a> {
     room: usize,
 }
 
-/// Which of a sample's values are read, and what they mean.
+/// The indices of a sample's values that are read.
 struct Values {
     count: Option<usize>,
-    /// The weight of one sample, from which their number follows where it is not recorded.
+    /// Weight of one sample, from which the count is computed if it is not recorded.
     each: Option<f64>,
     weight: usize,
     scale: f64,
@@ -105,7 +105,7 @@ impl<'a> Decoder<'a> {
         for id in &message.comment {
             let text = decoder.text(*id)?;
             match text.strip_prefix(OURS).and_then(|rest| rest.split_once('=')) {
-                // Its place among the others, so that notes keep their order.
+                // In its place among the other notes, so that they keep their order.
                 Some(("note", value)) => decoder.builder.header().notes.push(value.to_owned()),
                 Some((key, value)) => decoder.own.push((key, value)),
                 None if !text.is_empty() => decoder.builder.header().notes.push(text.to_owned()),
@@ -132,7 +132,7 @@ impl<'a> Decoder<'a> {
 
     fn text(&self, id: i64) -> Result<&'a str, String> {
         if id == 0 {
-            // Some writers leave the table out if they need no string.
+            // Some writers omit the table if they need no string.
             return Ok("");
         }
         usize::try_from(id)
@@ -142,17 +142,17 @@ impl<'a> Decoder<'a> {
             .ok_or_else(|| format!("string {id} does not exist"))
     }
 
-    /// The value of a comment of ours.
+    /// Returns the value of one of our own comments.
     fn own(&self, key: &str) -> Option<&'a str> {
         self.own.iter().find(|(own, _)| *own == key).map(|(_, value)| *value)
     }
 
-    /// All values of it.
+    /// Returns all values of one of our own comments.
     fn all(&self, key: &'static str) -> Vec<&'a str> {
         self.own.iter().filter(|(own, _)| *own == key).map(|(_, value)| *value).collect()
     }
 
-    /// A number in a comment of ours.
+    /// Returns a number in one of our own comments.
     fn number<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>, String> {
         self.own(key)
             .map(|text| {
@@ -189,7 +189,7 @@ impl<'a> Decoder<'a> {
             .map(|list| list.split(',').filter_map(|id| id.parse().ok()).collect())
             .unwrap_or_default();
         if self.own("format").is_some() {
-            // Functions of ours are frames, in their order.
+            // Our own functions are frames, in their order.
             let mut known: HashMap<u64, (u64, bool)> = HashMap::new();
             for location in &message.location {
                 let last = location.line.len().saturating_sub(1);
@@ -245,8 +245,8 @@ impl<'a> Decoder<'a> {
         Ok(Frame { function: name.to_owned(), file, inlined, ..place })
     }
 
-    /// The header, and which values are read: of several sample types the
-    /// default one if there is one, else the last, as the tool pprof does it.
+    /// Reads the header and chooses the values to read: of several sample types the default one if
+    /// there is one, else the last, as the tool pprof does.
     fn header(&mut self) -> Result<Values, String> {
         let mut types = Vec::new();
         for kind in &self.message.sample_type {
@@ -262,7 +262,7 @@ impl<'a> Decoder<'a> {
         let count = types
             .iter()
             .position(|(name, unit)| COUNTS.contains(name) && *unit == "count")
-            // Nothing but a number of things: threads, goroutines.
+            // Only a count of something: threads, goroutines.
             .or_else(|| (types.len() == 1 && unit == "count").then_some(0));
         let time = if CPU_TIMES.contains(&name) { Weight::Nanoseconds } else { Weight::Delay };
         let (kind, scale) = match unit {
@@ -309,7 +309,7 @@ impl<'a> Decoder<'a> {
         Ok(Values { count: count.or(own.then_some(0)), each, weight, scale })
     }
 
-    /// Threads and stacks whose order is not that of the samples.
+    /// Restores threads and stacks whose order differs from that of the samples.
     fn listed(&mut self) -> Result<(), String> {
         for text in self.all("thread") {
             let mut parts = text.splitn(3, ' ');
@@ -342,7 +342,8 @@ impl<'a> Decoder<'a> {
         Ok(self.builder.stack(&frames))
     }
 
-    /// Others' times are of some clock: the first is made the start.
+    /// Returns the time to count from: in profiles of other programs times refer to some clock, and
+    /// the first becomes the start.
     fn start(&self) -> Result<i64, String> {
         let mut first: Option<i64> = None;
         for label in self.message.sample.iter().flat_map(|sample| &sample.label) {

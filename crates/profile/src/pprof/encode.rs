@@ -1,4 +1,4 @@
-//! A profile as a message.
+//! Encodes a profile as a message.
 
 use super::message::{self as pb, FORMAT, KINDS, OURS, PPM};
 use crate::text::intern;
@@ -9,7 +9,7 @@ use prost::Message;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
 
-/// The message's bytes, not packed.
+/// Returns the message's bytes, uncompressed.
 pub fn encode(profile: &Profile) -> Vec<u8> {
     let mut encoder = Encoder::new(profile);
     encoder.header();
@@ -25,7 +25,7 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     encoder.message.encode_to_vec()
 }
 
-/// The table of strings; the first is empty.
+/// The string table; the first string is empty.
 struct Strings(IndexSet<String>);
 
 impl Strings {
@@ -34,7 +34,7 @@ impl Strings {
     }
 }
 
-/// What a mapping is known by: module, build id, kind.
+/// The fields that identify a mapping: module, build id, kind.
 type MappingKey<'a> = (&'a str, &'a str, FrameKind);
 
 struct Encoder<'a> {
@@ -42,7 +42,7 @@ struct Encoder<'a> {
     message: pb::Profile,
     strings: Strings,
     mappings: HashMap<MappingKey<'a>, u64>,
-    /// Locations by the frames that they hold, innermost first.
+    /// Location ids by their frames, innermost first.
     locations: HashMap<&'a [FrameId], u64>,
     /// Locations of each stack.
     stacks: Vec<Vec<u64>>,
@@ -89,7 +89,7 @@ impl<'a> Encoder<'a> {
         self.comment("title", &header.title);
         self.comment("event", &header.event);
         self.comment("weight", header.weight);
-        // The shortest text that is read as the same number again.
+        // The shortest text that parses to the same number.
         let exact = [
             ("period", header.period),
             ("seconds", header.seconds),
@@ -117,8 +117,8 @@ impl<'a> Encoder<'a> {
         }
         for note in &header.notes {
             let id = self.strings.id(note);
-            // A note that looks like a comment of ours must not become one, and
-            // the empty string is the table's first.
+            // A note that looks like one of our own comments must not become one, and the empty
+            // string is the table's first.
             if note.is_empty() || note.starts_with(OURS) {
                 self.comment("note", note);
             } else {
@@ -127,8 +127,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// One function a frame, in order; what a frame has beyond a function is in
-    /// its mapping.
+    /// Writes one function per frame, in order; a frame's other fields are in its mapping.
     fn functions(&mut self) {
         let profile = self.profile;
         let mut kinds = String::new();
@@ -158,7 +157,7 @@ impl<'a> Encoder<'a> {
         self.comment("kinds", &kinds);
     }
 
-    /// Locations of all stacks, and of functions that no stack has.
+    /// Writes the locations of all stacks, and of functions in no stack.
     fn locations(&mut self) {
         let profile = self.profile;
         let mut is_in_stack = vec![false; profile.frames().len()];
@@ -170,15 +169,15 @@ impl<'a> Encoder<'a> {
                 is_in_stack[id.0 as usize] = true;
             }
         }
-        // A function gets its mapping from a location.
+        // A function refers to its mapping only through a location.
         for index in (0..is_in_stack.len()).filter(|index| !is_in_stack[*index]) {
             let key = mapping_key(profile.frame(FrameId(index as u32)));
             let mapping_id = self.mappings.get(&key).copied().unwrap_or(0);
             let line = vec![pb::Line { function_id: index as u64 + 1, line: 0 }];
             self.push_location(mapping_id, line);
         }
-        // A function that is inlined is so by its place before the last line of
-        // a location; an inlined function that is last has to be named.
+        // A function before the last line of a location is thereby marked as inlined; an inlined
+        // function in the last line has to be listed.
         let last = self.message.location.iter().filter_map(|location| location.line.last());
         let inlined: BTreeSet<u64> = last
             .map(|line| line.function_id)
@@ -195,7 +194,7 @@ impl<'a> Encoder<'a> {
         id
     }
 
-    /// The locations of a stack.
+    /// Returns the locations of a stack.
     fn stack(&mut self, frames: &'a [FrameId]) -> Vec<u64> {
         let mut locations = Vec::with_capacity(frames.len());
         let mut begin = 0;
@@ -225,8 +224,7 @@ impl<'a> Encoder<'a> {
         id
     }
 
-    /// Threads come back in the order in which samples name them; if that is
-    /// another, they are listed.
+    /// Lists the threads, unless their order is that in which samples first refer to them.
     fn threads(&mut self) {
         let profile = self.profile;
         let threads = profile.samples().iter().map(|sample| sample.thread.0);
@@ -237,13 +235,13 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// The same for stacks.
+    /// Likewise lists the stacks.
     fn stacks(&mut self) {
         let stacks = self.profile.samples().iter().map(|sample| sample.stack.0);
         if !in_order(stacks, self.profile.stacks()) {
             for index in 0..self.stacks.len() {
-                // An id of its own for each, or the table of comments would not tell
-                // two equal ones apart; stacks never are equal.
+                // Comments refer to the string table, which would merge equal ones; but stacks are
+                // never equal.
                 self.comment("stack", joined(&self.stacks[index], " "));
             }
         }
@@ -300,7 +298,8 @@ fn mapping_key(frame: &Frame) -> MappingKey<'_> {
     (&frame.module, &frame.build_id, frame.kind)
 }
 
-/// Whether numbers come for the first time in their own order, and all of them come.
+/// Returns whether the first occurrences of the ids are in ascending order without gaps, up to
+/// `all`.
 fn in_order(ids: impl Iterator<Item = u32>, all: usize) -> bool {
     let first_uses: IndexSet<u32> = ids.collect();
     first_uses.into_iter().eq(0..all as u32)

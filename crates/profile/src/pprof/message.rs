@@ -1,18 +1,18 @@
-//! The messages of profile.proto, as far as their fields are read or written, and what the
-//! comments in them are.
+//! The messages of profile.proto, with the fields that are read or written, and the contents of our
+//! own comments.
 
 use crate::FrameKind;
 
-/// What comments of ours begin with.
+/// Prefix of our own comments.
 pub(super) const OURS: &str = "bytepath:";
 
 /// Version of the comments.
 pub(super) const FORMAT: &str = "1";
 
-/// Parts of the whole that a percentage is written in: millionths.
+/// Factor for percentages, which are written in millionths of the whole.
 pub(super) const PPM: f64 = 1e4;
 
-/// On which side the functions of a mapping are, by a letter; any other letter: unknown.
+/// The side of a mapping's functions, by letter; any other letter means unknown.
 pub(super) const KINDS: [(char, FrameKind); 2] = [('k', FrameKind::Kernel), ('u', FrameKind::User)];
 
 /// `message Profile`.
@@ -51,7 +51,7 @@ pub(super) struct ValueType {
     pub(super) unit: i64,
 }
 
-/// `message Sample`: locations leaf first, one value a sample type.
+/// `message Sample`: locations leaf first, one value per sample type.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Sample {
     #[prost(uint64, repeated, tag = "1")]
@@ -92,8 +92,8 @@ pub(super) struct Mapping {
     pub(super) has_inline_frames: bool,
 }
 
-/// `message Location`: an address; its lines are the function there, last, and
-/// before it those that were inlined into it, innermost first.
+/// `message Location`: an address; the last of its lines is the function there, the lines before it
+/// are functions inlined into it, innermost first.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Location {
     #[prost(uint64, tag = "1")]

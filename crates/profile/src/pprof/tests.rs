@@ -106,7 +106,7 @@ prop_compose! {
                 owner: *owner.get(&Owner::all().collect::<Vec<_>>()),
                 cpu,
                 time,
-                // Equal samples are added up.
+                // Equal samples are merged.
                 count: count >> 8,
                 weight,
             });
@@ -140,12 +140,12 @@ proptest! {
     }
 }
 
-/// Strings of a message made by hand.
+/// String table of a hand-made message.
 fn table(strings: &[&str]) -> Vec<String> {
     strings.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// As Go writes it: samples and nanoseconds, locations leaf first, no kinds.
+/// A profile as Go writes it: samples and nanoseconds, locations leaf first, no kinds.
 fn of_go() -> pb::Profile {
     let kind = |r#type, unit| pb::ValueType { r#type, unit };
     let strings = [
@@ -280,7 +280,7 @@ fn what_does_not_hold_together_is_refused() {
     assert!(decode("t", &newer).unwrap_err().message.contains("newer bytepath"));
 }
 
-/// A profile of others with these types and one sample of these values.
+/// A profile of another program with these types and one sample with these values.
 fn of_types(types: &[(&str, &str)], values: &[i64], period: i64) -> Profile {
     let mut message = of_go();
     let mut types_of = Vec::new();
@@ -318,7 +318,7 @@ fn only_times_of_a_cpu_are_cpu_time() {
 fn numbers_of_samples_are_recorded_or_follow_from_the_period() {
     let mutex = of_types(&[("contentions", "count"), ("delay", "nanoseconds")], &[14, 500], 1);
     assert_eq!((mutex.count(), mutex.total()), (14, 500.0));
-    // Others' CPU profiles may have the time alone.
+    // CPU profiles of others may have only the time.
     let cpu = of_types(&[("cpu", "nanoseconds")], &[70_000_000], 10_000_000);
     assert_eq!((cpu.count(), cpu.header.period), (7, Some(1e7)));
     let threads = of_types(&[("threadcreate", "count")], &[5], 1);

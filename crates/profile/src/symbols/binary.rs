@@ -1,10 +1,10 @@
-//! Files of programs, which may be anyone's: whole CPUs are sampled, so a profile taken by root
+//! Files of programs, possibly of other users: whole CPUs are sampled, so a profile taken by root
 //! names functions of whatever else ran there.
 //!
-//! A file that only root or this user may write, in folders that no one else may change, is read
-//! with its debugging information and that of files that it names. Of any other the symbol tables
-//! alone are read: the file that it names may be a device or a FIFO, and what it has packed may unpack
-//! to any length.
+//! A file that only root or this user may write, in folders that no one else may change, is trusted
+//! and read with its debug information, including that in files it refers to. From any other file
+//! only the symbol tables are read: the file that it refers to may be a device or a FIFO, and its
+//! compressed sections may unpack to any size.
 
 use super::table::Table;
 use rustix::fs::OFlags;
@@ -16,14 +16,14 @@ use std::path::{Path, PathBuf};
 /// A file of a program.
 #[derive(Debug)]
 pub(super) enum Binary {
-    /// It is read where it is.
+    /// A trusted file, which is read in place.
     Trusted(PathBuf),
-    /// What was read of one that is not.
+    /// The symbols of an untrusted one.
     Other(Table),
 }
 
 impl Binary {
-    /// Opens a file. `room` is how many bytes of files of others may still be read.
+    /// Opens a file. `room` is the number of bytes of untrusted files that may still be read.
     pub(super) fn open(path: &Path, room: &mut u64) -> Option<Binary> {
         let file = open(path)?;
         let found = file.metadata().ok()?;
@@ -38,15 +38,15 @@ impl Binary {
         Binary::other(bytes, room)
     }
 
-    /// A file with these bytes, which anyone may have written.
+    /// Reads an untrusted file from its bytes.
     pub(super) fn other(bytes: Vec<u8>, room: &mut u64) -> Option<Binary> {
         *room = room.checked_sub(bytes.len() as u64)?;
         Table::parse(bytes).ok().map(Binary::Other)
     }
 }
 
-/// Opens a regular file. Already opening a device may change it, and that of a FIFO waits for its
-/// other end.
+/// Opens a regular file only: merely opening a device may change its state, and opening a FIFO
+/// waits for the other end.
 fn open(path: &Path) -> Option<File> {
     let is_regular = |found: io::Result<Metadata>| found.is_ok_and(|found| found.is_file());
     let nonblock = OFlags::NONBLOCK.bits() as i32;
@@ -55,21 +55,22 @@ fn open(path: &Path) -> Option<File> {
     is_regular(file.metadata()).then_some(file)
 }
 
-/// The true path of a file that is trusted.
+/// Returns the canonical path of a trusted file; `None` if it is not trusted.
 fn trusted(path: &Path, file: &Metadata) -> Option<PathBuf> {
     let is_same = |other: &Metadata| (other.dev(), other.ino()) == (file.dev(), file.ino());
-    // Whoever may have written this very program.
+    // This program itself is trusted, whoever may have written it.
     if metadata("/proc/self/exe").is_ok_and(|own| is_same(&own)) {
         return Some(path.to_owned());
     }
     let own = rustix::process::geteuid().as_raw();
     let sudo = std::env::var("SUDO_UID").ok().filter(|_| own == 0);
     let owners = [Some(0), Some(own), sudo.and_then(|uid| uid.parse().ok())];
-    // The path of a process in another mount namespace may be of another file here.
+    // The path of a process in another mount namespace may refer to another file here.
     let path = path.canonicalize().ok()?;
     let is_safe = |(depth, part): (usize, &Path)| {
         let Ok(part) = metadata(part) else { return false };
-        // In a sticky folder others may only add; next to the file that would be too much.
+        // In a sticky folder others can only add files; for the file's own folder even that is too
+        // much.
         let is_shared = part.mode() & 0o002 != 0 && (depth < 2 || part.mode() & 0o1000 == 0);
         owners.contains(&Some(part.uid())) && !is_shared && (depth > 0 || is_same(&part))
     };

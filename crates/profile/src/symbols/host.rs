@@ -1,6 +1,6 @@
-//! Names of addresses that another program recorded on this host: only of what is the same now as it
-//! was then, by build id. A kernel that was booted again lies elsewhere, and so do modules that were
-//! loaded again; both are found by where they were.
+//! Names of addresses that another program recorded on this host. Only files, modules and kernels
+//! that are unchanged since then, by build id, are used. After a reboot the kernel is at another
+//! address, as are modules that were loaded again; both are found through their recorded base.
 
 use super::kernel::{KERNEL, KernelSymbols, kernel_build_id};
 use super::user::{Mapping, Processes, UserSymbols};
@@ -8,24 +8,24 @@ use crate::{Frame, FrameKind};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-/// The kernel, its modules and programs of this host, as far as they have been asked for.
+/// The kernel, modules and programs of this host, loaded on demand.
 pub struct HostSymbols {
     proc: PathBuf,
     sys: PathBuf,
     kernel: Option<KernelSymbols>,
-    /// Base of each module of this name and build id; `None` if it is not loaded here.
+    /// Base of each module, by name and build id; `None` if it is not loaded here.
     modules: HashMap<(String, String), Option<u64>>,
     user: UserSymbols,
-    /// Each file that was asked for, as the only mapping of a process.
+    /// Each file that was looked up, as the only mapping of a process.
     processes: Processes,
-    /// The process of a file of this path and build id; `None` if it is not here.
+    /// The process for a file, by path and build id; `None` if the file is not here.
     files: HashMap<(String, String), Option<u32>>,
-    /// Why addresses have no names, in words.
+    /// Reasons for addresses without names, as text.
     pub reasons: BTreeSet<String>,
 }
 
 impl HostSymbols {
-    /// `proc` and `sys` are where those file systems are.
+    /// Creates it; `proc` and `sys` are the mount points of those file systems.
     pub fn new(proc: &Path, sys: &Path) -> HostSymbols {
         HostSymbols {
             proc: proc.to_owned(),
@@ -39,8 +39,8 @@ impl HostSymbols {
         }
     }
 
-    /// A function of the kernel itself. `base` is a symbol of it and the symbol's address when this
-    /// one was recorded.
+    /// Returns a function of the kernel itself. `base` is one of the kernel's symbols and its
+    /// address at the time of recording.
     pub fn kernel(
         &mut self,
         build_id: &str,
@@ -69,7 +69,7 @@ impl HostSymbols {
         })
     }
 
-    /// A function of a module of the kernel (`[veth]`), so many bytes from its base.
+    /// Returns a function of a kernel module (`[veth]`), `offset` bytes from its base.
     pub fn module(&mut self, name: &str, build_id: &str, offset: u64) -> Option<Frame> {
         let key = (name.to_owned(), build_id.to_owned());
         let base = match self.modules.get(&key) {
@@ -91,8 +91,8 @@ impl HostSymbols {
         (module == name).then(|| frame(function, name, build_id))
     }
 
-    /// The functions at an offset of a program's file, leaf first: more than one where the compiler
-    /// has put functions into their callers.
+    /// Returns the functions at an offset of a program's file, leaf first: several if the compiler
+    /// has inlined functions there.
     pub fn file(&mut self, path: &str, build_id: &str, offset: u64) -> Option<Vec<Frame>> {
         let key = (path.to_owned(), build_id.to_owned());
         let process = match self.files.get(&key) {
@@ -112,7 +112,7 @@ impl HostSymbols {
         (!unnamed).then_some(frames)
     }
 
-    /// The file that is at this path, or that `perf buildid-cache` keeps, if it has the build id.
+    /// Opens the file at this path, or the copy of `perf buildid-cache`, if it has the build id.
     fn open(&mut self, path: &str, build_id: &str) -> Option<u32> {
         let (first, rest) = build_id.split_at_checked(2)?;
         let home = std::env::var("HOME").unwrap_or_default();
@@ -139,7 +139,8 @@ impl HostSymbols {
     }
 }
 
-/// Where `/proc` would be: what was recorded is no process now. Nothing is below a device.
+/// Used in place of `/proc`, since recorded processes no longer exist: no path exists below a
+/// device.
 const NO_PROC: &str = "/dev/null";
 
 fn frame(function: &str, module: &str, build_id: &str) -> Frame {
@@ -152,7 +153,7 @@ fn frame(function: &str, module: &str, build_id: &str) -> Frame {
     }
 }
 
-/// The beginning of a build id, which is enough to tell two apart.
+/// Returns the beginning of a build id, which is enough to distinguish two.
 fn short(build_id: &str) -> &str {
     build_id.get(..12).unwrap_or(build_id)
 }

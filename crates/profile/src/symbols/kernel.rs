@@ -6,25 +6,25 @@ use object::Endianness;
 use object::read::elf::NoteIterator;
 use std::ops::Range;
 
-/// Module of a function that is in the kernel itself.
+/// Module of functions in the kernel itself.
 pub const KERNEL: &str = "[kernel]";
 
-/// Bytes that no function is longer than. What is farther after a symbol lies
-/// in a gap between the kernel, its modules and BPF programs.
+/// Longest function, in bytes. Addresses farther after a symbol are in a gap between the kernel,
+/// its modules and BPF programs.
 const LONGEST_FUNCTION: u64 = 1 << 20;
 
 #[derive(Clone, Debug, Default)]
 pub struct KernelSymbols {
-    /// Ascending, one an address.
+    /// In ascending order, one per address.
     symbols: Vec<Symbol>,
     text: String,
-    /// Where modules are: base, size, name in brackets; ascending.
+    /// Base, size and name in brackets of each module, in ascending order.
     modules: Vec<(u64, u64, String)>,
     /// Build id of the kernel, hexadecimal; empty if unknown.
     pub build_id: String,
 }
 
-/// A line of `/proc/kallsyms`; name and module are places in the text.
+/// A line of `/proc/kallsyms`; name and module are positions in the text.
 #[derive(Clone, Copy, Debug)]
 struct Symbol {
     address: u64,
@@ -34,12 +34,11 @@ struct Symbol {
 }
 
 impl KernelSymbols {
-    /// Reads the text of `/proc/kallsyms`: `ADDRESS TYPE NAME [MODULE]` a line.
-    /// Other lines are skipped. Addresses that are all zero, as
-    /// they are for users from whom `kernel.kptr_restrict` hides them, give no
-    /// symbols, and [`hidden`](KernelSymbols::hidden) reports that.
+    /// Parses the text of `/proc/kallsyms`: `ADDRESS TYPE NAME [MODULE]` per line. Other lines are
+    /// skipped. If all addresses are zero, as for users from whom `kernel.kptr_restrict` hides
+    /// them, there are no symbols, and [`hidden`](KernelSymbols::hidden) returns the reason.
     pub fn parse(text: String) -> KernelSymbols {
-        // Places are 32 bits wide; no kernel's table is nearly that long.
+        // Positions are 32 bits wide; no kernel's table is nearly that long.
         let end = text.len().min(u32::MAX as usize);
         let mut symbols = Vec::new();
         let mut at = 0;
@@ -55,8 +54,8 @@ impl KernelSymbols {
         KernelSymbols { symbols, text, modules: Vec::new(), build_id: String::new() }
     }
 
-    /// The same, with the addresses of modules from the text of `/proc/modules`: an address in one whose
-    /// functions have no names is of that module, and not of whatever lies before it.
+    /// Adds the addresses of modules from the text of `/proc/modules`: an address in a module whose
+    /// functions have no names is then attributed to that module, and not to what precedes it.
     pub fn with_modules(mut self, text: &str) -> KernelSymbols {
         // NAME SIZE USERS BY STATE ADDRESS (`m_show`, kernel/module/procfs.c)
         let module = |line: &str| {
@@ -70,20 +69,21 @@ impl KernelSymbols {
         self
     }
 
-    /// Base and name of the module at an address. The sizes of all its parts count from the
-    /// base of its code, so a module that begins nearer is asked first.
+    /// Returns base and name of the module at an address. A module's size counts all its parts from
+    /// the base of its code, so the module with the nearest base is checked first.
     fn module(&self, address: u64) -> Option<(u64, &str)> {
         let after = self.modules.partition_point(|(base, ..)| *base <= address);
         let (base, size, name) = self.modules.get(after.checked_sub(1)?)?;
         (address - base < *size).then_some((*base, name))
     }
 
-    /// Base of a module, by its name in brackets; `None` if it is not loaded.
+    /// Returns the base of a module, by its name in brackets; `None` if not loaded.
     pub fn module_base(&self, name: &str) -> Option<u64> {
         self.modules.iter().find(|(.., module)| module == name).map(|(base, ..)| *base)
     }
 
-    /// Address of a symbol of the kernel itself, also of one that shares it with another.
+    /// Returns the address of a symbol of the kernel itself, even if the symbol shares its address
+    /// with another.
     pub fn address_of(&self, symbol: &str) -> Option<u64> {
         let address = |line: &str| {
             let mut fields = line.split_ascii_whitespace();
@@ -94,7 +94,7 @@ impl KernelSymbols {
         self.text.lines().find_map(address)
     }
 
-    /// Why there are no symbols, if there are none.
+    /// Returns why there are no symbols; `None` if there are some.
     pub fn hidden(&self) -> Option<&'static str> {
         self.symbols.is_empty().then_some(
             "the kernel hides its addresses, so its functions have no names (as root: sysctl \
@@ -102,7 +102,7 @@ impl KernelSymbols {
         )
     }
 
-    /// Name and module of the function at an address.
+    /// Returns the name and module of the function at an address.
     pub fn find(&self, address: u64) -> Option<(&str, &str)> {
         let symbol = self.last_symbol(address)?;
         if !symbol.code || address - symbol.address >= LONGEST_FUNCTION {
@@ -116,11 +116,11 @@ impl KernelSymbols {
         Some((place(symbol.name)?, module.unwrap_or(KERNEL)))
     }
 
-    /// The addresses of the objects of the kernel itself, which the table names where
-    /// `CONFIG_KALLSYMS_ALL` is set; nothing where it does not. What comes before its code is not an
-    /// address but a place in the memory of each CPU.
+    /// Returns the address range of the kernel's own objects, which the table names if
+    /// `CONFIG_KALLSYMS_ALL` is set; empty otherwise. Objects before the kernel's code are left
+    /// out: their values are not addresses but offsets into the memory of each CPU.
     pub fn objects(&self) -> Range<u64> {
-        /// Some marks of sections are named anyhow, and nothing between them.
+        /// Some section marks are named anyway, but nothing between them.
         const LEAST_SHARE: usize = 20;
         let own = || self.symbols.iter().filter(|symbol| symbol.module.0 == symbol.module.1);
         let code = own().find(|symbol| symbol.code).map_or(u64::MAX, |symbol| symbol.address);
@@ -133,7 +133,7 @@ impl KernelSymbols {
         }
     }
 
-    /// What the kernel calls the object at an address within
+    /// Returns the kernel's name for the object at an address within
     /// [`objects`](KernelSymbols::objects).
     pub fn object(&self, address: u64) -> Option<&str> {
         let symbol = self.last_symbol(address)?;
@@ -141,13 +141,13 @@ impl KernelSymbols {
         self.text.get(place).filter(|_| !symbol.code)
     }
 
-    /// The symbol at an address, or the nearest before it.
+    /// Returns the symbol at an address, or the nearest before it.
     fn last_symbol(&self, address: u64) -> Option<&Symbol> {
         let after = self.symbols.partition_point(|symbol| symbol.address <= address);
         self.symbols.get(after.checked_sub(1)?)
     }
 
-    /// The frame of an address; one without a name has the address for its name.
+    /// Returns the frame of an address; without a name, the address becomes the name.
     pub fn frame(&self, address: u64) -> Frame {
         match self.find(address) {
             Some((function, module)) => Frame {
@@ -173,7 +173,7 @@ fn parse_line(line: &str, at: usize) -> Option<Symbol> {
     let name = rest.split(['\t', ' ', '\n']).next().filter(|name| !name.is_empty())?;
     let behind = &rest[name.len()..];
     let module = behind.trim();
-    // Both are parts of the line, so their places follow from the lengths.
+    // Both are slices of the line, so their positions follow from the lengths.
     let name_at = at + line.len() - rest.len();
     let module_at = name_at + name.len() + (behind.len() - behind.trim_start().len());
     let place = |at: usize, length: usize| {
@@ -187,8 +187,8 @@ fn parse_line(line: &str, at: usize) -> Option<Symbol> {
     })
 }
 
-/// Which of the names of one address is shown: code, few underscores in front,
-/// and no mark of a section's beginning.
+/// Ranks the names of one address by which to show: code first, no section marks, few leading
+/// underscores.
 fn preference(text: &str, symbol: &Symbol) -> (bool, bool, i32, usize) {
     let name = text.get(symbol.name.0 as usize..symbol.name.1 as usize).unwrap_or_default();
     let underscores = name.chars().take_while(|c| *c == '_').count();
@@ -199,7 +199,7 @@ fn preference(text: &str, symbol: &Symbol) -> (bool, bool, i32, usize) {
     (symbol.code, !mark, -(underscores as i32), name.len())
 }
 
-/// The build id in the bytes of `/sys/kernel/notes`, an ELF note section.
+/// Extracts the build id from the bytes of `/sys/kernel/notes`, an ELF note section.
 pub fn kernel_build_id(notes: &[u8]) -> Option<String> {
     let endian = Endianness::default();
     build_id(endian, NoteIterator::new(endian, 4, notes).ok()?)
@@ -286,7 +286,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
         if let Some(why) = symbols.hidden() {
             return skip!("{why}");
         }
-        // Every function is found at its own address, by some name of that address.
+        // Every function is found at its own address, by one of the names of that address.
         let mut found = 0;
         for line in text.lines().filter(|line| line.contains(" T ")).step_by(97) {
             let address = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();

@@ -1,6 +1,5 @@
-//! Names of addresses: the kernel's from the text of `/proc/kallsyms`
-//! (kernel/kallsyms.c), those of programs from their files, with the functions
-//! that the compiler has put into their callers where debug information is there.
+//! Names of addresses: those of the kernel from the text of `/proc/kallsyms` (kernel/kallsyms.c),
+//! those of programs from their files, including inlined functions if there is debug information.
 
 mod binary;
 mod host;

@@ -12,7 +12,7 @@ pub(super) fn unnamed(address: u64, module: &str, kind: FrameKind) -> Frame {
     Frame { function: format!("{address:#x}"), module: module.to_owned(), kind, ..Frame::default() }
 }
 
-/// The build id among the notes of a file, hexadecimal.
+/// Finds the build id among the notes of a file, as hexadecimal digits.
 pub(super) fn build_id(endian: Endianness, mut notes: NoteIterator<Header>) -> Option<String> {
     let mut notes = std::iter::from_fn(|| notes.next().ok()?);
     let is_id =

@@ -1,6 +1,6 @@
-//! The symbols of a program that anyone may have written, and no more than those. Nothing is
-//! unpacked or demangled, no other file is looked for, and whatever the file contains, the time that it
-//! takes grows with its size alone.
+//! The symbols of an untrusted program, and nothing else. Nothing is decompressed or demangled, no
+//! other file is searched for, and whatever the file contains, the time taken grows only with its
+//! size.
 
 use super::names::build_id;
 use object::Endianness;
@@ -10,38 +10,38 @@ use object::elf::{
 };
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
 
-/// Longest name that is shown, bytes.
+/// Longest name that is shown, in bytes.
 const LONGEST_NAME: usize = 1024;
 
-/// Most segments: the kernel runs nothing with more (`load_elf_phdrs`, fs/binfmt_elf.c), each of
-/// which may be the whole file.
+/// Most segments: the kernel runs nothing with more (`load_elf_phdrs`, fs/binfmt_elf.c). Each may
+/// cover the whole file.
 const MOST_SEGMENTS: usize = 65_536 / 56;
 
-/// Largest segment of notes that is searched for a build id, bytes.
+/// Largest note segment that is searched for a build id, in bytes.
 const LARGEST_NOTES: u64 = 1 << 16;
 
 /// Functions of a file, by address.
 #[derive(Debug)]
 pub(super) struct Table {
     bytes: Vec<u8>,
-    /// What is loaded from the file: place in it, length, address.
+    /// Loaded segments: offset in the file, length, address.
     segments: Vec<(u64, u64, u64)>,
     functions: Vec<Function>,
     pub build_id: String,
 }
 
-/// Ordered by address, and at one address by size.
+/// Ordered by address, then by size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Function {
     address: u64,
-    /// Bytes; 0 where it is unknown.
+    /// In bytes; 0 if unknown.
     size: u64,
-    /// Where in the file its name begins, and the names end.
+    /// Offsets in the file of the beginning of its name and of the end of the string table.
     name: (u64, u64),
 }
 
 impl Table {
-    /// Reads a file of 64 bits.
+    /// Parses a 64-bit file.
     pub(super) fn parse(bytes: Vec<u8>) -> object::Result<Table> {
         let data = bytes.as_slice();
         let header = FileHeader64::<Endianness>::parse(data)?;
@@ -65,7 +65,7 @@ impl Table {
         Ok(Table { bytes, segments, functions, build_id })
     }
 
-    /// The function at an offset of the file.
+    /// Returns the function at an offset of the file.
     pub(super) fn find(&self, offset: u64) -> Option<String> {
         let address = self.segments.iter().find_map(|(at, length, address)| {
             let within = offset.checked_sub(*at).filter(|within| within < length)?;
@@ -83,7 +83,7 @@ impl Table {
     }
 }
 
-/// The functions of the first section of a kind, which is a symbol table.
+/// Returns the functions of the first section of this kind, which is a symbol table.
 fn functions<'data>(
     sections: &SectionTable<'data, FileHeader64<Endianness>>,
     endian: Endianness,
@@ -110,7 +110,7 @@ fn functions<'data>(
 mod tests {
     use super::*;
 
-    /// Each of its 60,000 program headers states that all of the file is notes.
+    /// Each of its 60,000 program headers states that the whole file consists of notes.
     #[test]
     fn headers_that_repeat_the_file_take_no_more_time() {
         const HEADERS: u16 = 60_000;

@@ -1,4 +1,4 @@
-//! Names of addresses of programs, by what each process has mapped and the files' own symbols.
+//! Names of addresses in programs, from the mappings of each process and the symbols of the files.
 
 use super::binary::Binary;
 use super::names::unnamed;
@@ -16,20 +16,20 @@ use std::rc::Rc;
 pub struct Mapping {
     pub start: u64,
     pub end: u64,
-    /// Where in the file it begins, bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Path of the file, or a name like `[vdso]`; empty for memory without a file.
+    /// Path of the file, or a name like `[vdso]`; empty for anonymous memory.
     pub path: String,
 }
 
-/// The executable lines of `/proc/PID/maps` (proc_pid_maps(5)), in its order,
-/// which is ascending. Other lines are skipped.
+/// Parses the executable lines of `/proc/PID/maps` (proc_pid_maps(5)), in its order, which is
+/// ascending. Other lines are skipped.
 pub fn parse_maps(text: &str) -> Vec<Mapping> {
     text.lines().filter_map(parse_mapping).collect()
 }
 
 fn parse_mapping(line: &str) -> Option<Mapping> {
-    // The path is the rest of the line, and may hold blanks.
+    // The path is the rest of the line, and may contain blanks.
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
     let permissions = fields.next()?;
@@ -46,12 +46,12 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
     (permissions.contains('x') && mapping.start < mapping.end).then_some(mapping)
 }
 
-/// What is mapped executable in each process that was sampled.
+/// The executable mappings of each sampled process.
 #[derive(Clone, Debug, Default)]
 pub struct Processes(HashMap<u32, Vec<Mapping>>);
 
 impl Processes {
-    /// Adds a mapping, which takes the place of what was there.
+    /// Adds a mapping, which replaces any that it overlaps.
     pub fn map(&mut self, pid: u32, mapping: Mapping) {
         let all = self.0.entry(pid).or_default();
         all.retain(|known| known.end <= mapping.start || known.start >= mapping.end);
@@ -59,7 +59,7 @@ impl Processes {
         all.insert(at, mapping);
     }
 
-    /// Gives a new process what the one that made it has mapped.
+    /// Gives a new process the mappings of its parent.
     pub fn fork(&mut self, pid: u32, parent: u32) {
         if let (false, Some(maps)) = (self.0.contains_key(&pid), self.0.get(&parent)) {
             let maps = maps.clone();
@@ -67,7 +67,7 @@ impl Processes {
         }
     }
 
-    /// Whether anything is known of a process.
+    /// Returns whether the mappings of a process are known.
     pub fn knows(&self, pid: u32) -> bool {
         self.0.contains_key(&pid)
     }
@@ -79,13 +79,13 @@ impl Processes {
     }
 }
 
-/// Names the addresses of programs. Each file is read once, each address of it
-/// named once. Of a file that others may have written only the symbol tables are read.
+/// Names addresses of programs. Each file is read once, and each of its addresses is named once.
+/// From a file that others may have written, only the symbol tables are read.
 pub struct UserSymbols {
     symbolizer: Symbolizer,
     files: HashMap<String, File>,
     named: HashMap<(String, u64), Vec<Frame>>,
-    /// Bytes of files of others that may still be read.
+    /// Bytes of untrusted files that may still be read.
     room: u64,
 }
 
@@ -97,7 +97,7 @@ struct File {
     build_id: String,
 }
 
-/// Most bytes of files of others, all together.
+/// Most bytes of untrusted files that are read altogether.
 const MOST: u64 = 128 << 20;
 
 impl Default for UserSymbols {
@@ -108,19 +108,18 @@ impl Default for UserSymbols {
 }
 
 impl UserSymbols {
-    /// Reads a file that anyone may have written from its bytes: what is mapped under this path
-    /// is named by it.
+    /// Reads an untrusted file from its bytes and uses it for everything mapped under this path.
     pub fn read(&mut self, path: &str, bytes: Vec<u8>) {
         let binary = Binary::other(bytes, &mut self.room);
         self.files.insert(path.to_owned(), File::of(binary));
     }
 
-    /// The frames of an address of a process, leaf first: more than one where the
-    /// compiler has put functions into their callers. `None` if nothing
-    /// executable is mapped there, which no true return address is.
+    /// Returns the frames of an address of a process, leaf first: several if the compiler has
+    /// inlined functions there. `None` if nothing executable is mapped at the address, so it is not
+    /// a true return address.
     ///
-    /// `root` is where `/proc` is: the file of a process in another mount
-    /// namespace, or one that was deleted, is reached by `PID/map_files` there.
+    /// `root` is the mount point of `/proc`: the file of a process in another mount namespace, or a
+    /// deleted one, is reached through `PID/map_files` there.
     pub fn frames(
         &mut self,
         processes: &Processes,
@@ -130,12 +129,13 @@ impl UserSymbols {
     ) -> Option<Vec<Frame>> {
         let mapping = processes.find(pid, address)?;
         if mapping.path.is_empty() {
-            // Code that was made at run time.
+            // Code generated at run time.
             return Some(vec![unnamed(address, "[anon]", FrameKind::User)]);
         }
         let offset = (address - mapping.start).checked_add(mapping.offset)?;
         if !mapping.path.starts_with('/') {
-            // [vdso] and its like lie elsewhere in each process, but are the same.
+            // [vdso] and similar mappings have another address in each process, but the same
+            // content.
             return Some(vec![unnamed(offset, &mapping.path, FrameKind::User)]);
         }
         let key = (mapping.path.clone(), offset);
@@ -157,7 +157,7 @@ impl UserSymbols {
                 };
                 functions.into_iter().map(frame).collect()
             }
-            // An address of one run has no meaning in another; the offset has.
+            // An address is only valid in one run; the offset is valid in others too.
             None => vec![Frame {
                 build_id: file.build_id.clone(),
                 ..unnamed(offset, &module, FrameKind::User)
@@ -179,8 +179,8 @@ impl UserSymbols {
         file
     }
 
-    /// Functions at an offset of a file, leaf first: name, source file, whether
-    /// it was put into the next.
+    /// Looks up the functions at an offset of a file, leaf first: name, source file, whether it was
+    /// inlined into the next.
     fn ask(&self, binary: &Binary, offset: u64) -> Option<Vec<(String, String, bool)>> {
         let path = match binary {
             Binary::Trusted(path) => path,
@@ -192,7 +192,7 @@ impl UserSymbols {
         let source = |info: Option<&CodeInfo>| {
             info.map(|info| info.to_path().display().to_string()).unwrap_or_default()
         };
-        // Inlined functions come outermost first, each with the place of its call.
+        // Inlined functions are listed outermost first, each with the location of its call.
         let outer = (symbol.name.to_string(), source(symbol.code_info.as_deref()), false);
         let inner = symbol.inlined.iter();
         let inner = inner.map(|f| (f.name.to_string(), source(f.code_info.as_ref()), true));
@@ -246,7 +246,7 @@ not a line
         assert!(processes.knows(8) && !processes.knows(9));
     }
 
-    /// A function of this very program, by its address in this very process.
+    /// A function of this program, by its address in this process.
     #[inline(never)]
     fn a_function_with_a_name() -> u64 {
         std::hint::black_box(a_function_with_a_name as *const () as u64)
@@ -300,7 +300,7 @@ not a line
         assert_eq!(of_outer(&path), (symbol.clone(), String::new()));
         write(&path, BOMB).unwrap();
         assert_eq!(of_outer(&path).0, symbol);
-        // Where debugging information is said to be is something that never comes to an end.
+        // The debug link refers to something that is never read to its end.
         let fifo = folder.path().join("plain");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         let fifo_type = rustix::fs::FileType::Fifo;

@@ -1,16 +1,16 @@
-//! What is drawn, as data: a place, a class that the page's style knows, and no colour.
+//! Drawing primitives, as data: a position and a class of the page's style, but no colour.
 
 use bytepath_record::CellId;
 
-/// Something drawn, with its place in values of the horizontal axis and, in a
-/// row, in pixels from above.
+/// Something drawn, with its position in values of the horizontal axis and, in a row, in pixels
+/// from the top.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
     pub form: Form,
     pub class: &'static str,
-    /// Shown to those who point at it.
+    /// Tooltip.
     pub tip: Option<String>,
-    /// The cell that it belongs to, in a plot of many.
+    /// The cell that it belongs to, in a plot with several.
     pub cell: Option<String>,
 }
 
@@ -20,12 +20,12 @@ pub(crate) enum Form {
     Dot((f64, f64), f64),
     /// A line between two points.
     Line((f64, f64), (f64, f64)),
-    /// A line through many.
+    /// A line through many points.
     Course(Vec<(f64, f64)>),
     /// A filled rectangle between two corners.
     Bar((f64, f64), (f64, f64)),
-    /// A name next to a point: this many pixels to the right and below it. It ends there
-    /// if it is to the left.
+    /// A name next to a point: this many pixels to the right and below it. To the left of the
+    /// point, the name ends there.
     Name((f64, f64), (f64, f64), String),
 }
 
@@ -58,7 +58,7 @@ impl Mark {
         Mark { tip: Some(text), ..self }
     }
 
-    /// Hides it with the cell when cells are filtered.
+    /// Assigns it to a cell, so that it is hidden together with the cell by the filter.
     pub(crate) fn of(self, cell: &CellId) -> Mark {
         Mark { cell: Some(cell.to_string()), ..self }
     }

@@ -1,6 +1,6 @@
-//! What a report contains, however it is written: titled sections of texts, lists, tables and
-//! figures, built once and without any layout. [`crate::render`] writes them as plain text
-//! (`text`, `netdev` and the output of other commands) and as HTML.
+//! The content of a report, whatever its format: titled sections of texts, lists, tables and
+//! figures, built once and without layout. [`crate::render`] writes them as plain text (`text`,
+//! `netdev` and the output of other commands) and as HTML.
 //!
 //! To add a table to the report of a study, write it in one place, a file in `sections/`:
 //! 1. `let cost = (Column::number("", "us", 0), |row: &&Row| number(row.cost, 1));`
@@ -18,7 +18,7 @@ pub(crate) use scale::Scale;
 use crate::wording::figures::{NONE, change, interval, ratio};
 use bytepath_stats::{Comparison, Effect, Row, Verdict};
 
-/// Sections in the order in which they are read.
+/// Sections in reading order.
 #[derive(Debug, Default)]
 pub struct Document {
     pub(crate) sections: Vec<Section>,
@@ -27,27 +27,27 @@ pub struct Document {
 /// A titled part of a document.
 #[derive(Debug)]
 pub(crate) struct Section {
-    /// Anchor in a page; empty if nothing refers to it.
+    /// Anchor in an HTML page; empty if nothing links to it.
     pub id: &'static str,
-    /// Empty if the section continues the one before.
+    /// Empty if the section continues the previous one.
     pub title: String,
     pub media: Media,
-    /// Whether plain text shows it only on `--details`, and then every column of its tables.
+    /// Whether plain text shows it only with `--details`, and then every column of its tables.
     pub detail: bool,
     pub blocks: Vec<(Media, Block)>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Block {
-    /// A title within the section, and the cell that what follows belongs to. Plain text
+    /// A title within the section, and the cell that the following blocks belong to. Plain text
     /// prints it instead of the section's title if it is the first block.
     Heading(String, Option<String>),
-    /// A paragraph after its lead ("kernel    ").
+    /// A paragraph, with the lead before it ("kernel    ").
     Text(String, String),
-    /// A line of its own, which is never wrapped.
+    /// A separate line, which is never wrapped.
     Line(Vec<(String, Tone)>),
     List(List),
-    /// Text whose line breaks stay.
+    /// Preformatted text.
     Code(String),
     Table(Table),
     Figure(Figure),
@@ -55,32 +55,32 @@ pub(crate) enum Block {
     Gap,
 }
 
-/// Points, each after its lead if the leads are not empty.
+/// List items, each after its lead unless the leads are empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct List {
     pub items: Vec<Point>,
     /// Whether the leads are names of cells.
     pub of_cells: bool,
-    /// Summary of a list that a page shows folded.
+    /// Summary under which an HTML page folds the list, if it does.
     pub folded: Option<String>,
 }
 
-/// A point of a list; its lead may be empty.
+/// A list item; its lead may be empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
     pub lead: String,
-    /// The first word of the text, if it has a tone.
+    /// First word of the text, if that has a tone.
     pub word: &'static str,
     pub tone: Tone,
     pub text: String,
 }
 
-/// A drawing for media that can show one; the others show its table.
+/// A drawing for media that support one; other media show its table.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
     /// How to read the drawing.
     pub caption: String,
-    /// Classes and names of the colours.
+    /// Legend: classes and names of the colours.
     pub key: Vec<(&'static str, String)>,
     pub drawing: Drawing,
     pub table: Table,
@@ -88,15 +88,15 @@ pub(crate) struct Figure {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Drawing {
-    /// Marks in every row of the table, over one scale; the height of a row in pixels.
+    /// Marks in every row of the table, on one scale; the height of a row in pixels.
     Rows { scale: Scale, height: f64, marks: Vec<Vec<Mark>> },
-    /// Small plots over the same axes.
+    /// Small plots with the same axes.
     Panels { across: Scale, up: Scale, panels: Vec<Panel> },
-    /// One large plot, of which only a page has a drawing, with the titles of its axes.
+    /// One large plot with the titles of its axes, drawn in HTML pages only.
     Plot { across: Scale, up: Scale, titles: [String; 2], marks: Vec<Mark> },
 }
 
-/// A small plot: of a cell or not, marks, and a text below.
+/// A small plot: its title, the cell it belongs to if any, marks, and a text below.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Panel {
     pub title: String,
@@ -109,13 +109,13 @@ pub(crate) struct Panel {
 pub(crate) struct Table {
     pub columns: Vec<Column>,
     pub rows: Vec<Line>,
-    /// Blanks before each line of plain text.
+    /// Number of blanks before each line of plain text.
     pub indent: usize,
-    /// Summary of a table that a page shows folded.
+    /// Summary under which an HTML page folds the table, if it does.
     pub folded: Option<String>,
 }
 
-/// Makes the cell of a column from a row.
+/// Makes a column's cell from a row.
 type CellOf<T, C> = fn(&T) -> C;
 
 /// A row of a table: one cell per column.
@@ -123,7 +123,7 @@ type CellOf<T, C> = fn(&T) -> C;
 pub(crate) struct Line {
     pub cells: Vec<Cell>,
     pub media: Media,
-    /// Class and anchor in a page; may be empty.
+    /// Class and anchor in an HTML page; may be empty.
     pub class: &'static str,
     pub anchor: Option<String>,
 }
@@ -134,17 +134,17 @@ pub(crate) struct Column {
     pub group: &'static str,
     pub title: String,
     pub align: Align,
-    /// When plain text drops it if the line is too narrow: never if 0, the highest
-    /// first, equal ones together.
+    /// Order in which plain text drops columns if the line is too narrow: highest first, equal
+    /// ranks together, 0 never.
     pub rank: u8,
-    /// Least width of a column that may be wrapped; `None` if it must not be.
+    /// Least width if the column may be wrapped; `None` if it must not be.
     pub wrap: Option<usize>,
-    /// Rank of the intervals of its cells, which plain text prints in a column of their
-    /// own; `None` if they have none.
+    /// Rank of the intervals of its cells, which plain text prints in a separate column; `None` if
+    /// they have none.
     pub interval: Option<u8>,
-    /// Whether its cells are multiples of the baseline.
+    /// Whether its cells are ratios to the baseline.
     pub is_ratio: bool,
-    /// Whether it belongs to the cell that is its title.
+    /// Whether its title is a cell, which it belongs to.
     pub of_cell: bool,
     pub media: Media,
 }
@@ -155,20 +155,20 @@ pub(crate) enum Align {
     Right,
 }
 
-/// A value with its interval.
+/// A value of a table, with its interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     value: Value,
     interval: Option<Range>,
     pub tone: Tone,
-    /// Anchor that it links to in a page.
+    /// Anchor in the HTML page that it links to.
     pub link: Option<String>,
 }
 
 #[derive(Clone, Debug)]
 enum Value {
     Text(String),
-    /// A multiple of the baseline; `None` if unknown.
+    /// A ratio to the baseline; `None` if unknown.
     Ratio(Option<f64>),
     /// The baseline itself.
     One,
@@ -196,7 +196,7 @@ pub(crate) enum Tone {
     Plain,
     /// Headings, the baseline.
     Strong,
-    /// What is less important.
+    /// Less important.
     Faint,
     /// Better than the baseline.
     Good,
@@ -205,7 +205,7 @@ pub(crate) enum Tone {
 }
 
 impl Tone {
-    /// `None` if it is neither better nor worse.
+    /// Returns the tone; `better` is `None` if it is neither better nor worse.
     pub(crate) fn of(better: Option<bool>) -> Tone {
         match better {
             Some(true) => Tone::Good,
@@ -215,7 +215,7 @@ impl Tone {
     }
 }
 
-/// A set of the media that show a section, block, column or row.
+/// Set of the media that show a section, block, column or row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Media(u8);
 
@@ -237,7 +237,7 @@ impl Media {
 }
 
 impl Document {
-    /// Of those sections that are not empty.
+    /// Creates a document from those sections that are not empty.
     pub(crate) fn of(sections: impl IntoIterator<Item = Section>) -> Document {
         let mut document = Document::default();
         document.push(sections);
@@ -249,14 +249,14 @@ impl Document {
         self.sections.push(Section::new("", title));
     }
 
-    /// A section of texts after the same lead; none if there are no texts.
+    /// Adds a section of texts with the same lead; nothing if there are no texts.
     pub(crate) fn texts(&mut self, title: &str, lead: &str, texts: &[String]) {
         let mut section = Section::new("", title);
         texts.iter().for_each(|text| section.text(lead, text));
         self.push([section]);
     }
 
-    /// The last section.
+    /// Returns the last section; begins one if there is none.
     fn last(&mut self) -> &mut Section {
         if self.sections.is_empty() {
             self.heading("");
@@ -273,12 +273,12 @@ impl Document {
         self.add(Block::Line(vec![(text.to_owned(), tone)]));
     }
 
-    /// Adds a block, but for a table or list that has nothing in it.
+    /// Adds a block, unless it is an empty table or list.
     pub(crate) fn add(&mut self, block: impl Into<Block>) {
         self.last().add(block);
     }
 
-    /// Adds a block that only these media show.
+    /// Adds a block for these media only.
     pub(crate) fn add_on(&mut self, media: Media, block: impl Into<Block>) {
         self.last().add_on(media, block);
     }
@@ -301,7 +301,7 @@ impl Section {
         self.blocks.is_empty()
     }
 
-    /// Restricts it to some media.
+    /// Restricts the section to some media.
     pub(crate) fn on(self, media: Media) -> Section {
         Section { media, ..self }
     }
@@ -310,7 +310,7 @@ impl Section {
         Section { detail: true, ..self }
     }
 
-    /// Adds a block, but for a table or list that has nothing in it.
+    /// Adds a block, unless it is an empty table or list.
     pub(crate) fn add(&mut self, block: impl Into<Block>) {
         self.add_on(Media::ALL, block);
     }
@@ -341,7 +341,7 @@ impl Section {
         self
     }
 
-    /// Adds how to read what is above, if there is anything.
+    /// Adds a note on how to read the section, unless the section or the note is empty.
     pub(crate) fn note(self, text: impl AsRef<str>) -> Section {
         self.note_on(Media::ALL, text)
     }
@@ -373,7 +373,8 @@ impl From<Figure> for Block {
 }
 
 impl Figure {
-    /// Rows of a table with marks, over one scale; the height of a row in pixels.
+    /// Creates a figure with marks in every table row, on one scale; `height` of a row is in
+    /// pixels.
     pub(crate) fn rows(
         caption: impl Into<String>,
         table: Table,
@@ -384,7 +385,7 @@ impl Figure {
         Figure { caption: caption.into(), key: Vec::new(), drawing, table }
     }
 
-    /// A plot by itself, with the titles of its axes.
+    /// Creates a figure with a single plot, with the titles of its axes.
     pub(crate) fn plot(
         caption: String,
         [across, up]: [Scale; 2],
@@ -408,7 +409,7 @@ impl List {
         List { items, of_cells: true, folded: None }
     }
 
-    /// Points without leads.
+    /// Creates a list without leads.
     pub(crate) fn of(points: impl IntoIterator<Item = String>) -> List {
         let items = points.into_iter().map(|point| Point::new("", point)).collect();
         List { items, ..List::default() }
@@ -438,22 +439,22 @@ impl Column {
         Column { align: Align::Left, wrap, ..Column::number("", title, rank) }
     }
 
-    /// The column of the cells of a study.
+    /// Creates the column with the cells of a study.
     pub(crate) fn path() -> Column {
         Column::words("path", 0, Some(14))
     }
 
-    /// A column of multiples of the baseline.
+    /// Creates a column of ratios to the baseline.
     pub(crate) fn ratio(group: &'static str, rank: u8) -> Column {
         Column { is_ratio: true, ..Column::number(group, "ratio", rank) }
     }
 
-    /// A column that is hidden with the cell that is its title.
+    /// Hides the column together with the cell in its title.
     pub(crate) fn of_cell(self) -> Column {
         Column { of_cell: true, ..self }
     }
 
-    /// What is above it, next to its group.
+    /// Returns its heading below that of its group.
     pub(crate) fn heading(&self, ratios: Ratios) -> &str {
         match ratios {
             Ratios::Changes if self.is_ratio => "change",
@@ -461,17 +462,17 @@ impl Column {
         }
     }
 
-    /// Whether it may be part of the name of a row.
+    /// Returns whether it may be part of a row's name.
     pub(crate) fn is_name(&self) -> bool {
         self.align == Align::Left && self.rank == 0
     }
 
-    /// With the intervals of its cells.
+    /// Adds the intervals of its cells.
     pub(crate) fn interval(self, rank: u8) -> Column {
         Column { interval: Some(rank), ..self }
     }
 
-    /// Restricts it to some media.
+    /// Restricts the column to some media.
     pub(crate) fn on(self, media: Media) -> Column {
         Column { media, ..self }
     }
@@ -482,7 +483,7 @@ impl Table {
         Table { columns, rows: Vec::new(), indent: 2, folded: None }
     }
 
-    /// A row for each of these, and for each column its cell in a row.
+    /// Creates a table from rows, with a function for each column that makes its cell from a row.
     pub(crate) fn of<T, C: Into<Cell>, const N: usize>(
         rows: impl IntoIterator<Item = T>,
         columns: [(Column, CellOf<T, C>); N],
@@ -492,7 +493,7 @@ impl Table {
         Table::rows(columns, rows.into_iter().map(cells))
     }
 
-    /// Rows of one cell per column.
+    /// Creates a table from rows with one cell per column.
     pub(crate) fn rows<C: Into<Cell>, R: IntoIterator<Item = C>>(
         columns: impl IntoIterator<Item = Column>,
         rows: impl IntoIterator<Item = R>,
@@ -502,7 +503,7 @@ impl Table {
         table
     }
 
-    /// Adds a row: one cell per column.
+    /// Adds a row with one cell per column.
     pub(crate) fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Line {
         let cells: Vec<Cell> = cells.into_iter().map(Into::into).collect();
         debug_assert_eq!(cells.len(), self.columns.len());
@@ -511,7 +512,7 @@ impl Table {
         &mut self.rows[at]
     }
 
-    /// Without an indent.
+    /// Removes the indent.
     pub(crate) fn flush(self) -> Table {
         Table { indent: 0, ..self }
     }
@@ -520,18 +521,18 @@ impl Table {
         Table { folded: Some(summary.to_owned()), ..self }
     }
 
-    /// Only the first column and those of a group.
+    /// Keeps only the first column and those of a group.
     pub(crate) fn group(&self, group: &str) -> Table {
         self.filtered(|at, column| at == 0 || column.group == group)
     }
 
-    /// Without the columns of numbers in which no row has anything.
+    /// Removes the number columns that are empty in every row.
     pub(crate) fn without_empty(self) -> Table {
         let is_empty = |at: usize| self.rows.iter().all(|row| row.cells[at].is_empty());
         self.filtered(|at, column| column.align == Align::Left || !is_empty(at))
     }
 
-    /// What a medium shows.
+    /// Returns the part of the table that a medium shows.
     pub(crate) fn shown_on(&self, medium: Media) -> Table {
         let mut table = self.filtered(|_, column| column.media.includes(medium));
         table.rows.retain(|row| row.media.includes(medium));
@@ -553,18 +554,19 @@ impl Cell {
         Cell { value, interval: None, tone: Tone::Plain, link: None }
     }
 
-    /// The name of a row.
+    /// Creates the cell with the name of a row.
     pub(crate) fn path(row: &Row) -> Cell {
         Cell::from(row.cell.to_string()).strong_if(row.baseline)
     }
 
-    /// A multiple of the baseline, with its interval.
+    /// Creates a ratio to the baseline, with its interval.
     pub(crate) fn ratio(effect: Option<&Effect>) -> Cell {
         let interval = effect.and_then(|e| e.interval).map(|i| Range::Ratios(i.low, i.high));
         Cell { interval, ..Cell::new(Value::Ratio(effect.map(|e| e.ratio))) }
     }
 
-    /// How a row compares with the baseline: the ratio, and the word of the verdict.
+    /// Creates the cells of a row's comparison with the baseline: the ratio, and the word of the
+    /// verdict.
     pub(crate) fn comparison(row: &Row, comparison: Option<&Comparison>) -> [Cell; 2] {
         match comparison {
             Some(c) => [Cell::ratio(c.effect.as_ref()), Cell::verdict(&c.verdict)],
@@ -579,13 +581,13 @@ impl Cell {
         Cell::from(verdict.word()).tone(Tone::of(verdict.better()))
     }
 
-    /// A multiple, with its interval, that is written as such in every medium.
+    /// Creates a ratio with its interval, written as a factor in every medium.
     pub(crate) fn factor(effect: Option<&Effect>) -> Cell {
         let range = effect.and_then(|e| e.interval).map(|i| interval(i.low, i.high));
         Cell::from(ratio(effect.map(|e| e.ratio))).within(range)
     }
 
-    /// With its interval, written like the value; `None` if there is none.
+    /// Adds an interval in the format of the value; `None` if there is none.
     pub(crate) fn within(self, interval: Option<String>) -> Cell {
         Cell { interval: interval.map(Range::Text), ..self }
     }
@@ -612,7 +614,7 @@ impl Cell {
         }
     }
 
-    /// Its interval; empty if it has none.
+    /// Returns its formatted interval; empty if it has none.
     pub(crate) fn written_interval(&self, ratios: Ratios) -> String {
         match (&self.interval, ratios) {
             (None, _) => String::new(),

@@ -1,42 +1,41 @@
-//! From which value to which value an axis goes, where a value is between them,
-//! and which ticks there are.
+//! The range of an axis, the position of values on it, and its ticks.
 
 use crate::wording::figures::bytes;
 
 /// Every size in bytes lies between these.
 const SIZES: (f64, f64) = (1.0, 9_223_372_036_854_775_808.0);
 
-/// An axis with larger values than this, or shorter than this part of them or of a
-/// million, has no ticks: their digits would all be the same.
+/// An axis with values larger than this, or shorter than this part of them or of a million, has no
+/// ticks: their labels would all be the same.
 const LARGEST: f64 = 1e15;
 const FINEST: f64 = 1e-12;
 
-/// An axis. It has a place for every value: one outside of the range is at
-/// its end, and one that is not a number at its beginning.
+/// An axis. Every value has a position: one outside of the range is at the nearest end, and one
+/// that is not a number at the beginning.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Scale {
-    /// The value at which the axis begins.
+    /// The value at the beginning of the axis.
     pub low: f64,
     high: f64,
     kind: Kind,
 }
 
-/// What is on an axis.
+/// The kind of values on an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// Numbers, with ticks at round ones.
     Amounts,
     /// Parts of one, written in percent.
     Shares,
-    /// Sizes in bytes; every doubling is the same way.
+    /// Sizes in bytes, on a logarithmic scale.
     Sizes,
-    /// The same of numbers.
+    /// Numbers, on a logarithmic scale.
     Counts,
 }
 
 impl Scale {
-    /// An axis over the finite ones of these values. It begins at zero unless
-    /// all values lie in the upper half of the way from there.
+    /// Creates an axis over the finite values. It begins at zero unless all values lie in the upper
+    /// half of the range from zero.
     pub(crate) fn over(values: impl IntoIterator<Item = f64>) -> Scale {
         let (mut low, mut high) = bounds(values);
         if low >= 0.0 && low < high * 0.5 || low == high {
@@ -49,12 +48,12 @@ impl Scale {
         Scale { low, high, kind: Kind::Amounts }
     }
 
-    /// An axis from 0 to 100 %.
+    /// Creates an axis from 0 to 100 %.
     pub(crate) fn shares() -> Scale {
         Scale { low: 0.0, high: 1.0, kind: Kind::Shares }
     }
 
-    /// An axis of sizes in bytes on which every doubling is the same way.
+    /// Creates a logarithmic axis of sizes in bytes.
     pub(crate) fn sizes(values: impl IntoIterator<Item = f64>) -> Scale {
         let (low, high) = bounds(values.into_iter().map(|size| size.clamp(SIZES.0, SIZES.1 / 2.0)));
         let low = low.max(SIZES.0).log2().floor();
@@ -62,7 +61,7 @@ impl Scale {
         Scale { low: low.exp2(), high: high.exp2(), kind: Kind::Sizes }
     }
 
-    /// An axis of numbers of one and more on which every doubling is the same way.
+    /// Creates a logarithmic axis of numbers from one upwards.
     pub(crate) fn counts(values: impl IntoIterator<Item = f64>) -> Scale {
         Scale { kind: Kind::Counts, ..Scale::sizes(values) }
     }
@@ -71,21 +70,21 @@ impl Scale {
         matches!(self.kind, Kind::Sizes | Kind::Counts)
     }
 
-    /// Whether this value lies on the axis.
+    /// Returns whether this value lies on the axis.
     pub(crate) fn holds(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 
-    /// Where a value is: 0 at the start of the axis, 1 at its end.
+    /// Returns the position of a value: 0 at the beginning of the axis, 1 at its end.
     pub(crate) fn part(&self, value: f64) -> f64 {
         let value = if value.is_nan() { self.low } else { value.clamp(self.low, self.high) };
-        // Halves, so that the way from one end to the other is finite.
+        // Halve, so that the difference between the ends is finite.
         let on = |value: f64| if self.doubles() { value.log2() } else { value / 2.0 };
         ((on(value) - on(self.low)) / (on(self.high) - on(self.low))).clamp(0.0, 1.0)
     }
 
-    /// At most this many values that are evenly spaced and round: multiples of 1, 2 or 5
-    /// and a power of ten, or powers of two so many doublings apart.
+    /// Returns at most this many values, evenly spaced and round: multiples of 1, 2 or 5 times a
+    /// power of ten, or powers of two a fixed number of doublings apart.
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         let sizes = self.doubles();
         let (low, high) =
@@ -98,7 +97,7 @@ impl Scale {
         let round: &[f64] = if sizes { &[1.0, 2.0, 3.0, 4.0, 6.0, 8.0] } else { &[1.0, 2.0, 5.0] };
         let mut steps =
             (power..).flat_map(|power| round.iter().map(move |n| n * 10f64.powi(power)));
-        // A little more than the axis, which a sum of rounded parts may miss.
+        // Allow a little more than the axis, whose ends rounded sums may miss.
         let ends = |step: f64| ((low / step - 1e-9).ceil(), (high / step + 1e-9).floor());
         let few = |step: &f64| ends(*step).1 - ends(*step).0 < most as f64;
         let Some(step) = steps.find(few) else { return Vec::new() };
@@ -107,7 +106,7 @@ impl Scale {
         (first as i64..=last as i64).map(tick).collect()
     }
 
-    /// How a tick is written.
+    /// Formats a tick.
     pub(crate) fn label(&self, value: f64) -> String {
         match self.kind {
             Kind::Amounts | Kind::Counts => decimal(value),
@@ -117,14 +116,14 @@ impl Scale {
     }
 }
 
-/// With as many decimals as it has, and six at most.
+/// Formats a number with as many decimals as it has, at most six.
 fn decimal(value: f64) -> String {
-    // Through a whole number, so that there is one zero.
+    // Adding 0.0 turns a negative zero into zero.
     let text = format!("{:.6}", (value * 1e6).round() / 1e6 + 0.0);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The smallest and the largest of the finite values; 0 and 1 without any.
+/// Returns the smallest and the largest of the finite values; 0 and 1 if there are none.
 fn bounds(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     let finite = values.into_iter().filter(|v| v.is_finite());
     let widened = |all: Option<(f64, f64)>, v: f64| {

@@ -1,11 +1,11 @@
-//! Counters of two texts, side by side.
+//! The counters of two texts side by side.
 
 use crate::document::{Column, Document, Table};
 use crate::wording::figures::{NONE, digits, ratio};
 use bytepath_profile::counts::{Compared, ComparedRow};
 use std::io::{self, Write};
 
-/// Counter, before, after and ratio; what follows from the counters in a table of its own.
+/// Shows counter, before, after and ratio; derived figures are in a separate table.
 pub fn counters(compared: &Compared) -> Document {
     let mut page = Document::default();
     let [before, after] = &compared.titles;
@@ -34,7 +34,7 @@ pub fn counters(compared: &Compared) -> Document {
     page
 }
 
-/// One row a counter, tabs between.
+/// Writes one row per counter, with tabs in between.
 pub fn counters_tsv(compared: &Compared, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "group\tcounter\tunit\tbefore\tafter\tratio\tderived")?;
     let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
@@ -46,14 +46,14 @@ pub fn counters_tsv(compared: &Compared, out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
-/// `app: write (calls)`.
+/// Formats `app: write (calls)`.
 fn name(row: &ComparedRow) -> String {
     let group = if row.group.is_empty() { String::new() } else { format!("{}: ", row.group) };
     let unit = if row.unit.is_empty() { String::new() } else { format!(" ({})", row.unit) };
     format!("{group}{}{unit}", row.name)
 }
 
-/// All digits of a count, four of anything else.
+/// Formats all digits of a count, four significant digits of anything else.
 fn value(value: Option<f64>) -> String {
     match value {
         None => NONE.into(),

@@ -9,13 +9,13 @@ use bytepath_profile::diff::{Diff, GroupBy, Measure, Pair, Per, RankingLine, Sid
 use bytepath_profile::symptom::Seen;
 use bytepath_record::{grouped, joined, listed, unit::GIB};
 
-/// Names in the lists of what appeared and what vanished.
+/// Most names in the lists of appeared and vanished functions.
 const NAMES: usize = 12;
 
-/// Groups of a table.
+/// Most groups in a table.
 const GROUPS: usize = 12;
 
-/// Part of the busy time by which a symptom has to change to be shown.
+/// Least change of a symptom, as a part of the busy time, for it to be shown.
 const CHANGED: f64 = 0.005;
 
 pub fn difference(diff: &Diff) -> Document {
@@ -28,14 +28,14 @@ pub fn difference(diff: &Diff) -> Document {
     page
 }
 
-/// All but the answer.
+/// Adds everything except the answer.
 pub(crate) fn details(page: &mut Document, diff: &Diff) {
     heading(page, diff);
     table(page, diff);
     remarks(page, diff);
 }
 
-/// The functions that take most on each side of a difference, in two columns.
+/// Shows the functions with the highest cost on each side of a difference, in two columns.
 pub fn side_by_side(diff: &Diff, places: &[RankingLine]) -> Document {
     let mut page = Document::default();
     heading(&mut page, diff);
@@ -46,8 +46,8 @@ pub fn side_by_side(diff: &Diff, places: &[RankingLine]) -> Document {
     page
 }
 
-/// How much more or less all functions take together, and whether that is shown. `None` where
-/// amounts are shares of a whole, or one side has none.
+/// Returns how much more or less all functions take together, and whether that is significant.
+/// `None` if amounts are shares, or if one side has none.
 pub(crate) fn answer(diff: &Diff) -> Option<String> {
     let Pair { without, with, saved, half_width } = diff.total;
     let shares = diff.per == Per::Sample || diff.without.counts == Weight::Percent;
@@ -92,8 +92,8 @@ fn side(side: &Side) -> String {
     parts.into_iter().flatten().collect()
 }
 
-/// The titles of a side's profiles: those that differ in the number of the trial alone,
-/// `socket (1)` and `socket (2)`, are reported once, and so are equal ones.
+/// Returns the titles of a side's profiles: titles that differ only in the number of the trial,
+/// `socket (1)` and `socket (2)`, are combined, as are equal ones.
 fn titles(titles: &[String]) -> String {
     let numbered = |title: &'_ String| {
         let (name, number) = title.strip_suffix(')')?.rsplit_once(" (")?;
@@ -160,7 +160,7 @@ fn remarks(page: &mut Document, diff: &Diff) {
         page.text("", format!("{} of the kernel's time is in a named subsystem", percent(part)));
     }
     diff.notes.iter().for_each(|note| page.text("note: ", note));
-    // What is as it was explains no difference.
+    // Unchanged symptoms do not explain a difference.
     let changed = |seen: &&Seen| match seen.shares.as_slice() {
         [before, after] => (after - before).abs() >= CHANGED,
         _ => true,

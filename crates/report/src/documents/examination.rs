@@ -3,11 +3,11 @@
 use crate::document::{Document, Section, Tone};
 use bytepath_record::{Finding, Severity, Support, grouped, joined, listed};
 
-/// Items of one reason that are named before the rest is only counted.
+/// Most items with the same reason that are named; the rest are only counted.
 const NAMED: usize = 2;
 
-/// What works, group by group, how long what can run of the last one takes, and what was found,
-/// worst first.
+/// Shows what works, group by group; the time that the runnable items of the last group take; and
+/// findings, worst first.
 pub fn examination(
     groups: &[(&str, Vec<(String, Support)>)],
     estimate: Option<&str>,
@@ -54,7 +54,7 @@ pub fn examination(
     page
 }
 
-/// What does not work, after the reason and the remedy.
+/// Returns an item that does not work, preceded by its reason and remedy.
 fn missing((name, support): &(String, Support)) -> Option<((&str, &str), &str)> {
     let Support::No { reason, remedy } = support else { return None };
     Some(((reason, remedy), name))

@@ -1,4 +1,4 @@
-//! Why cells differ, and what well-known functions mean.
+//! Why cells differ, and the meaning of well-known functions.
 
 use crate::document::Document;
 use crate::sections::frames::{self, RateDifference};
@@ -6,8 +6,8 @@ use crate::sections::{symptoms, waterfall};
 use bytepath_profile::Explanation;
 use bytepath_profile::symptom::Seen;
 
-/// Why cells differ: in words and in steps, function by function if there is room for that; of
-/// two cells of frames first why their rates do.
+/// Explains why cells differ: in words and in steps, with functions if there is room for them; if
+/// cells of frames are compared, preceded by why their packet rates differ.
 pub fn explanation(
     explanation: &Explanation,
     why: Option<&RateDifference>,
@@ -20,7 +20,7 @@ pub fn explanation(
     ])
 }
 
-/// What well-known functions of a profile mean.
+/// Shows the meaning of well-known functions in a profile.
 pub fn symptoms(seen: &[Seen]) -> Document {
     Document::of([symptoms::section(seen, &[""; 0])])
 }

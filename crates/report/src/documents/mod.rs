@@ -1,4 +1,4 @@
-//! The documents of commands other than those that report on a study.
+//! The documents of all commands except those that report on a study.
 
 pub(crate) mod advice;
 pub(crate) mod counters;

@@ -1,4 +1,4 @@
-//! An observation of a program.
+//! The report on an observation of a program.
 
 use crate::document::{Block, Column, Document, Figure, Mark, Media, Scale, Section, Table};
 use crate::wording::figures::{
@@ -11,17 +11,17 @@ use bytepath_record::{
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Threads, calls a thread and sockets that are shown without `--details`.
+/// Most threads, calls per thread and sockets shown without `--details`.
 const THREADS: usize = 8;
 const CALLS: usize = 12;
 const SOCKETS: usize = 10;
 
-/// Everything that was observed, with every column, or in less detail the largest parts.
+/// Shows everything that was observed: all columns if `details`, otherwise the largest parts.
 pub fn observation(observed: &Observation, details: bool) -> Document {
     let mut document = Document::default();
     let page = &mut document;
     heading(page, observed);
-    // A page begins with it.
+    // A page begins with these.
     let mut limits = Section::new("", "What limited it").on(Media::PLAIN);
     observed.limits.iter().for_each(|text| limits.text("  ", text));
     page.push([limits]);
@@ -36,7 +36,7 @@ pub fn observation(observed: &Observation, details: bool) -> Document {
     document
 }
 
-/// The command line; of a long one the beginning.
+/// Returns the command line, shortened if it is long.
 pub(crate) fn command(observed: &Observation) -> String {
     let line = observed.command.join(" ");
     let left_out = line.chars().count().saturating_sub(LONGEST_COMMAND);
@@ -49,7 +49,7 @@ pub(crate) fn command(observed: &Observation) -> String {
     }
 }
 
-/// Characters of a command line that are shown.
+/// Most characters of a command line that are shown.
 const LONGEST_COMMAND: usize = 1000;
 
 fn heading(page: &mut Document, observed: &Observation) {
@@ -176,7 +176,7 @@ fn ledger(page: &mut Document, observed: &Observation) {
     }
 }
 
-/// How much went one way, and how.
+/// Returns how many bytes were moved in one direction, and how.
 pub(crate) fn direction(traffic: &Traffic) -> String {
     let ledger = &traffic.ledger;
     if ledger.delivered == 0 {
@@ -256,7 +256,7 @@ fn time(page: &mut Document, observed: &Observation, details: bool) {
 
 fn machine(page: &mut Document, observed: &Observation) {
     let mut cpus: BTreeMap<u32, BTreeMap<&str, f64>> = BTreeMap::new();
-    // Of several readings of a kind the first counts.
+    // If there are several readings of a kind, the first counts.
     for reading in observed.machine.iter().rev() {
         if let Scope::Cpu(cpu) = reading.scope {
             cpus.entry(cpu).or_default().insert(&reading.metric, reading.value);
@@ -273,9 +273,9 @@ fn machine(page: &mut Document, observed: &Observation) {
 }
 
 fn calls(page: &mut Document, observed: &Observation, details: bool) {
-    // Rows of a thread are adjacent.
+    // Rows of the same thread are adjacent.
     let threads = observed.calls.chunk_by(|a, b| a.tid == b.tid);
-    // Not the longest first: those are the threads that do nothing but wait.
+    // Not sorted by duration: the longest are threads that only wait.
     let count = |rows: &[ObservedCall]| rows.iter().map(|call| call.row.calls).sum::<u64>();
     let mut threads: Vec<(&[ObservedCall], u64)> =
         threads.map(|rows| (rows, count(rows))).collect();
@@ -287,7 +287,7 @@ fn calls(page: &mut Document, observed: &Observation, details: bool) {
     more(page, threads.len(), most, "thread");
 }
 
-/// `rows` are those of one thread.
+/// Adds the calls of one thread.
 fn thread_calls(
     page: &mut Document,
     observed: &Observation,
@@ -328,10 +328,10 @@ fn thread_calls(
     }
 }
 
-/// A row for each power of two: from, to, how many calls, and a bar.
+/// Adds a row for each power of two: from, to, number of calls, and a bar.
 fn histogram(page: &mut Document, call: &ObservedCall) {
     let most = call.histogram.iter().max().copied().unwrap_or(0);
-    // One call has nothing to distribute.
+    // A single call has no distribution.
     if call.row.calls < 2 || most == 0 {
         return;
     }
@@ -362,13 +362,13 @@ fn histogram(page: &mut Document, call: &ObservedCall) {
     page.add(Figure::rows(caption, table, (scale, HISTOGRAM.0), marks));
 }
 
-/// Columns of the longest bar of plain text.
+/// Longest bar in plain text, in columns.
 const BAR: f64 = 40.0;
 
-/// Pixels of a row with a bar: its height, where the bar begins and ends.
+/// Pixels of a row with a bar: its height, beginning and end of the bar.
 const HISTOGRAM: (f64, f64, f64) = (16.0, 2.0, 14.0);
 
-/// 2^i nanoseconds in the unit that reads best.
+/// Formats 2^i nanoseconds in the most readable unit.
 fn nanoseconds(i: i32) -> String {
     let value = 2f64.powi(i);
     let (value, unit) = match value {

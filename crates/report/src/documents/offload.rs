@@ -1,4 +1,4 @@
-//! Copy engines alone, compared with a first one.
+//! Copy engines without a study, compared with a first one.
 
 use crate::document::{Column, Document, Section, Table};
 use crate::wording::figures::{bytes, digits, effect_text, number};
@@ -6,7 +6,8 @@ use crate::wording::offload::{name, sentence, shape};
 use bytepath_record::Work;
 use bytepath_stats::{BreakEven, CopyRow};
 
-/// Break-evens, then tables of all cells. `absent` are engines that cannot run here, and why.
+/// Shows break-evens, then tables of all cells. `absent` lists engines that cannot run here, with
+/// the reason.
 pub fn offload(
     rows: &[CopyRow],
     break_even: &[BreakEven],
@@ -68,8 +69,8 @@ fn rates(rows: &[&CopyRow]) -> Table {
     )
 }
 
-/// The bandwidth of a copy that is alone: its bytes by its latency. Beside others in flight a copy's
-/// latency is theirs, too.
+/// Returns the bandwidth of a single copy: its bytes over its latency. With others in flight, a
+/// copy's latency includes theirs.
 fn peak(row: &&&CopyRow) -> String {
     match row.beside.cell.at.depth {
         1 => three(row.beside.cell.size as f64 / row.mean.latency / 1e9),
@@ -94,10 +95,10 @@ fn costs(rows: &[&CopyRow]) -> Table {
     )
 }
 
-/// What a column has of a row.
+/// Formats a column of a row.
 type Figure = fn(&&&CopyRow) -> String;
 
-/// The columns that say which cell a row is of. None of any is dropped for want of room.
+/// Returns the columns that identify a cell; they are never dropped for lack of room.
 fn cell() -> [(Column, Figure); 4] {
     let engine: Figure = |row| name(&row.beside.cell.engine, row.beside.cell.model);
     [
@@ -108,7 +109,7 @@ fn cell() -> [(Column, Figure); 4] {
     ]
 }
 
-/// Three significant digits, and at most three decimals.
+/// Formats three significant digits, with at most three decimals.
 fn three(value: f64) -> String {
     number(value, digits(value, 3).min(3))
 }

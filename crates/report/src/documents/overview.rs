@@ -1,5 +1,5 @@
-//! A study on one screen: a line for each cell with what it reached, how that compares with the
-//! baseline, and the state of the comparison; while the study runs, and when it has ended.
+//! A study on one screen: a line for each cell with its figures, how they compare with the
+//! baseline, and the state of the comparison; both while the study runs and when it has ended.
 
 use crate::document::{Cell, Column, Document, Section, Table, Tone};
 use crate::report::Subject;
@@ -9,10 +9,10 @@ use bytepath_record::{CellId, Study};
 use bytepath_stats::{Analysis, LEAST_BLOCKS, Metric, Row, Rules, analyse, cells_to_run};
 use std::collections::{HashMap, HashSet};
 
-/// What a running study has measured up to its last block.
+/// The results of a running study up to its last complete block.
 pub struct Overview {
     analysis: Analysis,
-    /// Cells that further blocks run, of a study that ends once it is sure.
+    /// Cells that further blocks run, if the study ends once its answer is certain.
     open: Option<HashSet<CellId>>,
 }
 
@@ -22,8 +22,8 @@ impl Overview {
         Overview { analysis: analyse(study, &Rules::of(&study.header)), open }
     }
 
-    /// The table for those who watch, with the rates of the moment. Verdicts are shown where a
-    /// study may be looked at after each block; another one has them at its end.
+    /// Shows the table during a run, with current rates. Verdicts are shown only if the study may
+    /// be looked at after each block; otherwise they follow at its end.
     pub fn with_rates(&self, rates: &HashMap<CellId, f64>) -> Document {
         let mut page = Document::default();
         let analysis = &self.analysis;
@@ -48,8 +48,8 @@ impl Overview {
     }
 }
 
-/// A study that has ended: the table, whether it can be trusted, why, and the answer last, with what to
-/// type next.
+/// Shows a study that has ended: the table, whether it can be trusted, why, and finally the answer,
+/// with the next command to type.
 pub fn screen(subject: &Subject, folder: &str) -> Document {
     let Subject { study, analysis, explanation, .. } = *subject;
     let header = &study.header;
@@ -75,7 +75,7 @@ pub fn screen(subject: &Subject, folder: &str) -> Document {
     page.text("  ", unavailable(analysis));
     page.gap();
     let mut paragraphs = answer::short_answer(analysis, explanation);
-    // What is read first stands first elsewhere; on a terminal it stands last.
+    // Elsewhere the most important part comes first; on a terminal it comes last.
     paragraphs.sort_by_key(|(lead, _)| matches!(*lead, "Use" | "Keep"));
     let check = check(analysis);
     if !answer::is_asked(analysis) && check.is_none() {
@@ -140,7 +140,7 @@ fn table(
     Table::rows(columns, rows().map(cells)).without_empty()
 }
 
-/// The words of a cell's comparisons, without those that leave it open if another does not.
+/// Returns the words of a cell's comparisons; undecided ones only if none is decided.
 fn verdict(analysis: &Analysis, row: &Row) -> Cell {
     if row.baseline {
         return String::from("baseline").into();
@@ -155,7 +155,7 @@ fn verdict(analysis: &Analysis, row: &Row) -> Cell {
     Cell::from(words.join(", ")).tone(Tone::of(better))
 }
 
-/// The cells that cannot run; empty if all can.
+/// Returns the cells that cannot run; empty if all can.
 fn unavailable(analysis: &Analysis) -> String {
     let unable = analysis.rows.iter().filter(|row| row.status.unavailable.is_some());
     let names: Vec<String> = unable.map(|row| row.cell.to_string()).collect();
@@ -165,7 +165,7 @@ fn unavailable(analysis: &Analysis) -> String {
     }
 }
 
-/// How far the baseline is from itself; `None` without a second copy.
+/// Compares the baseline with itself, in a sentence; `None` without a second copy.
 fn check(analysis: &Analysis) -> Option<String> {
     let noise = analysis.noise(Metric::Rate)?;
     Some(format!(

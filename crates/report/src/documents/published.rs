@@ -1,4 +1,4 @@
-//! Published works: their figures, and a study compared with their ratios.
+//! Published works: their figures, and the comparison of a study with their ratios.
 
 use crate::document::{Cell, Column, Document, Table, Tone};
 use crate::wording::figures::{NONE, amount, interval, plural, ratio, ratio_text};
@@ -8,10 +8,10 @@ use bytepath_stats::{
     Agreement, FigureComparison, NumberComparison, PublishedComparison, RowComparison,
 };
 
-/// Marks a number that was read off a chart.
+/// Marks a number that was read from a chart.
 const CHART: &str = "*";
 
-/// A work and all of its figures.
+/// Shows a work with all of its figures.
 pub fn published(work: &Published) -> Document {
     let mut page = Document::default();
     heading(&mut page, work);
@@ -20,7 +20,7 @@ pub fn published(work: &Published) -> Document {
     page
 }
 
-/// The comparison of a study, called `name`, with a work.
+/// Shows the comparison of a study, called `name`, with a published work.
 pub fn published_comparison(
     work: &Published,
     name: &str,
@@ -70,13 +70,13 @@ fn footnote(page: &mut Document) {
     page.text("", text);
 }
 
-/// A number as it was published.
+/// Returns a number as it was published.
 fn value(value: f64, read: ReadFrom) -> String {
     let mark = if read == ReadFrom::Chart { CHART } else { "" };
     format!("{value}{mark}")
 }
 
-/// A figure as it was published.
+/// Adds a figure as it was published.
 fn numbers(page: &mut Document, figure: &PublishedFigure) {
     page.heading(format!("{}: {}", figure.id, figure.title));
     if !figure.at.is_empty() {
@@ -94,7 +94,7 @@ fn numbers(page: &mut Document, figure: &PublishedFigure) {
     page.add(Table::rows(columns, rows));
 }
 
-/// The ratios of a figure and ours.
+/// Adds the ratios of a figure next to the study's.
 fn ratios(page: &mut Document, figure: &FigureComparison) {
     page.heading(format!("{}: {}", figure.id, figure.title));
     page.text("  ", format!("over {}; {}", levels(&figure.baseline), levels(&figure.at)));
@@ -114,7 +114,7 @@ fn ratios(page: &mut Document, figure: &FigureComparison) {
     ));
 }
 
-/// Numbers without a ratio in their own work, and ours.
+/// Adds numbers without a ratio in their own work, next to the study's.
 fn side_by_side(page: &mut Document, numbers: &[NumberComparison]) {
     page.heading("Numbers side by side");
     let what = |n: &NumberComparison| format!("{}, {} [{}]", n.figure, n.quantity, n.unit);
@@ -157,7 +157,7 @@ fn outcome(row: &RowComparison) -> Cell {
     }
 }
 
-/// Where ours disagree, each in a sentence.
+/// Returns the sentences about the rows in which the study disagrees.
 fn disagreements(comparison: &PublishedComparison) -> impl Iterator<Item = String> {
     let rows = comparison.figures.iter().flat_map(|f| f.rows.iter().map(move |row| (f, row)));
     rows.filter(|(_, row)| row.outcome == Agreement::Disagrees).filter_map(|(figure, row)| {

@@ -1,11 +1,11 @@
-//! The text of `bytepath size`: what a goal takes, and what this host lacks.
+//! The text of `bytepath size`: what a goal requires, and what this host lacks.
 
 use crate::document::{Column, Document, Table, Tone};
 use crate::wording::figures::{amount, bytes, number};
 use bytepath_stats::{DONTNEED, Goal, POLL_WEIGHT, Shortage, Sizing, Traffic};
 
-/// A plan: the goal, what it takes, the memory traffic of each way, and what this
-/// host lacks.
+/// Shows a plan: the goal, its requirements, the memory traffic of each method, and what this host
+/// lacks.
 pub fn sizing(
     goal: &Goal,
     sizing: &Sizing,
@@ -37,7 +37,7 @@ pub fn sizing(
     page
 }
 
-/// What was asked, in one line.
+/// Returns the goal, on one line.
 fn title(goal: &Goal) -> String {
     let queues = if goal.queues == 1 { String::new() } else { format!(", {} queues", goal.queues) };
     format!(

@@ -1,4 +1,4 @@
-//! More than one study, and limits: two studies side by side, a figure over many,
+//! Documents about several studies, and thresholds: two studies side by side, a figure over many,
 //! and the outcome of thresholds.
 
 use crate::document::{Cell, Column, Document, Section, Table, Tone};
@@ -13,10 +13,10 @@ use bytepath_stats::{
     StudyComparison, Summary, ThresholdResult, Weight,
 };
 
-/// Differences of a kind that are named before the rest is only counted.
+/// Most differences of a kind that are named; the rest are only counted.
 const NAMED: usize = 12;
 
-/// The comparison of two studies, which are named as the user did.
+/// Shows the comparison of two studies; `names` are those that the user typed.
 pub fn between(names: [&str; 2], studies: [&Study; 2], between: &StudyComparison) -> Document {
     let mut document = Document::default();
     let page = &mut document;
@@ -134,12 +134,12 @@ fn pairs(page: &mut Document, question: Metric, work: Work, pairings: &[&CellCom
     }
 }
 
-/// The outcome of thresholds.
+/// Shows the outcome of thresholds.
 pub fn thresholds(results: &[ThresholdResult]) -> Document {
     Document::of([threshold_section(results)])
 }
 
-/// The outcome of thresholds; empty if there are none.
+/// Shows the outcome of thresholds; empty if there are none.
 pub(crate) fn threshold_section(results: &[ThresholdResult]) -> Section {
     let mut section = Section::new("", "Thresholds");
     for r in results {
@@ -154,7 +154,7 @@ pub(crate) fn threshold_section(results: &[ThresholdResult]) -> Section {
         let text = format!(
             "FAILED: the whole interval lies beyond the limit; UNDECIDED: it contains \
              the limit. Intervals are {} each, for {} together.",
-            // With enough digits to distinguish it from 100 %.
+            // Enough digits to distinguish it from 100 %.
             level((i.confidence * 1e4).floor() / 1e4),
             plural(results.len() as u64, "check"),
         );
@@ -163,13 +163,13 @@ pub(crate) fn threshold_section(results: &[ThresholdResult]) -> Section {
     section
 }
 
-/// A limit in three decimals: 0.98 of a threshold at 2 % is exact.
+/// Returns a limit with enough decimals: 0.98 for a threshold at 2 % is exact.
 fn limit(ratio: f64) -> String {
     let text = number(ratio, 4);
     text.trim_end_matches('0').to_owned() + "x"
 }
 
-/// A figure over time.
+/// Shows a figure over time.
 pub fn history(history: &History) -> Document {
     let mut page = Document::default();
     let History { question, work, .. } = *history;
@@ -210,7 +210,7 @@ pub fn history(history: &History) -> Document {
     page
 }
 
-/// Notes on one study: a change of level, and what else changed.
+/// Notes on one study: a change of level, and other changes.
 fn remark(entry: &Entry, shift: Option<&Shift>) -> String {
     let mut parts = Vec::new();
     if let Some(s) = shift {

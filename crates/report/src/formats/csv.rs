@@ -1,6 +1,6 @@
 //! `csv` and `summary-csv`: the two tables as text, quoted by RFC 4180, for spreadsheets and
-//! scripts. Lines end in a line feed alone, which every CSV reader accepts and
-//! every Unix tool expects. An absent value is an empty field; a moment is UTC in RFC 3339.
+//! scripts. Lines end in a line feed alone, which every CSV reader accepts and every Unix tool
+//! expects. A missing value is an empty field; times are UTC in RFC 3339.
 
 use super::rows::rows;
 use super::summary::cells;
@@ -54,7 +54,7 @@ fn write<R: Record>(rows: impl Iterator<Item = R>, out: &mut dyn Write) -> io::R
     table.flush()
 }
 
-/// `2026-11-18T11:06:40.250Z`; `None` before the year -9999 and after 9999.
+/// Formats `2026-11-18T11:06:40.250Z`; `None` before the year -9999 and after 9999.
 fn moment(ms: i64) -> Option<String> {
     let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok()?;
     let format =
@@ -62,8 +62,8 @@ fn moment(ms: i64) -> Option<String> {
     at.format(format).ok()
 }
 
-/// The shortest text that reads as the same number again; an exponent where
-/// plain digits would be many.
+/// Returns the shortest text that parses to the same number; with an exponent if plain digits would
+/// be many.
 fn exact(number: f64) -> String {
     match number.abs() {
         0.0 | 1e-5..1e16 => format!("{number}"),
@@ -71,7 +71,7 @@ fn exact(number: f64) -> String {
     }
 }
 
-/// Records all have the same length, so that only `out` can fail.
+/// Returns the I/O error, the only possible one: all records have the same length.
 fn cause(error: ::csv::Error) -> io::Error {
     match error.into_kind() {
         ::csv::ErrorKind::Io(error) => error,

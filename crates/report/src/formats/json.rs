@@ -1,5 +1,4 @@
-//! `json`: the analysis and what it is an analysis of, for programs. The raw
-//! trials stay in the study's folder.
+//! `json`: the analysis and its context, for programs. The raw trials stay in the study's folder.
 
 use crate::report::{Report, Style, Subject};
 use crate::wording::answer;
@@ -10,17 +9,17 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// The document. `analysis.schema` is its version.
+/// The document; `analysis.schema` is its version.
 #[derive(Serialize, JsonSchema)]
 pub struct AnalysisDocument<'a> {
     /// Identifies the document: `bytepath-analysis`.
     format: &'static str,
     /// What was requested, and on which hosts.
     study: &'a StudyHeader,
-    /// What to use, and what is undecided; `None` if nothing was compared.
+    /// Which cells to use, and what is undecided; `None` if nothing was compared.
     answer: Option<Answer<'a>>,
     analysis: &'a Analysis,
-    /// Where the costs of its cells differ, by their profiles.
+    /// Where the costs of its cells differ, according to their profiles.
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<&'a Explanation>,
 }
@@ -29,11 +28,11 @@ pub struct AnalysisDocument<'a> {
 #[derive(Serialize, JsonSchema)]
 struct Answer<'a> {
     baseline: &'a CellId,
-    /// Cells to use instead of the baseline; none was shown to be better if it is empty.
+    /// Cells to use instead of the baseline; empty if none was shown to be better.
     #[serde(rename = "use")]
     choices: Vec<Choice<'a>>,
     undecided: Vec<Open<'a>>,
-    /// The same in words, and why.
+    /// The same in words, with the reasons.
     sentences: Vec<String>,
 }
 
@@ -45,26 +44,26 @@ struct Choice<'a> {
     tx: &'a str,
     /// Path of the receiver.
     rx: &'a str,
-    /// In which it is the best of those.
+    /// The metrics in which it is the best of those cells.
     metrics: Vec<Metric>,
 }
 
-/// A cell of which it is open whether it differs from the baseline.
+/// A cell for which it is undecided whether it differs from the baseline.
 #[derive(Serialize, JsonSchema)]
 struct Open<'a> {
     cell: &'a CellId,
     metrics: Vec<Metric>,
-    /// About how many blocks would decide, at least two; `None` if it takes more than 1000, or less
-    /// noise.
+    /// About how many blocks would decide, at least two; `None` if it takes more than 1000, or if
+    /// only less noise would help.
     blocks: Option<u32>,
-    /// About how many blocks would show a difference as large as the measured one; `None` if it takes more
-    /// than 1000, or less noise.
+    /// About how many blocks would show a difference as large as measured; `None` if it takes more
+    /// than 1000, or if only less noise would help.
     blocks_as_measured: Option<u32>,
     /// The noise that hides the difference, as a part of one; `None` if more blocks would do.
     noise: Option<f64>,
 }
 
-/// See the module's text.
+/// See the module documentation.
 pub(crate) static FORMAT: Report = Report {
     name: "json",
     summary: "every number of the analysis with host facts, for programs",

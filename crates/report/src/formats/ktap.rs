@@ -1,6 +1,6 @@
-//! `ktap`: a test for each cell, as the continuous integration of kernels reads it
-//! (Documentation/dev-tools/ktap.rst). A cell passes if its trials ran, whatever they measured;
-//! limits on what they measured are those of `bytepath compare --fail-if`.
+//! `ktap`: a test for each cell, in the format of kernel CI systems
+//! (Documentation/dev-tools/ktap.rst). A cell passes if its trials ran, whatever they measured; for
+//! limits on the results there is `bytepath compare --fail-if`.
 
 use crate::report::{Report, Style, Subject};
 use crate::wording::ascii::plain;
@@ -63,7 +63,7 @@ fn outcome(status: &Status) -> Outcome {
     }
 }
 
-/// What the trials measured, and why some failed.
+/// Returns the results of the trials, and why some failed.
 fn diagnostics(row: &Row, subject: &Subject) -> Vec<String> {
     let Status { measured, failed, .. } = &row.status;
     let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! The formats of the catalogue that are not HTML, each in a file.
+//! The formats of the catalogue except HTML, one file each.
 
 pub(crate) mod csv;
 pub(crate) mod json;

@@ -1,6 +1,5 @@
-//! `netdev`: the study as the text of a mail to a kernel list: at most 72
-//! columns, plain ASCII, nothing to touch before it is sent. An opening, sections of the
-//! report, and how to reproduce them.
+//! `netdev`: the study as the text of a mail to a kernel list: at most 72 columns of plain ASCII,
+//! ready to be sent. An opening, sections of the report, and how to reproduce them.
 
 use crate::document::{Document, Media, Tone};
 use crate::render::plain::MAIL_WIDTH;
@@ -12,7 +11,7 @@ use bytepath_record::{Cell, Study, StudyHeader};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-/// Longest experiment file that is printed whole, in lines.
+/// Longest experiment file that is printed in full, in lines.
 const FILE_LINES: usize = 24;
 
 pub(crate) static FORMAT: Report = Report {
@@ -34,7 +33,7 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
     document.write_mail(out)
 }
 
-/// What was compared.
+/// Adds what was compared.
 fn opening(page: &mut Document, view: &View) {
     let View { study, analysis, .. } = *view;
     let header = &study.header;
@@ -44,7 +43,7 @@ fn opening(page: &mut Document, view: &View) {
     }
     let varied = if differ_in_path_alone(study) { "data path" } else { "configuration" };
     let kernel = header.facts.first().map_or("(version unknown)", |facts| &facts.kernel_release);
-    // Those that really have a trial.
+    // Only blocks that have a trial.
     let blocks: BTreeSet<u32> = study.trials.iter().map(|trial| trial.block).collect();
     let text = format!(
         "{} for {}, measured against {} on Linux {} over {} in random order.",
@@ -64,7 +63,7 @@ fn differ_in_path_alone(study: &Study) -> bool {
         && setup::common(&cells, |c| &c.placement).is_some()
 }
 
-/// How to run it again.
+/// Adds how to reproduce the study.
 fn reproduction(page: &mut Document, header: &StudyHeader) {
     let version = &header.bytepath;
     page.heading(format!("To reproduce, with bytepath {version}:"));
@@ -80,7 +79,7 @@ fn reproduction(page: &mut Document, header: &StudyHeader) {
     };
     let mut line = String::from(" ");
     for piece in pieces {
-        // Room for the sign that continues the line.
+        // Leave room for the backslash that continues the line.
         if line.len() + 1 + piece.len() + 2 > MAIL_WIDTH && line.trim() != "" {
             page.text("", format!("{line} \\"));
             line = String::from("     ");

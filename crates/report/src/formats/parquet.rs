@@ -1,6 +1,6 @@
-//! `parquet` and `summary-parquet`: the two tables in columns, for pandas, DuckDB, Polars and Spark.
-//! Dictionary-encoded and not compressed: names repeat so much that a codec
-//! would save little and cost a dependency.
+//! `parquet` and `summary-parquet`: the two tables in columns, for pandas, DuckDB, Polars and
+//! Spark. Dictionary-encoded but not compressed: names are so repetitive that a codec would save
+//! little and would add a dependency.
 
 use super::rows::rows;
 use super::summary::cells;
@@ -15,7 +15,7 @@ use ::parquet::schema::types::{Type, TypePtr};
 use std::io;
 use std::sync::Arc;
 
-/// Rows are written in groups of this many, so that memory stays bounded.
+/// Rows per group, so that memory stays bounded.
 const GROUP: usize = 65_536;
 
 /// The long table.
@@ -25,8 +25,8 @@ pub(crate) static FORMAT: Report = Report {
     extension: "parquet",
     binary: true,
     short_names: false,
-    // The format's writer has to be sent between threads, which `out` cannot promise; a table of
-    // this kind fits into memory.
+    // The format's writer must be sendable between threads, which `out` cannot guarantee; a table
+    // of this kind fits into memory.
     render: |subject, _, out| {
         let study = subject.study;
         let rows = study.trials.iter().flat_map(|trial| rows(study, trial));
@@ -55,7 +55,7 @@ fn encode<R: Record>(
         .build();
     let schema = schema::<R>(name)?;
     let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties))?;
-    // Some readers want at least one group, even one without a row.
+    // Some readers require at least one group, even without rows.
     loop {
         let group: Vec<R> = rows.by_ref().take(GROUP).collect();
         write_group(&mut file, &group)?;

@@ -1,4 +1,4 @@
-//! The long table: one row per trial and value. [`COLUMNS`] is the one place that names a column.
+//! The long table: one row per trial and value. Columns are named only in [`COLUMNS`].
 
 use super::table::{Kind, Record, Value, finite, moment, text, whole};
 use bytepath_record::{
@@ -17,11 +17,11 @@ struct Column {
     of: for<'a> fn(&'a Row<'a>) -> Value<'a>,
 }
 
-/// A row: where a value belongs, and the value.
+/// A row: a value and what it belongs to.
 #[derive(Clone, Debug)]
 pub(crate) struct Row<'a> {
     header: &'a StudyHeader,
-    /// `None` if the study's header does not know the trial's cell.
+    /// `None` if the trial's cell is not in the study's header.
     cell: Option<&'a Cell>,
     trial: &'a Trial,
     metric: Cow<'a, str>,
@@ -34,8 +34,8 @@ pub(crate) struct Row<'a> {
     value: Option<f64>,
 }
 
-/// Every column, in order. New ones are added at the end; none is ever renamed
-/// or changes its meaning within one major version.
+/// Every column, in order. New ones are appended; within a major version none is renamed or changes
+/// its meaning.
 static COLUMNS: &[Column] = &[
     column("study_started", Kind::Moment, |r| moment(r.header.started_ms)),
     column("kernel", Kind::Text, |r| text(r.header.facts.first().map(|f| &*f.kernel_release))),
@@ -84,8 +84,8 @@ impl Record for Row<'_> {
     }
 }
 
-/// The rows of one trial. The first one is its rate (of bytes: `throughput`), which a
-/// trial that was not measured has without a value: no trial is without a row.
+/// Returns the rows of one trial. The first is its rate (for bytes: `throughput`), without a value
+/// if the trial was not measured, so every trial has a row.
 pub(crate) fn rows<'a>(study: &'a Study, trial: &'a Trial) -> Vec<Row<'a>> {
     let header = &study.header;
     let cell = header.cells.iter().find(|c| c.id == trial.cell);
@@ -104,12 +104,12 @@ pub(crate) fn rows<'a>(study: &'a Study, trial: &'a Trial) -> Vec<Row<'a>> {
     rows.rows
 }
 
-/// The outcome of a trial, in a word.
+/// Returns the outcome of a trial, as one word.
 pub(crate) fn status(trial: &Trial) -> &'static str {
     (&trial.status).into()
 }
 
-/// The sign of a unit, as the column `unit` has it.
+/// Returns the symbol of a unit in the column `unit`.
 pub(crate) fn unit(unit: Unit) -> &'static str {
     match unit {
         Unit::Seconds => "s",
@@ -124,10 +124,10 @@ pub(crate) fn unit(unit: Unit) -> &'static str {
     }
 }
 
-/// Where a value belongs: scope, role, id, item.
+/// What a value belongs to: scope, role, id, item.
 type Place<'a> = (&'static str, Option<Role>, Option<u32>, Option<&'a str>);
 
-/// The rows of a trial, being collected.
+/// Collects the rows of a trial.
 struct Rows<'a> {
     header: &'a StudyHeader,
     cell: Option<&'a Cell>,
@@ -149,7 +149,7 @@ impl<'a> Rows<'a> {
         self.rows.push(row);
     }
 
-    /// Those of the values that there are.
+    /// Adds the values that are not `None`.
     fn push_known<const N: usize>(
         &mut self,
         unit: &'static str,
@@ -194,7 +194,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Frames by where they were last seen, over the whole trial.
+    /// Adds frames by the hop at which they were last seen, over the whole trial.
     fn of_hops(&mut self, hops: &Hops, place: Place<'a>) {
         let counts = [
             ("hops.generated", hops.generated()),
@@ -213,7 +213,7 @@ impl<'a> Rows<'a> {
         counts.into_iter().for_each(|(metric, count)| self.push(metric, "1", place, count as f64));
     }
 
-    /// CPU time and energy for a unit of work, by end and by both together.
+    /// Adds CPU time and energy per unit of work, for each end and for both together.
     fn of_costs(&mut self) {
         let Some(cell) = self.cell.filter(|_| self.trial.rate().is_some()) else { return };
         let costs = Costs::of(cell, self.trial, None);
@@ -369,7 +369,7 @@ impl<'a> Rows<'a> {
         };
         for (step, value) in series.values.iter().enumerate() {
             self.push(metric, unit, place(&series.scope), *value * scale);
-            // To the microsecond: three steps of 0.1 s are 0.3 s.
+            // Rounded to microseconds: three steps of 0.1 s are 0.3 s.
             let at = (step as f64 * series.step * 1e6).round() / 1e6;
             if let Some(row) = self.rows.last_mut() {
                 row.at = Some(at);
@@ -378,8 +378,9 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Names of a connection's rate, over the window and step by step: what the meter `throughput`
-/// reads has other units by what is counted, and the trial's own rate has that name.
+/// Returns the metric names of a connection's rate, over the window and step by step. The unit of
+/// the meter `throughput` depends on the kind of work, and its own name is used by the trial's
+/// rate.
 fn flow_rates(work: Work) -> [&'static str; 2] {
     match work {
         Work::Bytes => ["flow.throughput", "flow.throughput.step"],
@@ -388,7 +389,7 @@ fn flow_rates(work: Work) -> [&'static str; 2] {
     }
 }
 
-/// Metric and unit of a count, by what is counted: bytes have names of their own.
+/// Returns the metric and unit of a count by kind of work: bytes have names of their own.
 fn counted(work: Work, [bytes, other]: [&'static str; 2]) -> (&'static str, &'static str) {
     if work == Work::Bytes { (bytes, "B") } else { (other, "1") }
 }
@@ -408,7 +409,7 @@ fn place(scope: &Scope) -> Place<'_> {
     }
 }
 
-/// The levels of a cell's factors: `mtu=9000;path=socket`.
+/// Returns the levels of a cell's factors: `mtu=9000;path=socket`.
 pub(super) fn levels<'a>(cell: Option<&Cell>) -> Value<'a> {
     let levels = cell.map(|c| &c.levels).filter(|l| !l.is_empty());
     levels.map_or(Value::None, |levels| {
@@ -416,7 +417,7 @@ pub(super) fn levels<'a>(cell: Option<&Cell>) -> Value<'a> {
     })
 }
 
-/// A number that is counted from zero in records, and from one by people.
+/// Converts a zero-based number of the records to one-based.
 fn from_one<'a>(number: u32) -> Value<'a> {
     Value::Whole(i64::from(number) + 1)
 }

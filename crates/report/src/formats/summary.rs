@@ -1,5 +1,5 @@
-//! The short table: one row per cell with its figures, ratios and verdicts, which is what most
-//! queries ask for. [`OF_CELL`] and [`FIGURES`] are the one place that names a column.
+//! The short table: one row per cell with its figures, ratios and verdicts, which covers most
+//! queries. Columns are named only in [`OF_CELL`] and [`FIGURES`].
 
 use super::rows::levels;
 use super::table::{Kind, Record, Value, finite, moment, text, whole};
@@ -14,7 +14,7 @@ use std::borrow::Cow;
 pub(crate) struct CellRow<'a> {
     subject: Subject<'a>,
     row: &'a stats::Row,
-    /// `None` if the study's header does not have it.
+    /// `None` if the cell is not in the study's header.
     cell: Option<&'a Cell>,
 }
 
@@ -23,7 +23,7 @@ type OfCell = for<'a> fn(&'a CellRow<'a>) -> Value<'a>;
 /// Value of a cell in a column of a metric.
 type OfMetric = for<'a> fn(&'a CellRow<'a>, Metric) -> Value<'a>;
 
-/// The columns that name a cell, and say how its trials ended.
+/// The columns that identify a cell and give the outcome of its trials.
 const OF_CELL: &[(&str, Kind, OfCell)] = &[
     ("study_started", Kind::Moment, |r| moment(r.subject.study.header.started_ms)),
     ("kernel", Kind::Text, |r| {
@@ -47,7 +47,7 @@ const OF_CELL: &[(&str, Kind, OfCell)] = &[
     ("unit", Kind::Text, |r| text(r.row.work.terms().unit)),
 ];
 
-/// The columns of each metric in [`Metric::MAIN`]: what follows the metric's name.
+/// The columns of each metric in [`Metric::MAIN`], by their suffix to the metric's name.
 const FIGURES: &[(&str, Kind, OfMetric)] = &[
     ("", Kind::Number, |r, metric| {
         let scale = if metric == Metric::Rate { r.row.work.terms().plain_scale } else { 1.0 };
@@ -59,7 +59,7 @@ const FIGURES: &[(&str, Kind, OfMetric)] = &[
     ("_verdict", Kind::Text, |r, metric| text(r.row.comparison(metric).map(|c| c.verdict.word()))),
 ];
 
-/// The cells of a study, in the order of its header.
+/// Returns the cells of a study, in the order of its header.
 pub(crate) fn cells<'a>(subject: &Subject<'a>) -> impl Iterator<Item = CellRow<'a>> {
     let subject = *subject;
     let cells = &subject.study.header.cells;

@@ -1,14 +1,14 @@
-//! A table for other programs: columns with a name and a type, and rows of values, which `csv` and
-//! `parquet` write.
+//! A table for other programs: columns with a name and a type, and rows of values, as written by
+//! `csv` and `parquet`.
 
 use std::borrow::Cow;
 
-/// What a table is made of.
+/// A row of a table.
 pub(crate) trait Record {
-    /// Name and type of each column, in order.
+    /// Returns name and type of each column, in order.
     fn columns() -> Vec<(Cow<'static, str>, Kind)>;
 
-    /// The value in a column; its variant fits the column's type.
+    /// Returns the value in a column; its variant matches the column's type.
     fn value(&self, column: usize) -> Value<'_>;
 }
 
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     /// A number in double precision; never a NaN, never infinite.
     Number,
     Flag,
-    /// A moment: milliseconds since the Unix epoch.
+    /// A time: milliseconds since the Unix epoch.
     Moment,
 }
 
@@ -41,14 +41,14 @@ pub(crate) enum Value<'a> {
     Moment(i64),
 }
 
-/// `None` after the year 9999, which the notations of dates end with.
+/// Returns a time; `None` after the year 9999, the last that date formats can express.
 pub(crate) fn moment<'a>(ms: u64) -> Value<'a> {
     const LAST: i64 = 253_402_300_799_999;
     let ms = i64::try_from(ms).ok().filter(|ms| *ms <= LAST);
     ms.map_or(Value::None, Value::Moment)
 }
 
-/// `None` for an empty text.
+/// Returns a text; `None` if it is empty.
 pub(crate) fn text<'a>(text: impl Into<Option<&'a str>>) -> Value<'a> {
     let text = text.into().filter(|text| !text.is_empty());
     text.map_or(Value::None, |text| Value::Text(text.into()))

@@ -1,4 +1,4 @@
-//! `text`: the report for a terminal. The answer first, then the tables, then what they rest on.
+//! `text`: the report for a terminal. The answer first, then the tables, then the evidence.
 
 use crate::document::{Document, Media};
 use crate::report::{Report, Style, Subject};

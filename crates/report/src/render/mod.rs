@@ -1,4 +1,4 @@
-//! Renderers of documents: as lines of text, and as pages.
+//! Renderers of documents: plain text, and HTML pages.
 
 pub(crate) mod html;
 pub(crate) mod plain;

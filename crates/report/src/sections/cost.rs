@@ -1,4 +1,4 @@
-//! What a unit of work cost: CPU by role and kind, and system calls.
+//! The cost of a unit of work: CPU by role and kind, and system calls.
 
 use super::view::{View, mean};
 use crate::document::{Cell, Column, Figure, Mark, Media, Scale, Section, Table};
@@ -15,7 +15,7 @@ const KINDS: [(&str, &str); 4] = [
     ("unsplit", "unattributed"),
 ];
 
-/// Pixels of a row with two bars: its height, where each bar begins and ends.
+/// Pixels of a row with two bars: its height, beginning and end of each bar.
 pub(super) const HEIGHT: f64 = 34.0;
 pub(super) const BARS: [(Role, f64, f64); 2] =
     [(Role::Sender, 5.0, 16.0), (Role::Receiver, 18.0, 29.0)];
@@ -39,15 +39,15 @@ pub(crate) fn section(view: &View) -> Section {
     section.note(rule)
 }
 
-/// The same with a bar for both ends together.
+/// The same with a third bar for both ends together.
 const HEIGHT_OF_THREE: f64 = 47.0;
 const BAR_OF_BOTH: (f64, f64) = (31.0, 42.0);
 
-/// Signs of the bar of both ends in plain text, and the longest bar.
+/// Characters of the bar of both ends in plain text, and the length of the longest bar.
 const SIGNS: [char; 5] = ['a', 's', 'f', '?', '.'];
 const LONGEST: f64 = 32.0;
 
-/// What each end kept busy of a CPU, by kind, and both together.
+/// Shows CPU time that each end kept busy, by kind, and both together.
 pub(crate) fn busy(view: &View) -> Section {
     let section = Section::new("cpu-busy", "CPU in use, in per cent of one CPU").in_detail();
     let has_cost = |row: &&Row| Role::ALL.iter().any(|role| row.end(*role).cpu.is_some());
@@ -102,7 +102,7 @@ pub(crate) fn busy(view: &View) -> Section {
     )
 }
 
-/// What a guest that plays an end takes of the other end's host.
+/// Shows CPU time that a guest, playing one end, takes of the other end's host.
 pub(crate) fn guests(view: &View) -> Section {
     fn share(cores: f64) -> Cell {
         number(cores * 100.0, 1).into()
@@ -132,8 +132,8 @@ pub(crate) fn guests(view: &View) -> Section {
     )
 }
 
-/// The shares of both ends, and of both together where both are known: of a guest what it took of its
-/// host.
+/// Returns the shares of each end, and of both together if both are known; for a guest, what it
+/// took of its host.
 fn busy_of(row: &Row) -> [Option<[f64; 5]>; 3] {
     let [tx, rx] = Role::ALL.map(|role| row.end(role).cpu.as_ref().map(shares));
     let of_host = |guest: GuestCost| {
@@ -147,7 +147,7 @@ fn busy_of(row: &Row) -> [Option<[f64; 5]>; 3] {
     [tx, rx, both]
 }
 
-/// A sign for so much of a CPU, each kind after the one before.
+/// Returns a bar with characters proportional to CPU time, one kind after the other.
 fn bar_of_signs(shares: Option<[f64; 5]>, most: f64) -> String {
     let (mut sum, mut bar) = (0.0, String::new());
     for (sign, share) in SIGNS.into_iter().zip(shares.into_iter().flatten()) {
@@ -158,7 +158,7 @@ fn bar_of_signs(shares: Option<[f64; 5]>, most: f64) -> String {
     bar
 }
 
-/// The numbers behind the bars.
+/// Builds the table of the figures behind the bars.
 fn shares_of_ends(rows: &[&Row]) -> Table {
     let columns = [Column::path(), Column::words("role", 0, None)].into_iter();
     let titles = ["application", "system", "softirq", "unattributed", "iowait"];
@@ -172,8 +172,8 @@ fn shares_of_ends(rows: &[&Row]) -> Table {
     Table::rows(columns, cells).folded("The same in numbers")
 }
 
-/// Application, system, softirq, what no tick attributes, and idle with a wait for I/O, each in per
-/// cent of a CPU.
+/// Returns application, system, softirq, unattributed, and idle with a wait for I/O, each in
+/// percent of a CPU.
 fn shares(c: &CpuCost) -> [f64; 5] {
     let percent = |part: f64| match part / c.total.mean * c.cores.mean * 100.0 {
         share if share.is_finite() => share,
@@ -183,7 +183,7 @@ fn shares(c: &CpuCost) -> [f64; 5] {
     [percent(c.user), percent(c.system), percent(c.softirq), percent(c.unsplit), iowait]
 }
 
-/// Both ends of a row, and both together, each kind next to the one before.
+/// Draws the bars of both ends of a row, and of both together, with the kinds side by side.
 fn stacked(row: &Row) -> Vec<Mark> {
     let kinds = KINDS.iter().copied().chain([("free", "iowait (idle)")]);
     let ends = BARS.map(|(role, top, bottom)| (row.work.actor(role), top, bottom));
@@ -202,7 +202,7 @@ fn stacked(row: &Row) -> Vec<Mark> {
     marks
 }
 
-/// System calls per unit of work.
+/// Shows system calls per unit of work.
 pub(crate) fn calls(view: &View) -> Section {
     let unit = view.analysis.work().terms().unit;
     let mut section = Section::new("calls-per-unit", format!("System calls per {unit}"));
@@ -224,7 +224,7 @@ pub(crate) fn calls(view: &View) -> Section {
     section
 }
 
-/// CPU time per unit of work, stacked.
+/// Draws CPU time per unit of work, as stacked bars.
 fn figure(view: &View, work: Work, cost_unit: Cost, rows: &[&Row]) -> Figure {
     let [tx, rx] = work.terms().actors;
     let costs =
@@ -237,7 +237,7 @@ fn figure(view: &View, work: Work, cost_unit: Cost, rows: &[&Row]) -> Figure {
         view.analysis.baseline
     );
     let key = KINDS[..kinds].iter().map(|(class, name)| (*class, (*name).to_owned())).collect();
-    // A mail has no room for the parts, and the change must not go before the totals.
+    // A mail has no room for the parts, and the change must not precede the totals.
     let [total, change] = if view.medium == Media::MAIL { [1, 0] } else { [0, 2] };
     let mut columns = vec![Column::path()];
     for group in [tx, rx] {
@@ -269,7 +269,7 @@ fn figure(view: &View, work: Work, cost_unit: Cost, rows: &[&Row]) -> Figure {
     Figure { key, ..Figure::rows(caption, table, (scale, HEIGHT), marks) }
 }
 
-/// Both ends of a row, each kind of CPU time next to the one before.
+/// Draws the bars of both ends of a row, with the kinds of CPU time side by side.
 fn bars(row: &Row, cost_unit: Cost) -> Vec<Mark> {
     let scale = cost_unit.scale;
     let mut marks = Vec::new();
@@ -292,7 +292,7 @@ fn bars(row: &Row, cost_unit: Cost) -> Vec<Mark> {
     marks
 }
 
-/// The numbers behind the bars.
+/// Builds the table of the figures behind the bars.
 fn parts(work: Work, cost_unit: Cost, rows: &[&Row]) -> Table {
     let titles = ["user", "system", "softirq", "unattributed", "total", "sd", "CPUs busy"];
     let titles = titles.into_iter().chain(["iowait", "not its threads"]);

@@ -1,4 +1,4 @@
-//! The counters of groups of threads: a table of derived figures, and of a mail the block that
+//! The counters of groups of threads: a table of derived figures, and in a mail the block that
 //! `perf stat` prints, with its names.
 
 use super::hops::lines;
@@ -11,29 +11,29 @@ use bytepath_profile::counts::{Count, Counts, DERIVED, ELAPSED, EVENTS};
 use bytepath_record::{CellId, Role, Scope, Trial, TrialStatus, Work, distinct, joined};
 use bytepath_stats::Row;
 
-/// How the names of its readings begin.
+/// Prefix of the readings' names.
 const METRIC: &str = "counters.";
 
-/// Columns of numbers that stay however narrow the page is.
+/// Rank of the last number column that is never dropped, however narrow the page is.
 const FIRST: u8 = 3;
 
 /// The counters of a group of threads, over all measured trials of a cell.
 #[derive(Clone, Debug, PartialEq)]
 struct Group {
     cell: CellId,
-    /// Whose threads: "generator", "vhost workers".
+    /// The kind of threads: "generator", "vhost workers".
     title: String,
-    /// How many, on average.
+    /// Average number of threads.
     threads: f64,
-    /// The counters, clocks in ms, and the time that passed.
+    /// The counters, with clocks in ms, and the elapsed time.
     counts: Counts,
-    /// Units of work that were done.
+    /// Units of work done.
     units: f64,
     /// The unit: "packet".
     unit: &'static str,
 }
 
-/// All groups of all cells; empty if the meter did not run.
+/// Returns all groups of all cells; empty if the meter did not run.
 fn groups(view: &View) -> Vec<Group> {
     view.analysis.rows.iter().flat_map(|row| of_cell(view.trials(row), row)).collect()
 }
@@ -49,7 +49,7 @@ fn of_cell(trials: &[&Trial], row: &Row) -> Vec<Group> {
         let Scope::Threads(role, name) = scope else { return None };
         let is_metered = |trial: &&&Trial| trial.reading("counters.threads", scope).is_some();
         let metered: Vec<&&Trial> = trials().filter(is_metered).collect();
-        // What one trial did not count is not known of all.
+        // `None` if any trial lacks it.
         let sum = |metric: &str, scope: &Scope| {
             metered.iter().map(|trial| trial.reading(metric, scope)).sum::<Option<f64>>()
         };
@@ -103,26 +103,26 @@ impl Group {
         self.counts.rows.iter().find(|row| row.name == event)?.value
     }
 
-    /// For each unit of work.
+    /// Returns a counter per unit of work.
     fn each(&self, event: &str) -> Option<f64> {
         Some(self.value(event)? / self.units).filter(|each| each.is_finite())
     }
 
-    /// The smallest part of the time that a counter had.
+    /// Returns the smallest part of the time for which a counter ran.
     fn counted(&self) -> Option<f64> {
         let parts = self.counts.rows.iter().filter_map(|row| row.counted);
         parts.reduce(f64::min)
     }
 }
 
-/// What the machine cannot count, in a sentence; `None` if it counts all.
+/// Returns a sentence about events that the machine cannot count; `None` if it counts all.
 fn absent(groups: &[Group]) -> Option<String> {
     let nowhere = |event: &&&str| groups.iter().all(|group| group.value(event).is_none());
     let events = joined(EVENTS.iter().filter(nowhere), ", ");
     (!events.is_empty()).then(|| format!("Not counted on this machine: {events}."))
 }
 
-/// A line for each cell and group, of what follows from the counters.
+/// Shows a line for each cell and group, with the figures derived from the counters.
 pub(crate) fn section(view: &View) -> Section {
     let section = Section::new("counters", "Counters of each group of threads");
     let section = section.on(Media::TERMINAL.or(Media::PAGE));
@@ -150,7 +150,7 @@ pub(crate) fn section(view: &View) -> Section {
     ))
 }
 
-/// Headings of [`DERIVED`] that are no wider than their figures.
+/// Headings of [`DERIVED`] that are no wider than their columns.
 const SHORT: [&str; DERIVED.len()] = [
     "CPUs",
     "GHz",
@@ -167,7 +167,7 @@ fn figure(value: Option<f64>) -> String {
     value.map_or_else(|| NONE.to_owned(), three)
 }
 
-/// Each group as `perf stat` prints it, in lines for a mail of 72 columns.
+/// Shows each group as `perf stat` prints it, in lines for a mail of 72 columns.
 pub(crate) fn charts(view: &View) -> Section {
     let groups = groups(view);
     let mut blocks: Vec<Vec<String>> = groups.iter().map(block).collect();
@@ -178,8 +178,8 @@ pub(crate) fn charts(view: &View) -> Section {
     lines(blocks)
 }
 
-/// A title in lines that are no wider than a mail's, broken between the parts of the name: readers
-/// of such blocks would take a line that begins with a number for a counter.
+/// Wraps a title to the width of a mail, between the parts of the name: readers of such blocks
+/// would mistake a line that begins with a number for a counter.
 fn wrap_title(title: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for piece in plain(title).split_inclusive([' ', ',', '+', ':']) {
@@ -203,7 +203,7 @@ fn block(group: &Group) -> Vec<String> {
         let derived = derived.and_then(|derived| {
             let value = derived.of(&group.counts)?;
             let name = if derived.unit.is_empty() { derived.name } else { derived.unit };
-            // As perf stat has it derived the instructions.
+            // perf stat prints it next to the instructions.
             let name = name.trim_start_matches("instructions ");
             Some(format!("# {} {name}", figure(Some(value))))
         });
@@ -224,7 +224,7 @@ fn block(group: &Group) -> Vec<String> {
         Some(format!("{event} {}{unit}", figure(Some(each))))
     };
     let each = joined(EVENTS.iter().filter_map(each), ", ");
-    // Readers of such blocks skip what follows the sign.
+    // Readers of such blocks skip what follows the `#`.
     let each = wrap(&format!("each {unit}: {each}"), MAIL_WIDTH - 2);
     lines.extend(each.into_iter().map(|line| format!("# {line}")));
     lines

@@ -10,7 +10,7 @@ use crate::wording::figures::{
 use bytepath_record::{CallRow, Role, SizeDistribution, Trial, Work, joined};
 use bytepath_stats::{End, Pace, PooledCall, Row, receiver_steps};
 
-/// A table for each thread of plain text, and one of a page, where it can be sorted.
+/// Shows one table per thread in plain text, a single one in HTML, where it can be sorted.
 pub(crate) fn calls(view: &View) -> Section {
     let title = "System calls of the engines, all measured trials together";
     let mut section = Section::new("calls", title).in_detail();
@@ -37,7 +37,8 @@ pub(crate) fn calls(view: &View) -> Section {
     section
 }
 
-/// The threads of an end that made calls. Its role stands for the only one, or for all of them.
+/// Returns the threads of an end that made calls. The role's name replaces that of an only thread,
+/// or of all together.
 fn threads<'a>(
     view: &View,
     row: &'a Row,
@@ -55,7 +56,7 @@ fn threads<'a>(
     all
 }
 
-/// With the columns of a table of `perf trace -s`, and two more.
+/// Builds a table with the columns of `perf trace -s`, and two more.
 fn calls_of_thread(calls: &[PooledCall]) -> Table {
     Table::of(
         calls.iter().map(|call| (call.calls_percent, &call.row)),
@@ -103,16 +104,16 @@ fn per_cent(of: f64) -> String {
     format!("{}%", number(of, 2))
 }
 
-/// `None` if no call succeeded.
+/// Returns the average bytes per successful call; `None` if no call succeeded.
 fn bytes_per_call(call: &CallRow) -> Option<f64> {
     let done = call.calls.saturating_sub(call.errors);
     (done > 0).then(|| call.bytes as f64 / done as f64)
 }
 
-/// Height of a row of sizes in pixels.
+/// Height of a row of sizes, in pixels.
 const HEIGHT: f64 = 22.0;
 
-/// How many bytes one call transferred, at both ends.
+/// Shows bytes transferred per call, at both ends.
 pub(crate) fn sizes(view: &View) -> Section {
     let section = Section::new("sizes", "Transfer sizes").in_detail();
     let ends = view.ends().filter(|(_, end)| end.sizes.count > 0).map(|(row, end)| {
@@ -165,7 +166,7 @@ fn size_marks(all: &SizeDistribution, most: Option<(f64, f64)>) -> Vec<Mark> {
     [thin].into_iter().chain(thick).chain([mean]).collect()
 }
 
-/// The measured trial with the middle rate.
+/// Returns the measured trial with the median rate.
 fn middle<'a>(trials: &[&'a Trial]) -> Option<&'a Trial> {
     let mut measured: Vec<(f64, &Trial)> =
         trials.iter().filter_map(|t| Some((t.rate()?, *t))).collect();
@@ -197,7 +198,7 @@ pub(crate) fn idle(view: &View) -> Section {
     )
 }
 
-/// Which functions waited for locks and handed work to other CPUs.
+/// Shows the functions that waited for locks, and that handed work to other CPUs.
 pub(crate) fn functions(view: &View) -> Section {
     let mut section = Section::new("functions", "Locks and other CPUs").in_detail();
     for ranking in rankings(view.study, view.analysis) {
@@ -244,17 +245,17 @@ pub(crate) fn fragments(view: &View) -> Section {
     )
 }
 
-/// Lines drawn in one panel; more would be a blot.
+/// Most lines in one panel; more would be unreadable.
 const LINES: usize = 12;
 
-/// Points of a line; longer windows are averaged down to it.
+/// Most points of a line; longer windows are averaged down to this.
 const POINTS: usize = 150;
 
-/// Steps of darkness, from nothing to all, and how many signs a line of them has.
+/// Characters by darkness, from nothing to all, and the most characters in a line of them.
 const SHADES: &[u8] = b"_.:-=+*#%@";
 const SIGNS: usize = 38;
 
-/// Throughput over time: of plain text the median trial, of a page every trial.
+/// Shows throughput over time: the median trial in plain text, every trial in HTML.
 pub(crate) fn course(view: &View) -> Section {
     let section = Section::new("course", "Throughput over time").in_detail();
     let paced: Vec<(&Row, &Pace)> =
@@ -338,13 +339,13 @@ fn course_tip(trial: &Trial, steps: &[f64]) -> String {
     format!("trial {order}: mean {mean} {unit}, slowest step {least}, fastest {most}")
 }
 
-/// The receiver's work per second step by step, all flows together.
+/// Returns the receiver's work per second for each step, all flows together.
 fn steps(trial: &Trial) -> Option<Vec<f64>> {
     receiver_steps(trial).map(|(_, steps)| steps).filter(|steps| steps.len() > 1)
 }
 
-/// A line through the steps of this many seconds: second, shown rate. Each point is in
-/// the middle of what it is the mean of.
+/// Returns a line through steps of `step` seconds: (second, displayed rate). Each point is in the
+/// middle of the steps that it averages.
 fn points(steps: &[f64], step: f64, work: Work) -> Vec<(f64, f64)> {
     let part = steps.len().div_ceil(POINTS).max(1);
     let point = |(i, values): (usize, &[f64])| {
@@ -355,7 +356,7 @@ fn points(steps: &[f64], step: f64, work: Work) -> Vec<(f64, f64)> {
     steps.chunks(part).enumerate().map(point).collect()
 }
 
-/// The typical trial in at most `width` signs; neighbouring steps share one.
+/// Draws the median trial in at most `width` characters; neighbouring steps may share one.
 fn sparkline(pace: &Pace, width: usize) -> String {
     let steps = &pace.typical;
     let signs = steps.len().min(width);
@@ -370,7 +371,7 @@ fn sparkline(pace: &Pace, width: usize) -> String {
         .collect()
 }
 
-/// The sign of a part of one.
+/// Returns the character for a part of one.
 pub(super) fn shade(part: f64) -> char {
     let shade = (part * (SHADES.len() - 1) as f64).round() as usize;
     char::from(SHADES[shade.min(SHADES.len() - 1)])

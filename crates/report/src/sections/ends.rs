@@ -6,7 +6,7 @@ use bytepath_profile::waterfall::Metered;
 use bytepath_profile::{CellEnds, Ends};
 use bytepath_record::{Role, Work};
 
-/// Adds a table for each cell: what a packet costs at either end, by subsystem.
+/// Adds a table for each cell: the cost of a packet at either end, by subsystem.
 pub(crate) fn add(section: &mut Section, ends: &Ends) {
     for cell in &ends.cells {
         let title = format!("Per-packet cost by endpoint (from profiles): {}", cell.cell);

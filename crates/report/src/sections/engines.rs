@@ -10,8 +10,8 @@ use bytepath_stats::{CopyComparison, Effect, Row, Summary};
 
 type Point = CopyComparison<Levels>;
 
-/// One small panel for each engine and what else varies, all on the same axes; the numbers
-/// below.
+/// Shows one small panel for each engine and each combination of other factors, all on the same
+/// axes, with the numbers below.
 pub(crate) fn section(view: &View) -> Section {
     let section = Section::new("engines", "Copy engines").on(Media::PAGE);
     let Some(offloading) = view.analysis.offloading.as_ref() else { return section };
@@ -46,7 +46,7 @@ pub(crate) fn section(view: &View) -> Section {
     section.with(Figure { caption, key: Vec::new(), drawing, table })
 }
 
-/// What the copies of a path by an engine were like, a line for each cell that has some.
+/// Shows details of the copies that a path made by an engine, a line for each cell that has any.
 pub(crate) fn copies(view: &View) -> Section {
     let rows = view.rows.iter().filter(|row| copied(view, row, "copy.attempts").is_some());
     let detail = if view.details || view.medium == Media::PAGE { Media::ALL } else { Media::NONE };
@@ -81,7 +81,7 @@ pub(crate) fn copies(view: &View) -> Section {
     Section::new("copies", "Copies by an engine").with(table).note(note)
 }
 
-/// The mean of a reading of copies over a cell's trials that count.
+/// Returns the mean of a reading of copies over a cell's measured trials.
 fn copied(view: &View, row: &Row, metric: &str) -> Option<f64> {
     let measured = view.trials(row).iter().filter(|trial| trial.rate().is_some());
     let readings = measured.flat_map(|trial| &trial.readings);
@@ -97,7 +97,7 @@ fn title(point: &Point) -> String {
     }
 }
 
-/// The ratios with their intervals, over a line where both are alike.
+/// Draws the ratios with their intervals, over a line at equality.
 fn curve(points: &[&Point], across: &Scale) -> Vec<Mark> {
     let compared = points.iter().filter_map(|p| Some((p.cell.size as f64, p.faster.as_ref()?)));
     let compared: Vec<(f64, &Effect)> = compared.collect();

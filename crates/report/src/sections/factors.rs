@@ -1,5 +1,5 @@
 //! The effect of each factor: a chart of two or three of them, a table of the levels of all, and
-//! which depend on each other.
+//! interactions.
 
 use super::view::{View, mean};
 use crate::document::{Block, Table, Tone};
@@ -11,17 +11,17 @@ use bytepath_record::{Study, Work, grouped, joined};
 use bytepath_stats::{Analysis, Factor, FactorView, Interaction, LevelEffect, Metric, Row};
 use std::collections::BTreeMap;
 
-/// Interactions that plain text lists; the largest come first.
+/// Most interactions listed in plain text; the largest come first.
 const SENTENCES: usize = 12;
 
-/// Columns of the bars of plain text.
+/// Widths of the bars in plain text, in columns.
 const BARS: f64 = 32.0;
 const BARS_OF_MAIL: f64 = 18.0;
 
-/// Colours of the bars of a row, by the classes that have them.
+/// Classes with the colours of the bars in a row.
 const COLOURS: [&str; 5] = ["system", "user", "free", "copied", "discarded"];
 
-/// Pixels of a bar with the gap below it, and of what is above and below all of a row.
+/// Pixels of a bar, of the gap below it, and of the space above and below all bars of a row.
 const BAR: f64 = 11.0;
 const GAP: f64 = 2.0;
 const MARGIN: f64 = 4.0;
@@ -46,8 +46,8 @@ pub(crate) fn section(view: &View) -> Section {
     section
 }
 
-/// The rate of each row's cells as bars side by side, panel by panel, all on one scale. Where
-/// no speed was measured there are no bars, and the table shows how the bytes went.
+/// Draws the rate of each row's cells as bars side by side, panel by panel, all on one scale. If no
+/// speed was measured there are no bars, and the table shows how the bytes were moved.
 fn drawn(section: &mut Section, panels: &Panels, analysis: &Analysis) {
     let work = analysis.work();
     let terms = work.terms();
@@ -84,7 +84,7 @@ fn drawn(section: &mut Section, panels: &Panels, analysis: &Analysis) {
     }
 }
 
-/// A bar for each rate that there is.
+/// Draws a bar for each existing rate.
 fn bars(
     rates: impl Iterator<Item = Option<f64>>,
     work: Work,
@@ -100,7 +100,7 @@ fn bars(
     .collect()
 }
 
-/// A line for each cell, panel by panel, with its rate as a bar of signs.
+/// Adds a line for each cell, panel by panel, with its rate as a bar of characters.
 fn printed(section: &mut Section, panels: &Panels, view: &View) {
     let analysis = view.analysis;
     let work = analysis.work();
@@ -132,7 +132,7 @@ fn printed(section: &mut Section, panels: &Panels, view: &View) {
     section.add(Block::Gap);
 }
 
-/// The levels with their effects on the rate and on the cost.
+/// Builds the table of levels with their effects on the rate and on the cost.
 fn effects(view: &FactorView, analysis: &Analysis) -> Table {
     let questions = [Metric::Rate, analysis.cost()];
     let is_asked = |question: &Metric| view.effects.iter().any(|e| e.question == *question);
@@ -160,7 +160,7 @@ fn effects(view: &FactorView, analysis: &Analysis) -> Table {
     Table::rows(columns, lines.into_iter().map(cells))
 }
 
-/// How to read the table.
+/// Returns a note on how to read the table.
 fn rule(view: &FactorView, analysis: &Analysis) -> String {
     let confidence = level(analysis.rules.confidence);
     format!(
@@ -176,8 +176,8 @@ fn questions(view: &FactorView) -> u64 {
     if rates < view.effects.len() { 2 } else { 1 }
 }
 
-/// The factors that depend on each other, each in a sentence, at most so many; or that none
-/// was found to.
+/// Returns sentences about the factors that interact, at most `most`; or that no interaction was
+/// found.
 fn interactions(view: &FactorView, analysis: &Analysis, most: usize) -> Vec<String> {
     if view.interactions.is_empty() {
         let pairs = plural(view.looked_at as u64, "pair");
@@ -207,22 +207,23 @@ fn interaction(pair: &Interaction, work: Work) -> String {
     )
 }
 
-/// The chart: one factor down the page, one as bars of each row, one as panels.
+/// The chart: one factor gives the rows, one the bars of each row, one the panels.
 struct Panels<'a> {
     /// The factor whose levels are rows.
     rows: &'a Factor,
     /// The factor whose levels are the bars of a row.
     bars: &'a Factor,
-    /// The factor that has a panel for each level, where three vary.
+    /// The factor with a panel for each level, if three vary.
     panels: Option<&'a Factor>,
-    /// The other factors, at the levels of the baseline.
+    /// The other factors, fixed at the levels of the baseline.
     fixed: Vec<(&'a str, &'a str)>,
     cells: Vec<(&'a BTreeMap<String, String>, &'a Row)>,
 }
 
 impl<'a> Panels<'a> {
-    /// The chart of a study: paths are rows, and placements panels, where they vary; of the
-    /// others those with the largest effect on the rate. `None` if no cell was measured.
+    /// Lays out the chart of a study: rows are paths, and panels are placements, if these vary; the
+    /// other factors are chosen by the size of their effect on the rate. `None` if no cell was
+    /// measured.
     fn of(study: &'a Study, analysis: &'a Analysis) -> Option<Panels<'a>> {
         let view = analysis.factors.as_ref()?;
         let rows = view
@@ -237,7 +238,7 @@ impl<'a> Panels<'a> {
         let mut others: Vec<&Factor> =
             view.factors.iter().filter(|f| f.name != rows.name).collect();
         others.sort_by(|a, b| size(b).total_cmp(&size(a)));
-        // Placements are panels where they vary: one CPU and two are different machines.
+        // Placements are panels if they vary: one CPU and two are like different machines.
         let placement = others.iter().position(|factor| factor.name == "cores");
         let panels = placement.filter(|_| others.len() > 1).map(|at| others.remove(at));
         let mut others = others.into_iter();
@@ -269,7 +270,7 @@ impl<'a> Panels<'a> {
         self.cells.iter().find(|(levels, _)| fits(levels)).map(|(_, row)| *row)
     }
 
-    /// The mean rate of a cell that was measured.
+    /// Returns the mean rate of a measured cell.
     fn rate(&self, row: &str, bar: &str, panel: Option<&str>, work: Work) -> Option<f64> {
         let cell = self.row(row, bar, panel).filter(|cell| cell.work == work)?;
         cell.rate.map(|rate| rate.mean)
@@ -284,7 +285,8 @@ impl<'a> Panels<'a> {
         each.collect()
     }
 
-    /// What is shown of a cell: its rate, or, where no speed was measured, how its bytes went.
+    /// Returns the figure of a cell: its rate, or, if no speed was measured, how its bytes were
+    /// moved.
     fn figure(&self, row: &str, bar: &str, panel: Option<&str>, analysis: &Analysis) -> String {
         match (self.row(row, bar, panel), &analysis.functional) {
             (Some(row), Some(_)) => labels(&row.labels),
@@ -293,7 +295,7 @@ impl<'a> Panels<'a> {
         }
     }
 
-    /// What that is, and which levels all of it has.
+    /// Returns a caption for the figures, with the levels that all of them share.
     fn caption(&self, analysis: &Analysis) -> String {
         let terms = analysis.work().terms();
         let what = match &analysis.functional {
@@ -305,7 +307,7 @@ impl<'a> Panels<'a> {
         if fixed.is_empty() { format!("{what}.") } else { format!("{what}; {fixed}.") }
     }
 
-    /// The levels that have a panel; one without a name where there are none.
+    /// Returns the levels with a panel each; a single `None` without panels.
     fn each_panel(&self) -> Vec<Option<&'a str>> {
         match self.panels {
             Some(factor) => factor.levels.iter().map(|level| Some(level.as_str())).collect(),

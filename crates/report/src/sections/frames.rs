@@ -1,5 +1,5 @@
-//! Why the packet rates of two cells differ, in sentences: only what the readings and profiles
-//! of both show, each with its figure.
+//! Why the packet rates of two cells differ, in sentences: only what the readings and profiles of
+//! both show, each with its figure.
 
 use super::view::View;
 use crate::document::{Block, Column, List, Media, Section, Table};
@@ -11,29 +11,29 @@ use bytepath_stats::{Analysis, FactKind, FactStep, RateLimit, Row, fact_steps};
 
 const TITLE: &str = "Why the packet rate differs";
 
-/// Changes below this part of the larger figure are not worth a sentence; where there is no
-/// interval, that is the only measure.
+/// Changes below this part of the larger figure get no sentence; the second limit applies if there
+/// is no interval.
 const SMALL: f64 = 0.02;
 const SMALL_AND_ALONE: f64 = 0.1;
 
-/// Columns of cells that stay however narrow the page is.
+/// Rank of the last cell column that is never dropped, however narrow the page is.
 const FIRST: u8 = 4;
 
-/// Subsystems of an end that are named.
+/// Most subsystems of an end that are named.
 const NAMED: usize = 3;
 
-/// Why one cell differs from another.
+/// Why one cell's packet rate differs from another's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateDifference {
     /// The cell before the change: the baseline.
     pub before: CellId,
     /// The cell after it.
     pub after: CellId,
-    /// The sentences; one is enough for a line.
+    /// The sentences, one per line.
     pub lines: Vec<String>,
 }
 
-/// Why each cell differs from the baseline; empty of what counts no frames.
+/// Returns the differences of each cell from the baseline; empty if frames are not counted.
 fn all(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<RateDifference> {
     let Some(baseline) = analysis.rows.iter().find(|row| row.baseline) else { return Vec::new() };
     let ends = explanation.map(|explanation| &explanation.ends);
@@ -42,7 +42,7 @@ fn all(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<RateDiffer
     others.filter_map(|row| why([baseline, row], ends, functional, confidence)).collect()
 }
 
-/// Why the second cell differs from the first; `None` if one of them has no frames.
+/// Explains how the second cell differs from the first; `None` if one of them has no frames.
 pub fn why(
     [before, after]: [&Row; 2],
     ends: Option<&Ends>,
@@ -89,7 +89,7 @@ fn bound_by(bound: RateLimit) -> &'static str {
     }
 }
 
-/// Whether it is about how fast something is.
+/// Returns whether the fact depends on speed.
 fn is_speed(what: &FactKind) -> bool {
     matches!(
         what,
@@ -97,7 +97,7 @@ fn is_speed(what: &FactKind) -> bool {
     )
 }
 
-/// Whether there is enough of it on either side to be worth a sentence.
+/// Returns whether the amount on either side is large enough for a sentence.
 fn is_large_enough(step: &FactStep) -> bool {
     let least = match step.what {
         FactKind::Rate => 0.0,
@@ -120,7 +120,7 @@ fn actor(role: Role) -> &'static str {
     Work::Packets.actor(role)
 }
 
-/// A figure in its display unit.
+/// Returns a figure in its display unit.
 fn figure(what: &FactKind, value: f64) -> String {
     match what {
         FactKind::Rate => format!("{} Kpps", three(value / 1e3)),
@@ -130,7 +130,7 @@ fn figure(what: &FactKind, value: f64) -> String {
     }
 }
 
-/// `452 Kpps before and 410 Kpps after (-42; 95% interval -55 to -29)`.
+/// Formats `452 Kpps before and 410 Kpps after (-42; 95% interval -55 to -29)`.
 fn change(step: &FactStep, confidence: f64) -> String {
     let [before, after] = [step.before.mean, step.after.mean].map(|mean| figure(step.what, mean));
     let signed = |value: f64| {
@@ -187,7 +187,7 @@ fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// What it is, in a few words.
+/// Names a fact in a few words.
 fn short(what: &FactKind) -> String {
     let of = |role: &Role, what: &str| format!("the {}'s {what}", actor(*role));
     let plain = |text: &str| text.to_owned();
@@ -229,7 +229,7 @@ fn short(what: &FactKind) -> String {
     }
 }
 
-/// The largest steps of an end's own profile: beyond doubt among all of them, or without an
+/// Returns the largest steps of an end's own profile: significant among all of them, or without an
 /// interval. `None` if there is no such step.
 fn by_function(role: Role, steps: &Waterfall) -> Option<String> {
     let least = SMALL * steps.before.sampled.max(steps.after.sampled);
@@ -254,17 +254,17 @@ fn by_function(role: Role, steps: &Waterfall) -> Option<String> {
     (!named.is_empty()).then(|| format!("By its profile, the {actor} spends in {unit}: {named}."))
 }
 
-/// Cells that plain text explains; of more, what differs is in the details.
+/// Most cells that plain text explains; with more, the differences are in the details.
 const SHOWN: usize = 3;
 
-/// Why each cell differs from the baseline.
+/// Shows why each cell's packet rate differs from the baseline's.
 pub(crate) fn section(view: &View) -> Section {
     let all = all(view.analysis, view.explanation);
     let most = if view.details || view.medium == Media::PAGE { usize::MAX } else { SHOWN };
     differences(all.iter().take(most))
 }
 
-/// The sentences of each pair of cells.
+/// Shows the sentences of each pair of cells.
 pub(crate) fn differences<'a>(all: impl IntoIterator<Item = &'a RateDifference>) -> Section {
     let mut section = Section::new("differs", TITLE);
     for RateDifference { before, after, lines } in all {
@@ -275,7 +275,7 @@ pub(crate) fn differences<'a>(all: impl IntoIterator<Item = &'a RateDifference>)
     section
 }
 
-/// What the ends of every cell did for each packet that was received.
+/// Shows the work of every cell's ends per packet received.
 pub(crate) fn work(view: &View) -> Section {
     let analysis = view.analysis;
     let is_shown = |what: &FactKind| match what {

@@ -1,24 +1,24 @@
-//! The functions of the kernel that meters name: which waited for locks, which handed work to
+//! Kernel functions that meters name: those that waited for locks, and those that handed work to
 //! other CPUs.
 
 use crate::wording::figures::amount;
 use bytepath_record::{Scope, Study, Trial, TrialStatus};
 use bytepath_stats::{Analysis, Row};
 
-/// One thing that functions did, and which of them did most of it.
+/// A ranking of functions by one quantity.
 pub(crate) struct Ranking {
     pub title: &'static str,
-    /// What has to be known of it.
+    /// A note for the reader.
     pub note: &'static str,
-    /// Whether it is a time.
+    /// Whether the quantity is a time.
     pub timed: bool,
-    /// Those that did most in each cell, cell by cell: the cell, the function (with the kind of
-    /// lock and its name, if there is one; or all together), microseconds per unit of work if it
-    /// is a time, how often per unit of work, and that unit.
+    /// The highest-ranked functions of each cell, cell by cell: the cell, the function (with the
+    /// kind of lock and its name, if there is one; or all together), microseconds per unit of work
+    /// if it is a time, how often per unit of work, and that unit.
     pub lines: Vec<Vec<String>>,
 }
 
-/// What is ranked: a metric, its title and note, and whether it is a time.
+/// The rankings: a metric, its title and note, and whether it is a time.
 const RANKED: [(&str, &str, &str, bool); 5] = [
     (
         "locks.spin",
@@ -48,11 +48,11 @@ const RANKED: [(&str, &str, &str, bool); 5] = [
     ),
 ];
 
-/// Functions that are shown of each cell.
+/// Most functions shown for each cell.
 const SHOWN: usize = 6;
 
-/// All meter readings of functions, per unit of work over all trials of a cell in
-/// which the meter ran.
+/// Returns all readings of functions per unit of work, over all trials of a cell in which the meter
+/// ran.
 pub(crate) fn rankings(study: &Study, analysis: &Analysis) -> Vec<Ranking> {
     let ranking = |(metric, title, note, timed)| {
         let lines: Vec<Vec<String>> =
@@ -68,8 +68,8 @@ fn lines(study: &Study, row: &Row, metric: &str, timed: bool) -> Vec<Vec<String>
             && trial.status == TrialStatus::Measured
             && trial.readings.iter().any(|reading| reading.metric == metric)
     };
-    // A meter runs in all trials or in profile trials alone. Where it runs in all, those that
-    // count are enough.
+    // A meter runs either in all trials or only in profile trials. If it runs in all, those that
+    // count suffice.
     let counted: Vec<&Trial> = study.trials.iter().filter(has_figures).collect();
     let trials = match counted.is_empty() {
         true => study.profiles.iter().filter(has_figures).collect(),
@@ -109,7 +109,8 @@ fn lines(study: &Study, row: &Row, metric: &str, timed: bool) -> Vec<Vec<String>
     lines.into_iter().map(line).collect()
 }
 
-/// What kind of a metric's parts another one is ("" for all of it), and whether it counts.
+/// Returns the kind of a part of metric `of` ("" for the whole), and whether it is a count; `None`
+/// if it is not a part.
 fn part_of<'a>(metric: &'a str, of: &str) -> Option<(&'a str, bool)> {
     let rest = metric.strip_prefix(of)?;
     let (kind, counts) = rest.strip_suffix(".waits").map_or((rest, false), |kind| (kind, true));

@@ -1,4 +1,4 @@
-//! Where frames went: a line for each cell, and of a mail a chart.
+//! Where frames went: a line for each cell, and in a mail a chart.
 
 use super::view::{View, mean};
 use crate::document::{Block, Cell, Column, Media, Section, Table, Tone};
@@ -19,7 +19,7 @@ const RULE: &str = "Rates of all threads together; 'a thread' is the received ra
      the generator if that has no time left (97 % of a CPU) and less than 1 % is lost: a faster \
      one would achieve more.";
 
-/// Where frames went.
+/// Shows where frames went.
 pub(crate) fn section(view: &View) -> Section {
     let rows = view.rows.iter().filter_map(|row| Some((*row, row.hops.as_ref()?)));
     let table = Table::of(
@@ -45,7 +45,7 @@ pub(crate) fn section(view: &View) -> Section {
     Section::new("hops", "Where the frames went").on(media).with(table).note(RULE)
 }
 
-/// The received rate by each generator.
+/// Returns the received rate per generator thread.
 fn of_a_thread(row: &HopsRow) -> Option<f64> {
     mean(&row.received).map(|rate| rate / f64::from(row.threads[0]))
 }
@@ -58,21 +58,21 @@ fn busy(row: &HopsRow, end: usize) -> Cell {
     percent(mean(&row.busy[end])).into()
 }
 
-/// Width of the columns of the block: of the sink, and of the figure.
+/// Widths of the columns for the sink and for the figure.
 const WIDTHS: [usize; 2] = [9, 11];
 
-/// Variants side by side, and the width of the columns of one or two.
+/// Most variants side by side, and the column width if there are only one or two.
 const SIDE_BY_SIDE: usize = 3;
 const WIDE: usize = 13;
 
-/// The packet rates as charts for a mail to a kernel list: what was transmitted and
-/// what was lost, by sink, and side by side the variants of everything else. One chart for
-/// each number of generating threads.
+/// Shows the packet rates as charts for a mail to a kernel list: what was transmitted and what was
+/// lost, by sink, with the variants of everything else side by side. There is one chart for each
+/// number of generating threads.
 pub(crate) fn charts(view: &View) -> Section {
     lines(blocks(view.study, view.analysis))
 }
 
-/// Blocks of lines for a mail.
+/// Creates a section of text blocks for a mail.
 pub(super) fn lines(blocks: Vec<Vec<String>>) -> Section {
     let line = |line: String| Block::Line(vec![(line, Tone::Plain)]);
     let block = |block: Vec<String>| [Block::Gap].into_iter().chain(block.into_iter().map(line));
@@ -92,13 +92,13 @@ fn blocks(study: &Study, analysis: &Analysis) -> Vec<Vec<String>> {
     blocks
 }
 
-/// Where the figures of a cell are: no two cells share a place.
+/// The position of a cell's figures; it is unique.
 struct Place<'a> {
     cell: &'a record::Cell,
     hops: &'a HopsRow,
     /// The name of its rows: the sink.
     row: String,
-    /// The head of its column, in lines: everything else that differs.
+    /// The lines of its column's heading: everything else that differs.
     column: Vec<String>,
 }
 
@@ -117,13 +117,13 @@ fn places<'a>(study: &'a Study, analysis: &'a Analysis) -> Vec<Place<'a>> {
         column: variant(cell),
     };
     let mut places: Vec<Place> = outcomes.into_iter().map(place).collect();
-    // Whatever else cells differ in, by the words of their names.
+    // Distinguish other cells by the parts of their names that differ.
     let keys: HashSet<&str> = shared(&places).into_iter().flat_map(differing).collect();
     for place in &mut places {
         let words = parts(&place.cell.id).filter(|part| keys.contains(key(part)));
         place.column.extend(words.map(str::to_owned));
     }
-    // Names are unique, whatever they consist of.
+    // As a last resort, by their full names, which are unique.
     for ids in shared(&places) {
         let these = places.iter_mut().filter(|place| ids.contains(&&place.cell.id));
         these.for_each(|place| place.column.push(place.cell.id.to_string()));
@@ -131,7 +131,7 @@ fn places<'a>(study: &'a Study, analysis: &'a Analysis) -> Vec<Place<'a>> {
     places
 }
 
-/// The cells of each place that has several.
+/// Returns the cells of each position that has more than one.
 fn shared<'a>(places: &[Place<'a>]) -> Vec<Vec<&'a CellId>> {
     let of = |place: &Place<'a>| {
         let key = (place.hops.threads[0], place.row.clone(), place.column.clone());
@@ -141,14 +141,14 @@ fn shared<'a>(places: &[Place<'a>]) -> Vec<Vec<&'a CellId>> {
     groups.filter(|ids| ids.len() > 1).collect()
 }
 
-/// The options whose values distinguish these names.
+/// Returns the options by which these names differ.
 fn differing(ids: Vec<&CellId>) -> Vec<&str> {
     let has = |id: &CellId, part: &str| parts(id).any(|other| other == part);
     let options = ids.iter().flat_map(|id| parts(id)).filter(|part| part.contains('='));
     options.filter(|part| !ids.iter().all(|id| has(id, part))).map(key).collect()
 }
 
-/// A name in parts: `packet`, `bypass=on`, `tap`, `packets`, `burst=32`, `cores=none`.
+/// Splits a name: `packet`, `bypass=on`, `tap`, `packets`, `burst=32`, `cores=none`.
 fn parts(CellId(id): &CellId) -> impl Iterator<Item = &str> {
     id.split([' ', ',', ':', '+'])
 }
@@ -157,7 +157,7 @@ fn key(part: &str) -> &str {
     part.split('=').next().unwrap_or(part)
 }
 
-/// Everything side by side that such mails have words of their own for, in lines of a head.
+/// Returns the variant in the established wording of such mails, as lines of a heading.
 fn variant(cell: &record::Cell) -> Vec<String> {
     let LinkSettings { qdisc, tap, queue_length, .. } = &cell.link;
     let qdisc = if qdisc == "none" { "noqueue" } else { qdisc };
@@ -174,7 +174,7 @@ fn variant(cell: &record::Cell) -> Vec<String> {
     lines
 }
 
-/// The sink in the words of such mails; with the generator, where not all have the same.
+/// Returns the sink in the wording of such mails; with the generator, unless all have the same.
 fn sink(cell: &record::Cell, generators: usize) -> String {
     let tap = if cell.link.tap.is_some_and(|tap| tap.macvtap) { "MACVTAP" } else { "TAP" };
     let sink = match (cell.rx.path.as_str(), cell.rx.options.word("by")) {
@@ -244,7 +244,7 @@ fn nth(lines: &[String], at: usize) -> &str {
     lines.get(at).map_or("", String::as_str)
 }
 
-/// The figures of a sink, each in every column.
+/// Returns the figures of a sink, each in every column.
 fn figures(
     study: &Study,
     hops: &[Option<&HopsRow>],
@@ -256,7 +256,7 @@ fn figures(
     let rate = |rate: Option<Summary>, threads: u32| {
         format!("{} Kpps", kpps(rate.map(|rate| rate.mean / f64::from(threads))))
     };
-    // Where no speed was measured, losses are still true.
+    // Losses are valid even if no speed was measured.
     if study.header.functional.is_some() {
         return vec![
             ("Transmitted", figure(&|row| row.hops.received.to_string())),
@@ -271,7 +271,7 @@ fn figures(
     rows
 }
 
-/// Machine, frames, threads and placement.
+/// Returns machine, frames, threads and placement.
 fn title(study: &Study, places: &[&Place], threads: u32, width: usize) -> Vec<String> {
     let cells: Vec<&record::Cell> = places.iter().map(|place| place.cell).collect();
     let machine = study.header.facts.first().map(|facts| facts.cpu_model.as_str());
@@ -288,7 +288,8 @@ fn title(study: &Study, places: &[&Place], threads: u32, width: usize) -> Vec<St
     parts.flat_map(|part| wrap(&plain(part), width)).collect()
 }
 
-/// Whether the ends are pinned: in a word if both are alike. The sink of vhost-net is its worker.
+/// Returns whether the ends are pinned: one word if both are alike. The sink of vhost-net is its
+/// worker.
 fn pinned(cells: &[&record::Cell]) -> String {
     let word = |is_pinned: fn(&record::Cell) -> bool| match cells
         .iter()

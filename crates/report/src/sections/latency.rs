@@ -1,4 +1,4 @@
-//! How long exchanges took: percentiles, and how each compares with the baseline.
+//! Latency of exchanges: percentiles, and how each compares with the baseline.
 
 use super::view::View;
 use crate::document::{Cell, Column, Figure, Mark, Media, Scale, Section, Table};
@@ -42,7 +42,7 @@ pub(crate) fn section(view: &View) -> Section {
     section
 }
 
-/// Whether what is timed is rounds of exchanges.
+/// Returns whether rounds of exchanges were timed.
 fn is_of_rounds(view: &View, row: &Row) -> bool {
     let cells = &view.study.header.cells;
     cells.iter().any(|cell| cell.id == row.cell && cell.workload.options.flag("incast"))
@@ -90,7 +90,7 @@ fn marks(latency: &LatencyRow) -> Vec<Mark> {
     thin.into_iter().chain(thick).chain([dot]).collect()
 }
 
-/// Each percentile against the baseline.
+/// Builds the table that compares each percentile with the baseline.
 fn against(rows: &[(&Row, &LatencyRow)]) -> Table {
     let columns = [
         Column::path(),

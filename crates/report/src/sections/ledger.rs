@@ -1,4 +1,4 @@
-//! The zero-copy ledger of both ends, and what the labels rest on.
+//! The zero-copy ledger of both ends, and the evidence for the labels.
 
 use super::cost::{BARS, HEIGHT};
 use super::view::View;
@@ -8,7 +8,7 @@ use crate::wording::text::{evidence, label, on_a_wire};
 use bytepath_record::{Manner, Role};
 use bytepath_stats::{End, Row};
 
-/// What is known of bytes: class, name, manner.
+/// How bytes were moved: class, name, manner.
 const MANNERS: [(&str, &str, Manner); 4] = [
     ("free", "not copied", Manner::NotCopied),
     ("copied", "copied", Manner::Copied),
@@ -59,12 +59,12 @@ fn figure(rows: &[&Row]) -> Figure {
     Figure { key, ..Figure::rows(caption, table, (Scale::shares(), HEIGHT), marks) }
 }
 
-/// The share of an end's bytes that was not copied.
+/// Returns the share of an end's bytes that was not copied.
 pub(super) fn not_copied(end: &End) -> String {
     percent(end.ledger.as_ref().map(|ledger| ledger.not_copied))
 }
 
-/// Both ends of a row, what is known of bytes side by side.
+/// Draws the bars for both ends of a row, with the manners side by side.
 fn bars(row: &Row) -> Vec<Mark> {
     let mut marks = Vec::new();
     for (role, top, bottom) in BARS {

@@ -1,5 +1,5 @@
-//! Ends with many connections: what a wait of an event loop brought, how evenly the exchanges or
-//! bytes were shared, and what a connection takes.
+//! Ends with many connections: what a wait of an event loop returned, how evenly exchanges or bytes
+//! were distributed, and what a connection costs.
 
 use super::view::View;
 use crate::document::{Cell, Column, Section, Table};
@@ -50,7 +50,7 @@ pub(crate) fn section(view: &View) -> Section {
     section.note(of_tls)
 }
 
-/// What arrived of streams that both ends send.
+/// Shows the bytes that arrived, for streams in both directions.
 pub(crate) fn ways(view: &View) -> Section {
     let line = |row: &&Row| {
         let mean = |metric, role| mean(view, row, metric, role);
@@ -73,7 +73,7 @@ pub(crate) fn ways(view: &View) -> Section {
     )
 }
 
-/// The mean of a reading of an end over the trials of a row.
+/// Returns the mean of a reading of one end over the trials of a row.
 pub(super) fn mean(view: &View, row: &Row, metric: &str, role: Role) -> Option<f64> {
     let trials = view.trials(row).iter().filter(|trial| trial.status == TrialStatus::Measured);
     let values: Vec<f64> =
@@ -81,7 +81,7 @@ pub(super) fn mean(view: &View, row: &Row, metric: &str, role: Role) -> Option<f
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The figures of an end, if it had several connections or an event loop.
+/// Returns the figures of an end, if it had several connections or an event loop.
 fn line(view: &View, row: &Row, role: Role) -> Option<Vec<Cell>> {
     let mean = |metric: &str| mean(view, row, metric, role);
     let shared = |metric: &str| match row.work {

@@ -1,4 +1,4 @@
-//! What the threads of each end moved between processor and memory.
+//! Bytes that the threads of each end moved between processor and memory.
 
 use super::view::View;
 use crate::document::{Cell, Column, Section, Table};
@@ -23,7 +23,7 @@ pub(crate) fn section(view: &View) -> Section {
     )
 }
 
-/// The figures of an end, if they were counted.
+/// Returns the figures of an end, if they were counted.
 fn line(view: &View, row: &Row, role: Role) -> Option<Vec<Cell>> {
     let trials = view.trials(row);
     let unit = row.work.terms();
@@ -34,7 +34,8 @@ fn line(view: &View, row: &Row, role: Role) -> Option<Vec<Cell>> {
     Some(words.into_iter().chain([local.into(), unit.unit.into()]).collect())
 }
 
-/// What a reading of an end sums up to for as much work as was done, over the measured trials that have it.
+/// Returns the sum of a reading of one end over the measured trials that have it, divided by their
+/// work.
 fn ratio(trials: &[&Trial], metric: &str, role: Role) -> Option<f64> {
     let scope = Scope::Role(role);
     let measured = trials.iter().filter(|trial| trial.status == TrialStatus::Measured);

@@ -31,8 +31,8 @@ pub(crate) use view::{View, class_of};
 
 use crate::document::{Media, Section};
 
-/// All sections but the answer and the setup, in the order in which they are read. What a
-/// format does not show is filtered by its renderer.
+/// Returns all sections except for the answer and the setup, in reading order. Renderers filter
+/// what their format does not show.
 pub(crate) fn study(view: &View) -> Vec<Section> {
     let mut sections = vec![
         hops::charts(view),
@@ -64,7 +64,7 @@ pub(crate) fn study(view: &View) -> Vec<Section> {
         let with_functions = view.details && view.medium == Media::TERMINAL;
         sections.push(waterfall::section(explanation, with_functions));
         sections.push(waterfall::symptoms_of(explanation));
-        // Of many pairs the waterfalls are enough, unless details are requested.
+        // With many pairs the waterfalls suffice, unless details are requested.
         let is_one = explanation.ranked.len() == 1;
         let media =
             if is_one || view.details { Media::TERMINAL.or(Media::PAGE) } else { Media::PAGE };

@@ -12,8 +12,8 @@ pub(crate) fn section(view: &View) -> Section {
     Section::new("placement", "Where it ran").with(list).note(if has_work { RULE } else { "" })
 }
 
-/// Every placement with where its receive work ran. Cells of which the same CPU was
-/// requested share a line, with the means of their parts.
+/// Returns every placement with the CPUs that its receive work ran on. Cells with the same
+/// requested CPU share a line, with the means of their parts.
 fn lines(analysis: &Analysis) -> Vec<(String, String)> {
     let rows = analysis.rows.iter();
     let rows = rows.filter(|row| row.receive_work.is_some() || !row.collisions.is_empty());
@@ -61,14 +61,14 @@ fn placed(group: &[&Row], alone: bool) -> (String, String) {
     (cells, parts.join("; "))
 }
 
-/// The first of the works, and the parts of all by CPU.
+/// The first of the cells' receive work, and the parts of all by CPU.
 type Works<'a> = (&'a ReceiveWork, Vec<(u32, f64)>);
 
-/// The part of a cell's id that names its placement.
+/// Returns the part of a cell's id that names its placement.
 fn placement(row: &Row) -> Option<&str> {
     row.cell.0.split(' ').find(|level| level.starts_with("cores="))
 }
 
-/// What the figures are parts of.
+/// A note on what the figures are parts of.
 const RULE: &str = "softirq: time in softirqs (by ticks, of any device) and in the threads \
                         that poll for the receiver's device (by their run time).";

@@ -1,19 +1,20 @@
-//! Tables of functions: what each costs on two sides, and the ranking of both.
+//! Tables of functions: their cost on two sides, and the ranking of both.
 
 use crate::document::{Cell, Column, Table, Tone};
 use crate::wording::figures::{self, digits, number};
 use bytepath_profile::diff::{GroupTotal, LeftOut, Pair, RankingLine, Row};
 
-/// What a table of functions names besides the function.
+/// The columns of a table of functions besides the function.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Labels {
-    /// Title of the column of their group.
+    /// Heading of the column with their group.
     pub group: Option<&'static str>,
     pub subsystem: bool,
     pub module: bool,
 }
 
-/// The functions of two sides, the largest change first: all together, each, and the rest.
+/// Builds the table of the functions of two sides, the largest change first: the total, each
+/// function, and the rest.
 pub(crate) fn functions(
     total: Pair,
     rows: &[Row],
@@ -51,7 +52,8 @@ pub(crate) fn functions(
     Table::rows(columns, [all].into_iter().chain(each).chain(rest).map(cells))
 }
 
-/// What groups of functions take on two sides: all together, the first so many, and the rest.
+/// Builds the table of the amounts of groups on two sides: the total, the first so many, and the
+/// rest.
 pub(crate) fn groups(
     total: Pair,
     (title, groups): (&'static str, &[GroupTotal]),
@@ -74,7 +76,7 @@ pub(crate) fn groups(
     Table::rows(columns, rows.map(cells))
 }
 
-/// Both rankings, place by place.
+/// Builds the table of both rankings side by side, by rank.
 pub(crate) fn side_by_side(places: &[RankingLine], sides: [&str; 2], decimals: usize) -> Table {
     let mut columns = vec![Column::number("", "#", 0)];
     for (side, other) in sides.into_iter().zip(["to", "from"]) {
@@ -102,12 +104,13 @@ pub(crate) fn side_by_side(places: &[RankingLine], sides: [&str; 2], decimals: u
     Table::rows(columns, (1..).zip(places).map(cells))
 }
 
-/// What the column of intervals holds.
+/// The meaning of the column of intervals.
 pub(crate) const INTERVALS: &str = "+-: half the width of the interval of the change, \
                          Welch's at 95% over the profiles, individually; \
                          ?: the interval contains zero.";
 
-/// Before, after, the change, perhaps its interval, and the change as a part.
+/// Returns the columns: before, after, the change, optionally its interval, and the relative
+/// change.
 pub(crate) fn amount_columns(intervals: bool) -> Vec<Column> {
     let mut columns = vec![
         Column::number("", "before", 0),
@@ -119,7 +122,7 @@ pub(crate) fn amount_columns(intervals: bool) -> Vec<Column> {
     columns
 }
 
-/// The cells of [`amount_columns`].
+/// Returns the cells of [`amount_columns`].
 pub(crate) fn amounts(pair: Pair, decimals: usize, intervals: bool) -> Vec<Cell> {
     let tone = match pair.saved {
         _ if pair.in_doubt() => Tone::Plain,
@@ -140,7 +143,7 @@ pub(crate) fn amounts(pair: Pair, decimals: usize, intervals: bool) -> Vec<Cell>
     cells
 }
 
-/// A difference with its sign: after minus before.
+/// Formats a difference, after minus before, with its sign.
 pub(crate) fn signed(change: f64, decimals: usize) -> String {
     let text = number(change.abs(), decimals);
     match text.bytes().any(|digit| (b'1'..=b'9').contains(&digit)) {
@@ -150,12 +153,12 @@ pub(crate) fn signed(change: f64, decimals: usize) -> String {
     }
 }
 
-/// Decimal digits, so that the total has four significant ones.
+/// Returns the number of decimals that gives the total four significant digits.
 pub(crate) fn decimals(total: Pair) -> usize {
     digits(total.with.max(total.without), 4)
 }
 
-/// The change of a function, in percent of what it took before.
+/// Returns the change of a function in percent of its amount before.
 fn relative(pair: Pair) -> String {
     match (pair.without > 0.0, pair.with > 0.0) {
         (true, true) => figures::change(pair.with / pair.without),

@@ -1,4 +1,4 @@
-//! The rate of every cell, what it rests on, and the verdict.
+//! The rate of every cell, its basis, and the verdict.
 
 use super::ledger::not_copied;
 use super::view::{View, class, mean};
@@ -8,7 +8,7 @@ use crate::wording::text::{label, on_a_wire};
 use bytepath_record::{Trial, TrialStatus, Work};
 use bytepath_stats::{Effect, Metric, Row, Summary};
 
-/// Height of a row in pixels, and where its dots and its interval are.
+/// Height of a row in pixels, and the positions of its dots and its interval.
 const HEIGHT: f64 = 38.0;
 const DOTS: (f64, f64) = (7.0, 20.0);
 const SPAN: f64 = 30.0;
@@ -17,7 +17,8 @@ const SPAN: f64 = 30.0;
 struct Line<'a> {
     row: &'a Row,
     effect: Option<&'a Effect>,
-    /// Mean of what it is compared with, work per second, from which its interval is drawn.
+    /// Mean rate of the cell it is compared with, work per second; its interval is drawn from
+    /// there.
     base: Option<f64>,
     /// Whether it is the second copy of a cell.
     is_null: bool,
@@ -37,7 +38,7 @@ fn figure(view: &View, work: Work, rows: &[&Row]) -> Figure {
     let mut lines: Vec<Line> = Vec::new();
     for row in rows {
         lines.push(Line { row, effect: row.effect(Metric::Rate), base, is_null: false });
-        // The second copy of a cell is below the first.
+        // The second copy of a cell is listed below the first.
         let null = analysis.null.as_ref().filter(|n| n.status.measured > 0);
         if let Some(null) = null.filter(|_| analysis.noise_of.as_ref() == Some(&row.cell)) {
             let effect = analysis.noise(Metric::Rate).map(|n| &n.effect);
@@ -65,7 +66,7 @@ fn figure(view: &View, work: Work, rows: &[&Row]) -> Figure {
 }
 
 fn table(view: &View, work: Work, lines: &[Line]) -> Table {
-    // Only bytes have the ceiling of a copy.
+    // Only rates of bytes have a copy ceiling.
     let ceiling = if work == Work::Bytes { Media::TERMINAL } else { Media::NONE };
     let by_packets = work == Work::Bytes && lines.iter().any(|line| has_own_stack(line.row));
     let packets = if by_packets { Media::ALL } else { Media::NONE };
@@ -90,13 +91,13 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
             comparison = [Cell::ratio(*effect), Cell::from("A against A")];
         }
         let [ratio, word] = comparison;
-        // What stands before a figure that was measured while others used its CPUs.
+        // Marks a figure that was measured while others used its CPUs.
         let mark = if row.status.disturbed.is_empty() { "" } else { "~" };
         let cells = [
             Cell::path(row),
             row.status.measured.to_string().into(),
             Cell::from(format!("{mark}{}", rate_of(work, mean(&row.rate)))).strong_if(row.baseline),
-            // The kernel counts what it has not yet cut as one packet.
+            // The kernel counts data that is not yet segmented as one packet.
             kpps(packets(row)).into(),
             percent(row.rate.and_then(|t| t.relative_stddev())).into(),
             percent(row.ceiling_share).into(),
@@ -114,20 +115,21 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
     table
 }
 
-/// Whether a program's own stack makes each packet by itself, so that packets may be what limits it.
+/// Returns whether a user-space stack makes each packet, so that packets may be what limits it.
 fn has_own_stack(row: &Row) -> bool {
     [&row.tx, &row.rx].iter().any(|path| path.starts_with("userspace"))
 }
 
-/// The mean over a cell's trials that count, as the receiver's device counts them.
+/// Returns the packets per second received by the receiver's device, averaged over a cell's
+/// measured trials.
 fn packets_a_second(view: &View, row: &Row) -> Option<f64> {
     let counted = view.trials(row).iter().filter(|trial| trial.rate().is_some());
     let rates = counted.filter_map(|trial| Some(trial.packets()? / trial.window));
     Summary::of(rates).map(|rate| rate.mean)
 }
 
-/// An axis that holds every trial, and every interval that is not much wider than
-/// all of the trials: an endless one goes to the end of the axis.
+/// Returns an axis that includes every trial, and every interval that is not much wider than all of
+/// the trials; longer ones are cut at the end of the axis.
 fn scale(view: &View, work: Work, lines: &[Line]) -> Scale {
     let factor = work.terms().rate_scale;
     let trials = lines.iter().flat_map(|line| view.trials(line.row)).filter_map(|t| rate(t));
@@ -140,13 +142,14 @@ fn scale(view: &View, work: Work, lines: &[Line]) -> Scale {
     Scale::over(ends.chain(trials.iter().copied()))
 }
 
-/// The interval of a row's mean: that of the ratio, from the mean compared with.
+/// Returns the interval of a row's mean: that of the ratio times the mean it is compared with.
 fn interval(line: &Line) -> Option<[f64; 2]> {
     let (interval, base) = line.effect?.interval.zip(line.base)?;
     Some([base * interval.low, base * interval.high])
 }
 
-/// The mean that a row is compared with, the interval, its own mean, and the trials above them.
+/// Marks for the mean that a row is compared with, the interval, its own mean, and the trials above
+/// them.
 fn marks(view: &View, base: Option<f64>, line: &Line) -> Vec<Mark> {
     let (work, terms) = (line.row.work, line.row.work.terms());
     let factor = terms.rate_scale;
@@ -187,7 +190,7 @@ fn tip(trial: &Trial, rate: f64) -> String {
     text
 }
 
-/// Rate of a trial that ran, whether it counts or not.
+/// Returns the rate of a trial, whether it counts or not.
 fn rate(trial: &Trial) -> Option<f64> {
     trial.ran_at().filter(|rate| rate.is_finite())
 }

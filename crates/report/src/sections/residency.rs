@@ -1,4 +1,4 @@
-//! How long every CPU of the machine rested in each idle state, whoever ran on it.
+//! Time that every CPU of the machine spent in each idle state, whatever ran on it.
 
 use super::details::shade;
 use super::view::View;
@@ -7,14 +7,14 @@ use crate::wording::figures::percent;
 use bytepath_record::{Scope, Trial, Unit, distinct};
 use bytepath_stats::{Row, Summary};
 
-/// CPUs in a line of plain text; a page has all of them in a row of this many pixels.
+/// CPUs in a line of plain text; an HTML page has all of them in a row of this many pixels.
 const SIGNS: usize = 32;
 const HEIGHT: f64 = 28.0;
 
-/// Width of the bar of a CPU.
+/// Width of a CPU's bar.
 const BAR: f64 = 0.8;
 
-/// A CPU and the part of the window that it was in a state, the mean over the trials.
+/// A CPU and the part of the window that it spent in a state, the mean over the trials.
 type Share = (u32, f64);
 
 pub(crate) fn section(view: &View) -> Section {
@@ -59,7 +59,7 @@ struct State<'a> {
     shares: Vec<Share>,
 }
 
-/// All states, in the order in which the meter reports them.
+/// Returns all states, in the order in which the meter reports them.
 fn states<'a>(row: &'a Row, trials: &[&'a Trial]) -> Vec<State<'a>> {
     let readings = trials.iter().flat_map(|trial| &trial.readings);
     let of_states = readings.filter(|r| r.unit == Unit::Ratio && r.metric.starts_with("cstate."));
@@ -75,7 +75,7 @@ fn states<'a>(row: &'a Row, trials: &[&'a Trial]) -> Vec<State<'a>> {
     metrics.into_iter().map(state).filter(|state| !state.shares.is_empty()).collect()
 }
 
-/// Some CPUs in a state.
+/// Returns the row of some CPUs in one state.
 fn line(state: &State, cpus: &[Share]) -> Vec<Cell> {
     let all = Summary::of(cpus.iter().map(|(_, share)| *share));
     let figures = [all.map(|all| all.mean), all.map(|all| all.min), all.map(|all| all.max)];
@@ -86,7 +86,7 @@ fn line(state: &State, cpus: &[Share]) -> Vec<Cell> {
     cells.chain([signs.into()]).collect()
 }
 
-/// All CPUs in a state, each as far up the row as it was in it.
+/// Draws all CPUs in one state; the height of a bar is the CPU's share.
 fn bars(state: &State) -> Vec<Mark> {
     let bar = |(cpu, share): &Share| {
         let (at, top) = (f64::from(*cpu), HEIGHT * (1.0 - Scale::shares().part(*share)));
@@ -96,7 +96,7 @@ fn bars(state: &State) -> Vec<Mark> {
     state.shares.iter().map(bar).collect()
 }
 
-/// What each CPU had of a state, by number.
+/// Returns the share of each CPU in a state, by number.
 fn shares(metric: &str, trials: &[&Trial]) -> Vec<Share> {
     let measured = || trials.iter().filter(|trial| trial.rate().is_some());
     let readings = measured().flat_map(|trial| &trial.readings).filter(|r| r.metric == metric);
@@ -112,7 +112,7 @@ fn shares(metric: &str, trials: &[&Trial]) -> Vec<Share> {
     cpus.into_iter().filter_map(share).collect()
 }
 
-/// `0-31`, or each number where some are absent.
+/// Formats `0-31`, or each number if there are gaps.
 fn range(cpus: &[Share]) -> String {
     match cpus {
         [] => String::new(),

@@ -1,4 +1,4 @@
-//! Return on investment and service demand, and the power that was drawn.
+//! Return on investment, service demand, and power.
 
 use super::view::{View, mean};
 use crate::document::{Cell, Column, Figure, Mark, Media, Scale, Section, Table};
@@ -10,24 +10,24 @@ const ROI: &str = "T^n / C";
 const POWER: &str = "T^n / P^m";
 const DEMAND: &str = "CPU us per KiB";
 
-/// The bars of a row: an end or both, its colour, and from where to where it goes in pixels.
+/// The bars of a row: an end or both, its colour, and its vertical extent in pixels.
 const BARS: [(&str, &str, f64, f64); 3] =
     [("tx", "user", 4.0, 13.0), ("rx", "system", 15.0, 24.0), ("both", "softirq", 26.0, 35.0)];
 
 /// Height of a row with bars, in pixels.
 const HEIGHT: f64 = 39.0;
 
-/// What a group of columns shows of a row, and how its figures are written.
+/// A group of columns: the figures of a row, and how they are formatted.
 struct Measure {
     group: &'static str,
     of: fn(&Row) -> &PerEnd,
     write: fn(Option<f64>) -> String,
 }
 
-/// What came back for the cost, and the rate as published work prints it.
+/// Shows return on investment and service demand, and the rate as published work prints it.
 pub(crate) fn section(view: &View) -> Section {
     let none = PerEnd::default();
-    // The service demand of anything but bytes is the cost itself.
+    // Service demand is defined for bytes only.
     let rows = || view.rows.iter().copied();
     let demand = rows().any(|row| row.service_demand != none);
     let what = if demand { " and service demand" } else { "" };
@@ -78,7 +78,7 @@ fn with_measures(mut section: Section, view: &View, rows: &[&Row], all: &[Measur
     section.note(format!("{terms}. Intervals are of the mean over the trials.{middle}"))
 }
 
-/// Columns for both ends, and for both together with the interval.
+/// Returns the columns for both ends, and for both together with the interval.
 fn per_end(group: &'static str, [tx, rx, both]: [u8; 3]) -> [Column; 3] {
     [
         Column::number(group, "tx", tx),
@@ -95,7 +95,7 @@ fn ends(of: [Option<Summary>; 3], write: impl Fn(Option<f64>) -> String) -> [Cel
     [tx, rx, both.within(range)]
 }
 
-/// How to read the bars of a measure.
+/// Returns a note on how to read the bars of a measure.
 fn caption(group: &str) -> &'static str {
     match group {
         DEMAND => "Service demand, CPU microseconds per KiB delivered.",
@@ -107,7 +107,7 @@ fn caption(group: &str) -> &'static str {
     }
 }
 
-/// A bar with its interval for each end, and for both together, next to the columns of a table.
+/// Draws bars with intervals for each end, and for both together, next to the columns of a table.
 fn figure(
     caption: &str,
     table: Table,
@@ -138,7 +138,7 @@ fn figure(
     Figure { key, ..Figure::rows(caption, table, (scale, HEIGHT), marks) }
 }
 
-/// Watts and joules per unit of work, where a meter reported power.
+/// Shows watts and joules per unit of work, if a meter reported power.
 pub(crate) fn energy(view: &View) -> Section {
     let terms = view.analysis.work().terms();
     let mut columns = vec![Column::path()];

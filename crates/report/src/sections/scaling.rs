@@ -1,5 +1,5 @@
-//! Paths over numbers of connections: from where on each is better than the first, and rate and cost
-//! as a line for each.
+//! Paths over numbers of connections: from which number on each is better than the first, and rate
+//! and cost as a line for each.
 
 use super::view::View;
 use crate::document::{Cell, Column, Figure, List, Mark, Media, Scale, Section, Table};
@@ -9,7 +9,7 @@ use crate::wording::setup::pairs;
 use bytepath_record::{Cost, Work, distinct, grouped};
 use bytepath_stats::{Course, Metric, Row, Scaling, ScalingPoint, Summary};
 
-/// Classes of a path's colour: of the key, of its line, of its intervals.
+/// Classes of a path's colour: for the legend, for its line, for its intervals.
 const COLOURS: [[&str; 3]; 5] = [
     ["system", "course system", "span system"],
     ["user", "course user", "span user"],
@@ -18,18 +18,18 @@ const COLOURS: [[&str; 3]; 5] = [
     ["discarded", "course discarded", "span discarded"],
 ];
 
-/// How far a drawing goes beyond its largest mean: an interval of few trials may go much farther.
+/// How far a drawing extends beyond its largest mean: an interval of few trials may be much longer.
 const HEADROOM: f64 = 1.25;
 
-/// By what each path is drawn to the right of the one before it.
+/// Factor by which each path is shifted to the right of the previous one.
 const BESIDE: f64 = 1.08;
 
-/// From how many connections on each path is better than the first.
+/// Shows the number of connections from which each path is better than the first.
 pub(crate) fn crossings(view: &View) -> Section {
     Section::new("crossings", "By number of connections").with(List::of(sentences(view.analysis)))
 }
 
-/// A figure each of rate and cost, for each combination of the other factors.
+/// Shows a figure each for rate and cost, for each combination of the other factors.
 pub(crate) fn charts(view: &View) -> Section {
     let mut section =
         Section::new("connections", "Rate and cost by number of connections").in_detail();
@@ -91,7 +91,7 @@ impl Figures<'_> {
         self.work().cost(self.view.analysis.instructions_per_second)
     }
 
-    /// From a figure to what is drawn.
+    /// Returns the factor from a figure to its display unit.
     fn scale(&self) -> f64 {
         if self.metric == Metric::Rate { self.work().terms().rate_scale } else { self.unit().scale }
     }
@@ -107,7 +107,7 @@ impl Figures<'_> {
         }
     }
 
-    /// The course of a path in a colour, with its intervals beside those of the others.
+    /// Draws the course of a path in a colour, with its intervals next to those of the others.
     fn line(&self, course: &Course, colour: usize) -> Vec<Mark> {
         let [_, line, span] = COLOURS[colour];
         let beside = BESIDE.powi(colour as i32);
@@ -147,7 +147,7 @@ impl Figures<'_> {
     }
 }
 
-/// Where the mean may be; of two trials that can be below zero.
+/// Returns the interval of the mean, cut at zero, below which it may extend with two trials.
 fn bounds(of: &Summary) -> [f64; 2] {
     let (low, high) = of.interval.unwrap_or((of.mean, of.mean));
     [low.max(0.0), high]

@@ -1,4 +1,4 @@
-//! What well-known functions of a profile mean.
+//! The meaning of well-known functions in a profile.
 
 use crate::document::{Block, Cell, Column, Media, Section, Table};
 use crate::wording::figures::percent;
@@ -8,7 +8,8 @@ use bytepath_record::joined;
 const NOTE: &str = "Shares of the busy time, as sampled, without idle samples \
                     and foreign threads. Lines below 0.5% on every side are omitted.";
 
-/// `sides` are the names of what the shares are of; empty for a profile alone.
+/// Shows the symptoms; `sides` are the names of the sides that the shares refer to, empty for a
+/// single profile.
 pub(crate) fn section(all: &[Seen], sides: &[impl AsRef<str>]) -> Section {
     let mut section = Section::new("symptoms", "Diagnosis by hot function");
     for symptom in all {

@@ -1,4 +1,4 @@
-//! Every trial and every reading: for pages, which can sort and fold long tables.
+//! Every trial and every reading, for HTML pages, which can sort and fold long tables.
 
 use super::view::View;
 use crate::document::{Column, Media, Section, Table};
@@ -8,10 +8,10 @@ use bytepath_record::{Reading, Role, Scope, Unit, Work};
 use bytepath_stats::{Summary, role_cpu, why_not_measured};
 use std::collections::BTreeMap;
 
-/// A study of more trials than this has their table folded.
+/// With more trials than this, their table is folded.
 const FOLDED: usize = 60;
 
-/// Every trial, in the order run.
+/// Shows every trial, in the order run.
 pub(crate) fn section(view: &View) -> Section {
     let header = &view.study.header;
     let mut table = Table::new(vec![
@@ -62,12 +62,12 @@ pub(crate) fn section(view: &View) -> Section {
     section.with(if count > FOLDED { table.folded(&format!("{count} trials")) } else { table })
 }
 
-/// The values of one reading: their unit, and those of each cell.
+/// The values of one reading: its unit, and the values for each cell.
 type Values = (Unit, Vec<Vec<f64>>);
 
-/// Means of all meter readings, one column per cell.
+/// Shows means of all meter readings, one column per cell.
 pub(crate) fn readings(view: &View) -> Section {
-    // The same reading of every cell in one line, sorted by name.
+    // The same reading of every cell on one line, sorted by name.
     let mut lines: BTreeMap<(&str, String), Values> = BTreeMap::new();
     for (column, row) in view.rows.iter().enumerate() {
         let measured = view.trials(row).iter().filter(|t| t.rate().is_some());

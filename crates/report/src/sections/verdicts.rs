@@ -1,4 +1,5 @@
-//! The answer and the verdicts in sentences, what did not run, warnings, and how a study was set up.
+//! The answer and the verdicts in sentences, cells without results, warnings, and the setup of a
+//! study.
 
 use super::view::View;
 use crate::document::{Block, List, Media, Point, Section, Tone};
@@ -10,8 +11,9 @@ use crate::wording::{answer, offload, reproduce, verdicts};
 use bytepath_record::Facts;
 use bytepath_stats::{Analysis, Comparison, Metric, Row};
 
-/// From which size on copy engines pay; which cell to use, why, and what is undecided. If
-/// nothing is recommended, because one cell was measured or no speed, what leads in what.
+/// Shows the size from which copy engines pay off; which cell to use, why, and what is undecided.
+/// If nothing is recommended, because only one cell or no speed was measured, it lists the leading
+/// cells.
 pub(crate) fn answer(view: &View) -> Section {
     let mut section = Section::new("answer", "");
     offload::sentences(view.analysis).iter().for_each(|line| section.text("", line));
@@ -31,16 +33,16 @@ pub(crate) fn answer(view: &View) -> Section {
     section.with(Block::Gap)
 }
 
-/// Cells that a page lists whatever their verdict; of more, those without a claim are folded,
-/// so that a large matrix does not bury its answer.
+/// Most cells that a page lists whatever their verdict; with more, those without a claim are
+/// folded, so that a large matrix does not hide its answer.
 const LISTED: usize = 8;
 
-/// Every comparison in a sentence, and what the words rest on.
+/// Shows every comparison in a sentence, and the basis of the words.
 pub(crate) fn section(view: &View) -> Section {
     let analysis = view.analysis;
     let base = &analysis.baseline;
     let mut section = Section::new("verdict", format!("Verdicts, against {base}"));
-    // Why nothing was measured is the answer.
+    // Then the reason why nothing was measured is the answer.
     if view.rows.is_empty() {
         return section;
     }
@@ -62,7 +64,7 @@ pub(crate) fn section(view: &View) -> Section {
             section.add(folded.folded(&format!("{cells} not distinguishable from {base}")));
             section.text("  ", noise);
         } else if analysis.noise(question).is_some() {
-            // A cell against itself has nothing but its noise to report.
+            // A comparison of a cell with itself shows only noise.
             section.heading(format!("Noise of {what}"));
             section.text("  ", noise);
         }
@@ -86,7 +88,7 @@ fn sentences(compared: Vec<(&Row, &Comparison)>, analysis: &Analysis) -> List {
     List { items: compared.into_iter().map(point).collect(), ..List::of_cells([]) }
 }
 
-/// Which profiles there are, and what it cost to take them.
+/// Shows which profiles there are, and what sampling cost.
 pub(crate) fn profiles(view: &View) -> Section {
     let mut section = Section::new("profiles", "").on(Media::TERMINAL);
     if let Some(line) = text::profiles(view.analysis) {
@@ -96,7 +98,7 @@ pub(crate) fn profiles(view: &View) -> Section {
     section
 }
 
-/// Cells that cannot run here, that failed, that have no trial.
+/// Shows the cells that cannot run here, that failed, or that have no trial.
 pub(crate) fn missing(view: &View) -> Section {
     let mut section = Section::new("missing", "Not measured");
     for (title, all) in [
@@ -119,7 +121,7 @@ pub(crate) fn missing(view: &View) -> Section {
     section
 }
 
-/// Warnings beyond this many are only counted in a mail, which is not a log.
+/// In a mail, which is not a log, further warnings are only counted.
 const WARNINGS_OF_MAIL: usize = 8;
 
 pub(crate) fn warnings(view: &View) -> Section {
@@ -132,7 +134,7 @@ pub(crate) fn warnings(view: &View) -> Section {
     Section::new("warnings", "Warnings").with(List::of(lines))
 }
 
-/// What was run, on what, under which contract.
+/// Shows what was run, where, and under which contract.
 pub(crate) fn setup(view: &View) -> Section {
     let header = &view.study.header;
     let mut section = Section::new("setup", "Setup");
@@ -164,7 +166,7 @@ pub(crate) fn setup(view: &View) -> Section {
     section
 }
 
-/// All recorded settings of a host.
+/// Returns all recorded settings of a host.
 fn settings(host: &Facts, at: usize, of: usize) -> List {
     let name = match (at, of) {
         (_, 1) => "host",

@@ -1,4 +1,4 @@
-//! What the sections of a study are made from.
+//! The input of the sections of a study.
 
 use crate::document::Media;
 use crate::report::Subject;
@@ -15,7 +15,7 @@ pub(crate) struct View<'a> {
     pub explanation: Option<&'a Explanation>,
     pub medium: Media,
     pub details: bool,
-    /// Measured rows: of a page the fastest first, else in the order of the study.
+    /// Measured rows: the fastest first in HTML pages, otherwise in the order of the study.
     pub rows: Vec<&'a Row>,
     /// The trials of each cell, in the order run.
     trials: HashMap<&'a str, Vec<&'a Trial>>,
@@ -36,7 +36,7 @@ impl<'a> View<'a> {
         View { subject: *subject, study, analysis, explanation, medium, details, rows, trials }
     }
 
-    /// Its rows by what they count: figures of two kinds of work are in two tables.
+    /// Returns its rows by kind of work: different kinds are in different tables.
     pub(crate) fn by_work(&self) -> Vec<(Work, Vec<&'a Row>)> {
         let of = |work| -> Vec<&'a Row> {
             self.rows.iter().copied().filter(|row| row.work == work).collect()
@@ -45,7 +45,7 @@ impl<'a> View<'a> {
         all.filter(|(_, rows)| !rows.is_empty()).collect()
     }
 
-    /// Both ends of every row.
+    /// Returns both ends of every row.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (&'a Row, &'a End)> {
         self.rows.iter().flat_map(|row| Role::ALL.map(|role| (*row, row.end(role))))
     }
@@ -54,7 +54,8 @@ impl<'a> View<'a> {
         self.trials.get(row.cell.0.as_str()).map_or(&[], Vec::as_slice)
     }
 
-    /// Anchor of the first trial of a cell in the table of all. `None` if another trial is given.
+    /// Returns the anchor of a cell's first trial in the table of trials. `None` if `of` is another
+    /// trial.
     pub(crate) fn anchor(&self, cell: &CellId, of: Option<&Trial>) -> Option<String> {
         let at = self.study.trials.iter().position(|trial| trial.cell == *cell)?;
         let is_first = of.is_none_or(|trial| std::ptr::eq(trial, &self.study.trials[at]));
@@ -70,7 +71,7 @@ pub(crate) fn mean(summary: &Option<Summary>) -> Option<f64> {
     summary.map(|s| s.mean)
 }
 
-/// Class of a row in a page, by its verdict on one question.
+/// Returns the CSS class of a row, by its verdict in one metric.
 pub(crate) fn class(row: &Row, question: Metric) -> &'static str {
     match row.comparison(question) {
         None if row.baseline => "base",
@@ -78,7 +79,7 @@ pub(crate) fn class(row: &Row, question: Metric) -> &'static str {
     }
 }
 
-/// Class of what is better or worse than something else.
+/// Returns the CSS class of something better or worse than something else.
 pub(crate) fn class_of(better: Option<bool>) -> &'static str {
     better.map_or("open", |better| if better { "better" } else { "worse" })
 }

@@ -1,5 +1,5 @@
-//! Why cells differ: waterfalls by subsystem, the ends of each cell, functions, and what
-//! well-known functions mean.
+//! Why cells differ: waterfalls by subsystem, the ends of each cell, functions, and the meaning of
+//! well-known functions.
 
 use super::{ends, ranking, symptoms};
 use crate::document::{Block, Cell, Column, Figure, List, Mark, Media, Scale, Section};
@@ -12,18 +12,18 @@ use bytepath_record::joined;
 
 const TITLE: &str = "Where the CPU time goes";
 
-/// Steps whose functions are listed.
+/// Most steps whose functions are listed.
 const EXPLAINED: usize = 6;
 
-/// Columns of the bars of plain text.
+/// Widths of the bars in plain text, in columns.
 const BARS: usize = 32;
 const BARS_OF_MAIL: usize = 18;
 
-/// Pixels of a line of a waterfall: its height, where its bar begins and ends.
+/// Pixels of a line of a waterfall: its height, beginning and end of its bar.
 const HEIGHT: f64 = 20.0;
 const BAR: (f64, f64) = (4.0, 15.0);
 
-/// Waterfalls and what belongs to them. With functions if plain text has room for them.
+/// Shows waterfalls and related blocks; with functions if plain text has room for them.
 pub(crate) fn section(explanation: &Explanation, with_functions: bool) -> Section {
     let mut section = Section::new("why", TITLE);
     for waterfall in &explanation.waterfalls {
@@ -52,8 +52,8 @@ pub(crate) fn section(explanation: &Explanation, with_functions: bool) -> Sectio
     section
 }
 
-/// What well-known functions mean, then the functions of two cells, most saved first. Of many
-/// pairs plain text has them only in detail, because the waterfalls are enough.
+/// Shows the meaning of well-known functions, then the functions of two cells, most saved first.
+/// With many pairs, plain text shows them only in detail, because the waterfalls suffice.
 pub(crate) fn functions_of(explanation: &Explanation) -> Section {
     let mut section = Section::new("ranking", "Functions");
     for ranked in &explanation.ranked {
@@ -138,8 +138,8 @@ fn bar(step: &Step, digits: usize) -> Mark {
     Mark::bar(class, (low, BAR.0), (high, BAR.1)).tip(tip.trim_end().to_owned())
 }
 
-/// The bar of a step in signs: where it begins and ends between 0 and `most`. `#` is a
-/// cost, `-` less, `+` more; the interval shows whether a step is significant.
+/// Prints the bar of a step as characters, positioned between 0 and `most`. `#` is a cost, `-`
+/// less, `+` more; the interval shows whether a step is significant.
 fn printed(step: &Step, most: f64, width: usize, digits: usize) -> String {
     let is_zero = number(step.amount, digits) == number(0.0, digits);
     if is_zero || !(most > 0.0 && most.is_finite()) {
@@ -156,7 +156,7 @@ fn printed(step: &Step, most: f64, width: usize, digits: usize) -> String {
     format!("{}{}", " ".repeat(low), sign.repeat((high - low).max(1)))
 }
 
-/// The functions that make up the largest steps.
+/// Returns the functions of the largest steps.
 fn functions(waterfall: &Waterfall) -> List {
     let digits = decimals(waterfall);
     let steps = steps(waterfall);
@@ -173,7 +173,7 @@ fn functions(waterfall: &Waterfall) -> List {
     List::of(parts.take(EXPLAINED).filter_map(line))
 }
 
-/// Every subsystem with its functions, as a table.
+/// Builds a table of every subsystem with its functions.
 fn numbers(waterfall: &Waterfall) -> Table {
     let digits = decimals(waterfall) + 1;
     let (before, after) = (&waterfall.before.cell, &waterfall.after.cell);

@@ -1,5 +1,5 @@
-//! The answer, before anything else: which cell to use and what it gains, why, and what
-//! is undecided. The same sentences in every format.
+//! The answer, at the top of every report: which cell to use and what it gains, why, and what is
+//! undecided. The sentences are the same in every format.
 
 use super::explanation;
 use super::figures::{figure, level, percent, plural, ratio, unit};
@@ -9,13 +9,13 @@ use bytepath_profile::Explanation;
 use bytepath_record::{grouped, joined, listed};
 use bytepath_stats::{Analysis, Comparison, Metric, Recommendation, Requirement, Row, Undecided};
 
-/// Cells that a sentence names; more are counted.
+/// Most cells that a sentence names; the rest are only counted.
 const NAMED: usize = 4;
 
-/// What a paragraph is about ("Use", "Keep", "Why", "Undecided"), and its sentences.
+/// A lead ("Use", "Keep", "Why", "Undecided") with its sentences.
 type Paragraph = (&'static str, String);
 
-/// The answer; empty where only one cell was measured, so that nothing was asked.
+/// Returns the answer; empty if only one cell was measured, so that there is nothing to compare.
 pub(crate) fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<Paragraph> {
     if !is_asked(analysis) {
         return Vec::new();
@@ -28,12 +28,12 @@ pub(crate) fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> 
     paragraphs
 }
 
-/// Whether speeds were compared, so that there is an answer.
+/// Returns whether speeds were compared, so that there is an answer.
 pub(crate) fn is_asked(analysis: &Analysis) -> bool {
     analysis.functional.is_none() && analysis.candidates().next().is_some()
 }
 
-/// What a reader has to know of the figures, however many cells there are; nothing where they are no
+/// Returns the caveats about the figures, however many cells there are; empty if they are not
 /// speeds.
 pub(crate) fn reservations(analysis: &Analysis) -> impl Iterator<Item = Paragraph> {
     let all =
@@ -42,7 +42,8 @@ pub(crate) fn reservations(analysis: &Analysis) -> impl Iterator<Item = Paragrap
     all.filter_map(|(about, text)| Some((about, text?)))
 }
 
-/// The same for one screen: what is undecided, and what disturbed the study, in a sentence each.
+/// Returns the answer for one screen: undecided cells and disturbances are shortened to a sentence
+/// each.
 pub(crate) fn short_answer(
     analysis: &Analysis,
     explanation: Option<&Explanation>,
@@ -62,7 +63,7 @@ pub(crate) fn short_answer(
     paragraphs
 }
 
-/// The names of what is undecided.
+/// Returns the names of the undecided cells.
 fn briefly_undecided(analysis: &Analysis) -> Option<String> {
     let undecided = analysis.undecided();
     let mut names: Vec<String> = undecided.iter().map(|u| u.row.cell.to_string()).collect();
@@ -99,7 +100,7 @@ fn recommendation(analysis: &Analysis, choices: &[Recommendation]) -> Paragraph 
     (if choices.is_empty() { "Keep" } else { "Use" }, text)
 }
 
-/// A cell, and the path of each end where the cell's name does not contain it.
+/// Returns a cell's name, with the path of each end unless the name contains it.
 fn ends(row: &Row) -> String {
     let Row { cell, tx, rx, .. } = row;
     let words = || cell.0.split(|c: char| !c.is_alphanumeric() && c != '-');
@@ -109,7 +110,7 @@ fn ends(row: &Row) -> String {
     }
 }
 
-/// The baseline, what it reaches, and how far the others are from it.
+/// Returns the baseline, its figures, and how the others compare with it.
 fn stay(analysis: &Analysis) -> String {
     let base = &analysis.baseline;
     let deciding = analysis.deciding();
@@ -142,13 +143,13 @@ fn stay(analysis: &Analysis) -> String {
     text + "."
 }
 
-/// A figure with its unit; that of a latency with the percentile.
+/// Returns a figure with its unit; for a latency, with the percentile.
 fn value(analysis: &Analysis, row: &Row, question: Metric) -> Option<String> {
     let figure = figure(question, row.work, mean(analysis, row, question)?);
     Some(format!("{}{figure} {}", of_percentile(question), unit(question, row.work)))
 }
 
-/// The name of a percentile before its figure.
+/// Returns the name of a percentile, to precede its figure.
 fn of_percentile(question: Metric) -> String {
     match question {
         Metric::Latency(percentile) => format!("{} ", percentile.name()),
@@ -156,7 +157,7 @@ fn of_percentile(question: Metric) -> String {
     }
 }
 
-/// How many cells were shown to be worse than the baseline: " (SLOWER: 5, MORE CPU: 4)".
+/// Returns how many cells were shown to be worse than the baseline: " (SLOWER: 5, MORE CPU: 4)".
 fn worse(analysis: &Analysis) -> String {
     let count = |question| {
         let words = analysis.candidates().filter_map(|row| {
@@ -170,7 +171,7 @@ fn worse(analysis: &Analysis) -> String {
     if counts.is_empty() { String::new() } else { format!(" ({counts})") }
 }
 
-/// How a cell compares with the baseline in one question, in a few words.
+/// Returns how a cell compares with the baseline in one metric, in a few words.
 fn standing(analysis: &Analysis, row: &Row, question: Metric) -> Option<String> {
     let Comparison { effect, verdict, .. } = row.comparison(question)?;
     let work = row.work;
@@ -189,7 +190,7 @@ fn standing(analysis: &Analysis, row: &Row, question: Metric) -> Option<String> 
     Some(format!("{figures}{changed} ({})", verdict.word()))
 }
 
-/// The largest steps of the explanation: that of the chosen cell, or, where none is better
+/// Returns the largest steps of the explanation: those of the chosen cell, or, if none is better
 /// than the baseline, what one of the others costs more.
 fn why(
     analysis: &Analysis,
@@ -200,7 +201,7 @@ fn why(
     let of_choice = |cell: &str| choice.is_none_or(|choice| choice.row.cell.0 == cell);
     let explained = explanation.waterfalls.iter().find(|w| of_choice(&w.after.cell))?;
     let words = explanation::words(explained, explanation.functional);
-    // The figures of profile trials are not those of the trials that count.
+    // The figures of profile trials differ from those of the trials that count.
     let text = match explanation::resolved(explained).is_empty() {
         _ if explanation.functional => words,
         false => format!("In the profile trials {words}"),
@@ -209,13 +210,13 @@ fn why(
     Some(("Why", text.trim_end().to_owned()))
 }
 
-/// Says that profiles were taken, and none that counts is of the chosen cell.
+/// States that profiles were taken, but that the chosen cell has no valid one.
 fn why_not(analysis: &Analysis) -> Option<Paragraph> {
     let spoiled = Some(spoiled(analysis)).filter(|spoiled| !spoiled.is_empty())?;
     Some(("Why", format!("Not known. {spoiled}")))
 }
 
-/// How many profiles do not count, in a sentence; empty where all do.
+/// Returns the number of invalid profiles, in a sentence; empty if all are valid.
 fn spoiled(analysis: &Analysis) -> String {
     let Some(note) = &analysis.profiling else { return String::new() };
     let all = note.trials as usize + note.spoiled.len();
@@ -227,7 +228,7 @@ fn spoiled(analysis: &Analysis) -> String {
     }
 }
 
-/// What was not decided, and what would decide it.
+/// Returns what is undecided, and what would decide it.
 fn undecided(analysis: &Analysis, choices: &[Recommendation]) -> Option<Paragraph> {
     let of_choice = |choice: &Recommendation| {
         let close = analysis.close(choice).into_iter().map(|row| row.cell.to_string());
@@ -255,7 +256,7 @@ fn undecided(analysis: &Analysis, choices: &[Recommendation]) -> Option<Paragrap
     (!sentences.is_empty()).then(|| ("Undecided", sentences.join(" ")))
 }
 
-/// Open loops that did not keep up with what was due.
+/// Returns the open loops that did not keep up with the load.
 fn late(analysis: &Analysis) -> Option<String> {
     let late = |row: &Row| {
         let (due, rate) = (row.behind()?, row.rate.as_ref()?.mean);
@@ -271,7 +272,7 @@ fn late(analysis: &Analysis) -> Option<String> {
     })
 }
 
-/// Exchanges that brought no response.
+/// Returns the exchanges that received no response.
 fn unanswered(analysis: &Analysis) -> Option<String> {
     let lost = |row: &Row| {
         let latency = row.latency.as_ref()?;
@@ -297,13 +298,13 @@ fn about(question: Metric, analysis: &Analysis) -> &'static str {
     }
 }
 
-/// What would decide, of all cells that one sentence is about.
+/// What would decide all of the cells in one sentence.
 #[derive(Clone, Copy, PartialEq)]
 enum Remedy {
     LessNoise(f64),
     Spread,
     Blocks,
-    /// Of differences that are large: fewer blocks would show these than decide on small ones.
+    /// For large differences: showing these takes fewer blocks than deciding on small ones.
     BlocksIfAsMeasured,
 }
 
@@ -347,7 +348,7 @@ impl Remedy {
     }
 }
 
-/// So many blocks, from the fewest to the most; `None` is more than 1000.
+/// Returns a range of block counts, from the fewest to the most; `None` means more than 1000.
 fn blocks(numbers: impl Iterator<Item = Option<u32>> + Clone) -> String {
     let known = numbers.clone().flatten();
     let range = match known.clone().min().zip(known.max()) {

@@ -1,9 +1,8 @@
-//! Printable ASCII, and where its lines break.
+//! Conversion to printable ASCII, and line breaking.
 
-/// Text as printable ASCII on one line. Blanks of any kind become one space;
-/// common signs become their plain form; everything else that is not ASCII, and
-/// every control character, is written as an escape, so that no name or message
-/// can steer a terminal or disguise itself.
+/// Converts text to printable ASCII on one line. Blanks of any kind become one space; common
+/// symbols become their plain form; other non-ASCII characters, and every control character, are
+/// escaped, so that no name or message can control a terminal or disguise itself.
 pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
@@ -23,8 +22,8 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// Breaks plain ASCII text into lines of at most `width`: at blanks, else
-/// after a character that joins parts of a name, otherwise anywhere. At least one line.
+/// Breaks plain ASCII text into lines of at most `width`: at blanks, else after a character that
+/// joins parts of a name, otherwise anywhere. Returns at least one line.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut rest = text.trim_end();

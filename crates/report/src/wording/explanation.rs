@@ -1,5 +1,4 @@
-//! What formats share of an explanation: the sentences, and which steps are
-//! worth a line.
+//! What all formats share of an explanation: the sentences, and which steps get a line.
 
 use super::figures::{NONE, bytes, digits, level, number, plural};
 use bytepath_profile::Explanation;
@@ -8,44 +7,43 @@ use bytepath_profile::subsystem::Subsystem;
 use bytepath_profile::waterfall::{Bar, Check, Function, Part, Waterfall};
 use bytepath_record::{distinct, joined};
 
-/// Steps below this part of the larger cost are added up in one line.
+/// Steps below this part of the larger cost are combined into one line.
 const SMALL: f64 = 0.01;
 
-/// Packets whose sizes differ by less than this part of one are alike.
+/// Packets whose sizes differ by less than this part are considered equal in size.
 const ALIKE: f64 = 0.1;
 
-/// Steps that a sentence names.
+/// Most steps that a sentence names.
 const NAMED: usize = 6;
 
 /// A line of a waterfall.
 pub(crate) struct Step<'a> {
-    /// What it is: a cell's id, a subsystem.
+    /// A cell's id or the title of a subsystem.
     pub title: String,
-    /// What kind of line.
     pub kind: Kind,
-    /// Where its bar starts and ends.
+    /// Beginning and end of its bar.
     pub span: (f64, f64),
-    /// The amount: a cost, or a step.
+    /// The amount of a cost or a step.
     pub amount: f64,
     /// Half the width of its interval.
     pub half_width: Option<f64>,
-    /// Whether there is no doubt of its direction.
+    /// Whether its direction is certain.
     pub resolved: bool,
-    /// The functions that make it up.
+    /// The functions that contribute to it.
     pub functions: &'a [Function],
 }
 
-/// What kind a line is.
+/// The kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Cost,
     Part,
-    /// Small steps together, or what no step accounts for.
+    /// Several small steps together, or the part that no step explains.
     Rest,
 }
 
 impl Step<'_> {
-    /// Its amount; a step has a sign.
+    /// Formats its amount; steps have a sign.
     pub(crate) fn amount(&self, decimals: usize) -> String {
         match self.kind {
             Kind::Cost => number(self.amount, decimals),
@@ -53,7 +51,7 @@ impl Step<'_> {
         }
     }
 
-    /// Its interval; a dash where there is none.
+    /// Formats its interval; a dash if there is none.
     pub(crate) fn interval(&self, decimals: usize) -> String {
         match self.half_width {
             None => NONE.into(),
@@ -67,8 +65,8 @@ impl Step<'_> {
     }
 }
 
-/// The lines of a waterfall: from the first cell's cost over every step that is
-/// large enough, the others together, and what is left over, to the last one's.
+/// Returns the lines of a waterfall: the first cell's cost, every step that is large enough, the
+/// others together, the unattributed rest, and the last cell's cost.
 pub(crate) fn steps(waterfall: &Waterfall) -> Vec<Step<'_>> {
     let (first, last) = (&waterfall.before, &waterfall.after);
     let mut steps = vec![cost(first)];
@@ -80,7 +78,7 @@ pub(crate) fn steps(waterfall: &Waterfall) -> Vec<Step<'_>> {
         Step { title, kind, span, amount, half_width, resolved, functions }
     };
     let least = SMALL * larger_cost(waterfall);
-    // That submitting copies takes little is what one looks for.
+    // Readers look for the cost of submitting copies even if it is small.
     let is_small = |part: &&Part| {
         part.change.mean.abs() < least && part.subsystem != Subsystem::CopySubmission
     };
@@ -118,20 +116,20 @@ fn larger_cost(waterfall: &Waterfall) -> f64 {
     waterfall.before.cost().max(waterfall.after.cost())
 }
 
-/// Decimal digits, so that the larger cost has three significant ones.
+/// Returns the number of decimals that gives the larger cost three significant digits.
 pub(crate) fn decimals(waterfall: &Waterfall) -> usize {
     let cost = larger_cost(waterfall);
     if cost > 0.0 { digits(cost, 3) } else { 3 }
 }
 
-/// A number with its sign: `+0.060`, `-0.250`, `0.000`.
+/// Formats a number with its sign: `+0.060`, `-0.250`, `0.000`.
 pub(crate) fn signed(value: f64, decimals: usize) -> String {
     let text = number(value, decimals);
     let zero = text.chars().all(|c| "-0.".contains(c));
     if value > 0.0 && !zero { format!("+{text}") } else { text }
 }
 
-/// How the costs of the two cells differ.
+/// Returns the difference between the costs of the two cells, in words.
 fn difference(waterfall: &Waterfall, functional: bool) -> String {
     let Waterfall { before, after, unit, .. } = waterfall;
     let all = total(waterfall);
@@ -154,13 +152,13 @@ fn difference(waterfall: &Waterfall, functional: bool) -> String {
     }
 }
 
-/// The whole difference: the meter's, or without one that of the samples.
+/// Returns the whole difference: by the meter, or by the samples without one.
 fn total(waterfall: &Waterfall) -> Change {
     waterfall.check.map_or(waterfall.sampled, |check| check.metered)
 }
 
-/// The waterfall in plain words: the steps that the intervals resolve, or, if they resolve none,
-/// the largest, as unresolved. If the study is `functional`, no word is about what anything costs.
+/// Returns the waterfall in words: the significant steps, or, if there are none, the largest,
+/// marked as not significant. If the study is `functional`, nothing is stated about costs.
 pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
     let Waterfall { before, after, .. } = waterfall;
     let digits = decimals(waterfall);
@@ -191,7 +189,7 @@ pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
     let rest = all.mean - named.iter().map(|part| part.change.mean).sum::<f64>();
     let smaller = if more > 0 { format!(", and {more} smaller") } else { String::new() };
     let (lead, tail) = match waterfall.parts.first() {
-        // What is named does not make up the difference, and must not read as if it did.
+        // The named steps do not add up to the difference, and must not read as if they did.
         Some(largest) if !largest.resolved => (
             format!(". The largest step, {}, is not significant; these are: ", step(largest)),
             smaller,
@@ -199,7 +197,7 @@ pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
         Some(largest) if functional || !all.resolved() || largest.change.mean * all.mean < 0.0 => {
             (". Of the steps these are significant: ".to_owned(), smaller)
         }
-        // A reader adds up what is named.
+        // A reader adds up the named steps.
         _ if rest.abs() >= least => (": ".to_owned(), format!(", and {} elsewhere", change(rest))),
         _ => (": ".to_owned(), smaller),
     };
@@ -208,22 +206,22 @@ pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
     text
 }
 
-/// The steps that are large and of which the intervals leave no doubt.
+/// Returns the steps that are large and significant.
 pub(crate) fn resolved(waterfall: &Waterfall) -> Vec<&Part> {
     let least = SMALL * larger_cost(waterfall);
     let certain = |part: &&Part| part.resolved && part.change.mean.abs() >= least;
     waterfall.parts.iter().filter(certain).collect()
 }
 
-/// How many profile trials of each cell there are.
+/// Returns the number of profile trials of each cell.
 fn counted(waterfall: &Waterfall) -> String {
     let Waterfall { before, after, .. } = waterfall;
     let trials = plural(before.trials as u64, "profile trial");
     format!("{trials} of {} and {} of {}", before.cell, after.trials, after.cell)
 }
 
-/// What a packet is, if costs are given per packet: packets of two sizes are two
-/// kinds of work.
+/// Returns the sizes of packets, if costs are given per packet: packets of different size are
+/// different kinds of work.
 pub(crate) fn packets(waterfall: &Waterfall) -> Option<String> {
     let Waterfall { before, after, unit, .. } = waterfall;
     let (a, b) = (before.packet?, after.packet?);
@@ -239,7 +237,7 @@ pub(crate) fn packets(waterfall: &Waterfall) -> Option<String> {
     })
 }
 
-/// Whether the steps add up to what the meter saw, in a sentence.
+/// Returns whether the steps add up to the meter's difference, in a sentence.
 pub(crate) fn check(waterfall: &Waterfall) -> String {
     let digits = decimals(waterfall);
     let trials = counted(waterfall);
@@ -252,7 +250,7 @@ pub(crate) fn check(waterfall: &Waterfall) -> String {
         );
     };
     let verdict = if holds { "within" } else { "BEYOND" };
-    // A check that nothing can fail shows nothing.
+    // A check that cannot fail shows nothing.
     let weak = if holds && tolerance >= metered.mean.abs() {
         " That is wider than the difference itself: more profile trials are needed."
     } else {
@@ -267,7 +265,7 @@ pub(crate) fn check(waterfall: &Waterfall) -> String {
     )
 }
 
-/// How to read the steps.
+/// Returns a note on how to read the steps.
 pub(crate) fn rule(waterfall: &Waterfall) -> String {
     format!(
         "Steps are CPU time of samples by subsystem, without idle and foreign ones; \
@@ -276,7 +274,7 @@ pub(crate) fn rule(waterfall: &Waterfall) -> String {
     )
 }
 
-/// Remarks on all waterfalls together.
+/// Returns the remarks on all waterfalls together.
 pub(crate) fn remarks(explanation: &Explanation) -> Vec<String> {
     let classified = explanation.classified.map(|part| {
         let part = super::figures::percent(part);

@@ -1,27 +1,26 @@
-//! How numbers are written: with their significant digits, never a NaN,
-//! and never wider than a column.
+//! Formats numbers: with their significant digits, never a NaN, and never wider than a column.
 
 use bytepath_record::{Cost, Work};
 use bytepath_stats::{Effect, Interval, Metric};
 
-/// Printed where there is no number.
+/// Printed if there is no number.
 pub(crate) const NONE: &str = "-";
 
-/// A number with this many decimals; a dash for none; an exponent where it is
-/// too large for a column.
+/// Formats a number with this many decimals; a dash for `None`; an exponent if it is too large for
+/// a column.
 pub(crate) fn number(value: impl Into<Option<f64>>, decimals: usize) -> String {
     match value.into() {
         Some(v) if !v.is_finite() => NONE.into(),
         Some(v) if v.abs() >= 1e7 => format!("{v:.1e}"),
-        // Rounding must not leave the sign of a negative zero.
+        // Rounding must not result in a negative zero.
         Some(v) if v.abs() < 0.5 * 0.1f64.powi(decimals as i32) => format!("{:.decimals$}", 0.0),
         Some(v) => format!("{v:.decimals$}"),
         None => NONE.into(),
     }
 }
 
-/// Decimal digits that give a number this many significant ones; none after those of
-/// a thousand, and never more than six.
+/// Returns the number of decimals that gives a number this many significant digits; none from a
+/// thousand on, and never more than six.
 pub(crate) fn digits(largest: f64, counting: u32) -> usize {
     if largest > 0.0 && largest.is_finite() {
         (f64::from(counting) - 1.0 - largest.log10().floor()).clamp(0.0, 6.0) as usize
@@ -30,7 +29,7 @@ pub(crate) fn digits(largest: f64, counting: u32) -> usize {
     }
 }
 
-/// Three significant digits, and at most four decimals.
+/// Formats three significant digits, with at most four decimals.
 pub(crate) fn three(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -39,13 +38,13 @@ pub(crate) fn three(value: f64) -> String {
     }
 }
 
-/// Work per second in the unit that its rate is shown in: `53.10`, `0.42`, `24873`.
+/// Formats work per second in the unit of its displayed rate: `53.10`, `0.42`, `24873`.
 pub(crate) fn rate(work: Work, per_second: impl Into<Option<f64>>) -> String {
     let scaled = per_second.into().map(|rate| rate * work.terms().rate_scale);
     number(scaled, if scaled.is_some_and(|rate| rate >= 999.5) { 0 } else { 2 })
 }
 
-/// Frames a second in thousands: `1330`, `71.3`, `0`.
+/// Formats frames per second in thousands: `1330`, `71.3`, `0`.
 pub(crate) fn kpps(rate: Option<f64>) -> String {
     let kpps = rate.map(|rate| rate / 1e3);
     let decimals = match kpps {
@@ -56,13 +55,13 @@ pub(crate) fn kpps(rate: Option<f64>) -> String {
     number(kpps, decimals)
 }
 
-/// A part of one in percent: `97%`, `2.3%`, `<0.1%`. Without a blank, so that a
-/// line never breaks before the sign.
+/// Formats a part of one in percent: `97%`, `2.3%`, `<0.1%`. Without a blank, so that no line
+/// breaks before the sign.
 pub(crate) fn percent(part: impl Into<Option<f64>>) -> String {
     match part.into() {
         None => NONE.into(),
         Some(p) if p > 0.0 && p < 0.0005 => "<0.1%".into(),
-        // What is nearly all is not all.
+        // Nearly all must not round to all.
         Some(p) if p < 1.0 && p > 0.9995 => ">99.9%".into(),
         Some(p) if p < 0.0995 && p != 0.0 || (p < 1.0 && p > 0.99) => {
             format!("{}%", number(p * 100.0, 1))
@@ -71,7 +70,7 @@ pub(crate) fn percent(part: impl Into<Option<f64>>) -> String {
     }
 }
 
-/// The cost of a unit of work, in the unit that it is shown in: `0.163`, `31.4`.
+/// Formats the cost of a unit of work, in its display unit: `0.163`, `31.4`.
 pub(crate) fn cost(unit: Cost, value: impl Into<Option<f64>>) -> String {
     let scaled = value.into().map(|cost| cost * unit.scale);
     let decimals = match scaled {
@@ -83,7 +82,7 @@ pub(crate) fn cost(unit: Cost, value: impl Into<Option<f64>>) -> String {
     number(scaled, decimals)
 }
 
-/// Seconds as microseconds: `8.31`, `87.2`, `1042`.
+/// Formats seconds as microseconds: `8.31`, `87.2`, `1042`.
 pub(crate) fn microseconds(seconds: impl Into<Option<f64>>) -> String {
     let scaled = seconds.into().map(|s| s * 1e6);
     let decimals = match scaled {
@@ -94,7 +93,7 @@ pub(crate) fn microseconds(seconds: impl Into<Option<f64>>) -> String {
     number(scaled, decimals)
 }
 
-/// A figure of one question, without its unit.
+/// Formats a figure of a metric, without its unit.
 pub(crate) fn figure(question: Metric, work: Work, value: impl Into<Option<f64>>) -> String {
     match question {
         Metric::Rate => rate(work, value),
@@ -104,12 +103,12 @@ pub(crate) fn figure(question: Metric, work: Work, value: impl Into<Option<f64>>
     }
 }
 
-/// The unit of a figure of one question, in short.
+/// Returns the abbreviated unit of a metric.
 pub(crate) fn unit(question: Metric, work: Work) -> &'static str {
     unit_and_scale(question, work).0
 }
 
-/// The same, and the factor from what is kept to what is shown.
+/// Returns the unit, with the factor from the stored to the displayed value.
 pub(crate) fn unit_and_scale(question: Metric, work: Work) -> (&'static str, f64) {
     let terms = work.terms();
     match question {
@@ -120,7 +119,7 @@ pub(crate) fn unit_and_scale(question: Metric, work: Work) -> (&'static str, f64
     }
 }
 
-/// An amount in three digits or so: `0.02`, `1.5`, `88`, `21k`, `9.5k`.
+/// Formats an amount in about three digits: `0.02`, `1.5`, `88`, `21k`, `9.5k`.
 pub(crate) fn amount(value: impl Into<Option<f64>>) -> String {
     match value.into() {
         Some(v) if v.abs() >= 999_500.0 => format!("{}M", number(v / 1e6, 1)),
@@ -132,7 +131,7 @@ pub(crate) fn amount(value: impl Into<Option<f64>>) -> String {
     }
 }
 
-/// A ratio: `1.16x`. What a column cannot hold is bounded.
+/// Formats a ratio: `1.16x`. Values too wide for a column are limited.
 pub(crate) fn ratio(value: impl Into<Option<f64>>) -> String {
     match value.into() {
         Some(r) if r > 999.0 => ">999x".into(),
@@ -142,8 +141,8 @@ pub(crate) fn ratio(value: impl Into<Option<f64>>) -> String {
     }
 }
 
-/// An interval of ratios: `[1.09, 1.23]`. A third decimal where two would print
-/// both ends much alike, or an end as just 1.
+/// Formats an interval of ratios: `[1.09, 1.23]`. With a third decimal if two would make both ends
+/// nearly equal, or print an end as exactly 1.
 pub(crate) fn interval(low: f64, high: f64) -> String {
     let two = |r: f64| format!("{r:.2}");
     let vague = high - low < 0.02 || two(low) == "1.00" || two(high) == "1.00";
@@ -156,7 +155,7 @@ pub(crate) fn interval(low: f64, high: f64) -> String {
     format!("[{}, {}]", end(low), end(high))
 }
 
-/// A ratio with its interval, if there is one: `1.16x [1.09, 1.23]`.
+/// Formats a ratio with its interval, if there is one: `1.16x [1.09, 1.23]`.
 pub(crate) fn ratio_text(value: f64, range: Option<Interval>) -> String {
     let range = range.map(|i| format!(" {}", interval(i.low, i.high))).unwrap_or_default();
     format!("{}{range}", ratio(value))
@@ -166,7 +165,7 @@ pub(crate) fn effect_text(effect: Option<&Effect>) -> String {
     effect.map_or(NONE.into(), |effect| ratio_text(effect.ratio, effect.interval))
 }
 
-/// A ratio as a difference in percent: `+20.5%`, `-71.6%`, `+900%`, `0.0%`.
+/// Formats a ratio as a difference in percent: `+20.5%`, `-71.6%`, `+900%`, `0.0%`.
 pub(crate) fn change(value: impl Into<Option<f64>>) -> String {
     let Some(part) = value.into().map(|r| r - 1.0).filter(|p| p.is_finite()) else {
         return NONE.into();
@@ -179,17 +178,17 @@ pub(crate) fn change(value: impl Into<Option<f64>>) -> String {
     format!("{sign}{text}%")
 }
 
-/// A probability: `0.0625`, `0.25`, `<0.0001`.
+/// Formats a probability: `0.0625`, `0.25`, `<0.0001`.
 pub(crate) fn probability(p: f64) -> String {
     if p < 0.0001 { "<0.0001".into() } else { trimmed(p, 4) }
 }
 
-/// A fraction that a user chose, in percent: `2%`, `0.5%`, `95%`.
+/// Formats a fraction chosen by the user, in percent: `2%`, `0.5%`, `95%`.
 pub(crate) fn level(part: f64) -> String {
     format!("{}%", trimmed(part * 100.0, 2))
 }
 
-/// A number without the zeros at its end.
+/// Formats a number without trailing zeros.
 fn trimmed(value: f64, decimals: usize) -> String {
     let text = number(value, decimals);
     if !text.contains('.') || text.contains('e') {
@@ -198,12 +197,12 @@ fn trimmed(value: f64, decimals: usize) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Seconds as milliseconds: `0.112`.
+/// Formats seconds as milliseconds: `0.112`.
 pub(crate) fn milliseconds(seconds: f64) -> String {
     number(seconds * 1e3, 3)
 }
 
-/// Bytes in the unit that reads best: `4148 B`, `1.5 MiB`.
+/// Formats bytes in the most readable unit: `4148 B`, `1.5 MiB`.
 pub(crate) fn bytes(bytes: f64) -> String {
     const STEPS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes;
@@ -212,12 +211,12 @@ pub(crate) fn bytes(bytes: f64) -> String {
         value /= 1024.0;
         step += 1;
     }
-    // Round sizes are shown in their own unit even when small.
+    // Round sizes use the larger unit even when small.
     if step == 0 && value >= 1024.0 && value % 1024.0 == 0.0 {
         value /= 1024.0;
         step = 1;
     }
-    // 1023.97 would be printed as 1024.0.
+    // Otherwise 1023.97 would be printed as 1024.0.
     if step > 0 && value >= 1023.95 && step + 1 < STEPS.len() {
         value /= 1024.0;
         step += 1;
@@ -226,7 +225,7 @@ pub(crate) fn bytes(bytes: f64) -> String {
     format!("{} {}", number(value, usize::from(!whole && step > 0)), STEPS[step])
 }
 
-/// `1 block`, `5 blocks`.
+/// Formats `1 block`, `5 blocks`.
 pub fn plural(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }

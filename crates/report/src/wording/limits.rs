@@ -3,27 +3,27 @@
 use super::figures::{bytes, number, percent, plural};
 use bytepath_record::{Connection, Observation, ObservedTcp, ThreadTime, Traffic, unit::GIB};
 
-/// Share of the bytes sent again from which on that comes first: TCP
-/// halves its window at a single loss, so a little is much.
+/// Share of retransmitted bytes above which they are listed first: TCP halves its window at a
+/// single loss, so even a small share matters.
 const MUCH: f64 = 0.001;
-/// Share of the time from which on a limit gets a sentence.
+/// Share of the time above which a limit gets a sentence.
 const WORTH: f64 = 0.05;
-/// Share of the time without data in flight from which on the program is the limit.
+/// Share of the time without data in flight above which the program is the limit.
 const IDLE: f64 = 0.5;
-/// Share of the retransmitted segments that arrived twice, from which on it is mentioned.
+/// Share of retransmitted segments that arrived twice above which this is mentioned.
 const NEEDLESS: f64 = 0.1;
-/// The same share from which on little was lost.
+/// The same share above which little was actually lost.
 const MOSTLY: f64 = 0.5;
-/// Share of the time that a thread was ready and had no CPU, from which on others are the limit, and
-/// share of the time on a CPU from which on the CPU is.
+/// Share of the time that a thread was runnable without a CPU above which other threads are the
+/// limit, and share of the time on a CPU above which the CPU is.
 const QUEUED: f64 = 0.2;
 const WHOLE: f64 = 0.9;
-/// Bytes a call below which a thread that is limited by its CPU should move more at once, and how
-/// many calls make that worth a sentence.
+/// Bytes per call below which a CPU-limited thread should move more at once, and the number of
+/// calls above which this gets a sentence.
 const SMALL: f64 = 16384.0;
 const MANY: u64 = 1000;
 
-/// Counters of a namespace that mean trouble, and what they mean.
+/// Counters of a namespace that indicate problems, with their meaning.
 const TROUBLE: &[(&str, &str)] = &[
     (
         "ListenOverflows",
@@ -60,20 +60,20 @@ const TROUBLE: &[(&str, &str)] = &[
     ("TCPAbortOnMemory", "connections ended for lack of memory"),
 ];
 
-/// Sentences, the most important first; empty if nothing is known to have limited it.
+/// Returns sentences, the most important first; empty if no limit was found.
 pub fn limits(observation: &Observation) -> Vec<String> {
     let Observation { seconds, .. } = *observation;
     let times = observation.threads.iter().filter_map(|thread| thread.time.as_ref());
     let most = times.max_by(|a, b| (a.run + a.wait).total_cmp(&(b.run + b.wait)));
     let of_cpu = most.and_then(|thread| cpu(thread, seconds));
     let calls = of_cpu.as_ref().and_then(|_| small_calls(observation));
-    // What it does not send for lack of a CPU is not for want of something to send.
+    // If a CPU was lacking, idle connections do not show that there was nothing to send.
     let tcp = observation.tcp.as_ref().map(|tcp| sentences(tcp, seconds, of_cpu.is_none()));
     let Tcp { much_lost, rest } = tcp.unwrap_or_default();
     much_lost.into_iter().chain(of_cpu).chain(calls).chain(rest).collect()
 }
 
-/// Whether the thread that needed a CPU most had one.
+/// Returns a sentence if the thread that most needed a CPU was short of one, or used one fully.
 fn cpu(thread: &ThreadTime, seconds: f64) -> Option<String> {
     let ThreadTime { name, run, wait, .. } = thread;
     let part = |time: f64| percent(time / seconds);
@@ -92,7 +92,7 @@ fn cpu(thread: &ThreadTime, seconds: f64) -> Option<String> {
         .then(|| format!("CPU: {name} ran {} of the time, so one CPU is the limit.", part(*run)))
 }
 
-/// That larger messages would need fewer calls, where most bytes are sent or received by small ones.
+/// Suggests larger messages if most bytes are moved by small calls.
 fn small_calls(observation: &Observation) -> Option<String> {
     let Observation { sent, received, .. } = observation;
     let moved = |(_, traffic): &(&str, &Traffic)| traffic.ledger.delivered;
@@ -116,10 +116,10 @@ fn small_calls(observation: &Observation) -> Option<String> {
     })
 }
 
-/// What TCP had to wait for.
+/// What TCP waited for.
 #[derive(Default)]
 struct Tcp {
-    /// What was sent again, if it is much: nothing matters more.
+    /// Retransmissions, if there are many: nothing matters more.
     much_lost: Option<String>,
     rest: Vec<String>,
 }
@@ -145,7 +145,7 @@ fn sentences(tcp: &ObservedTcp, seconds: f64, sets_the_pace: bool) -> Tcp {
     Tcp { much_lost, rest }
 }
 
-/// What was sent again, and whether that is much.
+/// Describes retransmissions, and returns whether there are many.
 fn retransmitted(all: &[Connection]) -> (Option<String>, bool) {
     let sum = |of: fn(&Connection) -> u64| all.iter().map(of).fold(0, u64::saturating_add);
     let segments = sum(|c| c.retransmits);
@@ -171,12 +171,12 @@ fn retransmitted(all: &[Connection]) -> (Option<String>, bool) {
         text +=
             &format!(" {} arrived twice: late or out of order, and not lost.", grouped(needless));
     }
-    // What came twice was not lost.
+    // Segments that arrived twice were not lost.
     let is_lost = share(needless, segments) < MOSTLY;
     (Some(text), part >= MUCH && is_lost || timeouts > 0)
 }
 
-/// What the time with data in flight was spent on.
+/// Returns how the time with data in flight was spent.
 fn busy_time(all: &[Connection]) -> Vec<String> {
     let sum = |of: fn(&Connection) -> f64| all.iter().map(of).sum::<f64>();
     let busy = sum(|c| c.busy);
@@ -212,7 +212,7 @@ fn busy_time(all: &[Connection]) -> Vec<String> {
     parts.into_iter().map(sentence).collect()
 }
 
-/// Figures of the connection that was busy longest.
+/// Returns the figures of the connection that was busy longest.
 fn path(of: &Connection) -> String {
     let milliseconds = |seconds: f64| format!("{} ms", number(seconds * 1e3, 3));
     let mut figures = vec![format!("round-trip time {}", milliseconds(of.rtt))];
@@ -223,10 +223,10 @@ fn path(of: &Connection) -> String {
     format!(" ({} when last seen)", figures.join(", "))
 }
 
-/// Whether the program mostly had nothing to send.
+/// Returns a sentence if the program mostly had nothing to send.
 fn idle(busiest: &Connection, seconds: f64) -> Option<String> {
     let idle = 1.0 - busiest.busy / seconds;
-    // What only received was never busy: its peer sets the pace.
+    // A connection that only received was never busy: its peer sets the pace.
     (busiest.bytes_acked > busiest.bytes_received && idle >= IDLE).then(|| {
         format!(
             "Nothing to send for {} of the {} s, on the connection that moved most: the program \
@@ -248,7 +248,7 @@ fn disordered(all: &[Connection]) -> Option<String> {
     })
 }
 
-/// `6854` as `6,854`.
+/// Formats `6854` as `6,854`.
 fn grouped(count: u64) -> String {
     match (count / 1000, count % 1000) {
         (0, rest) => rest.to_string(),

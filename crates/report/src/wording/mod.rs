@@ -1,4 +1,4 @@
-//! The words of reports, without layout: numbers, names, sentences. The same in every format.
+//! The wording of reports, without layout: numbers, names, sentences. The same in every format.
 
 pub(crate) mod answer;
 pub(crate) mod ascii;

@@ -1,9 +1,10 @@
-//! What reports for people call the cells of a study: levels that all cells have are
-//! listed once, at the head, and left out of every name.
+//! Names of cells in reports for people: levels that all cells share are listed once, at the head,
+//! and omitted from every name.
 
 use bytepath_record::{CellId, Study, StudyHeader, shared_levels, without_levels};
 
-/// The study with short names; `None` if the cells have no level in common, or are but one.
+/// Returns the study with short names; `None` if the cells share no level, or if there is only one
+/// cell.
 pub(crate) fn shortened(study: &Study) -> Option<Study> {
     let all: Vec<&str> = study.header.cells.iter().map(|cell| cell.id.0.as_str()).collect();
     let shared = shared_levels(&all);
@@ -18,7 +19,7 @@ pub(crate) fn shortened(study: &Study) -> Option<Study> {
     Some(short)
 }
 
-/// The levels that the names of these cells leave out.
+/// Returns the levels that are omitted from the names of these cells.
 pub(crate) fn left_out<'a>(recorded: &'a StudyHeader, short: &StudyHeader) -> Vec<&'a str> {
     let (Some(recorded), Some(short)) = (recorded.cells.first(), short.cells.first()) else {
         return Vec::new();

@@ -1,11 +1,12 @@
-//! From which size on copy engines pay, in sentences.
+//! Sentences about the size from which copy engines pay off.
 
 use super::figures::{bytes, effect_text};
 use super::setup::pairs;
 use bytepath_record::{Levels, Work};
 use bytepath_stats::{Analysis, Benefit, BreakEven, CopyAt};
 
-/// From which size on the copy engines of a study pay; nothing where it has none.
+/// Returns sentences about the size from which the copy engines of a study pay off; empty if it has
+/// none.
 pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
     let Some(offloading) = &analysis.offloading else { return Vec::new() };
     let of = |line: &BreakEven<Levels>| {
@@ -20,16 +21,16 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
     lines
 }
 
-/// What to know about a model's figures.
+/// A note about the figures of a model.
 pub const MODEL: &str = "(model): a software device with a configured latency and bandwidth; \
     it shows that the driver is correct, not how fast a device is";
 
-/// `dsa-model (model)`: marked wherever it is named, because its times are not a device's.
+/// Formats `dsa-model (model)`: marked everywhere, because its times are not a device's.
 pub(crate) fn name(engine: &str, model: bool) -> String {
     if model { format!("{engine} (model)") } else { engine.to_owned() }
 }
 
-/// How copies of an engine alone are done.
+/// Returns how copies of an engine without a study are done.
 pub(crate) fn shape(CopyAt { depth, batch, rotate }: &CopyAt) -> String {
     let under_way = if *depth == 1 { "1 copy".into() } else { format!("{depth} copies") };
     let batches = if *batch > 1 { format!(" in batches of {batch}") } else { String::new() };

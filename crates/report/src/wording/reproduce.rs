@@ -1,10 +1,9 @@
-//! The command that runs a study again.
+//! The command that reproduces a study.
 
 use super::setup::seconds;
 use bytepath_record::{Cell, Design, SettingRecord, StudyHeader, distinct};
 
-/// Names of what belongs to the stream in the id of a cell; a level of any
-/// other name is one of the link, `cores` aside.
+/// Factors of the stream in the id of a cell; any other is one of the link, except for `cores`.
 const STREAM: [&str; 10] = [
     "protocol",
     "flows",
@@ -18,9 +17,9 @@ const STREAM: [&str; 10] = [
     "tls",
 ];
 
-/// The command as pieces that belong on one line each, ready for a shell. A study
-/// that was run from a file names it (see [`file`]). `None` if flags cannot express
-/// it, because the cells differ in more than their path.
+/// Returns the command in pieces that each belong on one line, quoted for a shell. If the study was
+/// run from a file, the command names it (see [`file`]). `None` if flags cannot express it, because
+/// the cells differ in more than their path.
 pub(crate) fn command(header: &StudyHeader) -> Option<Vec<String>> {
     let mut pieces = match &header.source {
         Some(source) => {
@@ -45,15 +44,15 @@ pub(crate) fn command(header: &StudyHeader) -> Option<Vec<String>> {
     Some(pieces)
 }
 
-/// The file that the command names: its lines without comments and blank ones,
-/// which is all that is needed to run it.
+/// Returns the file that the command names: its lines without comments and blank ones, which
+/// suffices to run it.
 pub(crate) fn file(header: &StudyHeader) -> Option<Vec<&str>> {
     let lines = header.source.as_ref()?.text.lines().map(str::trim_end);
     let has_content = |line: &&str| !line.is_empty() && !line.trim_start().starts_with('#');
     Some(lines.filter(has_content).collect())
 }
 
-/// The part of the command that names what is compared; `None` if flags cannot express it.
+/// Returns the part of the command that names the cells; `None` if flags cannot express it.
 fn of_flags(header: &StudyHeader) -> Option<Vec<String>> {
     let cells: Vec<&Cell> = header.cells.iter().filter(|c| !c.null).collect();
     let (_, levels) = split(cells.first()?)?;
@@ -73,7 +72,7 @@ fn of_flags(header: &StudyHeader) -> Option<Vec<String>> {
         let new = cell.kernel.as_ref().filter(|kernel| !kernels.contains(kernel));
         kernels.extend(new);
     }
-    // Flags run every path on every kernel.
+    // Flags always run every path on every kernel.
     if cells.len() != paths.len() * kernels.len().max(1) {
         return None;
     }
@@ -105,14 +104,14 @@ fn of_flags(header: &StudyHeader) -> Option<Vec<String>> {
     } else if !link.is_empty() {
         return None;
     } else if header.testbed.starts_with("ports") {
-        // The preset that ids do not name is not the usual one there.
+        // The preset that ids omit is not the default one there.
         pieces.push(flag("--link", &cells.first()?.link.preset));
     }
     // A stopping rule can only be declared in a file.
     header.schedule.stopping.is_none().then_some(pieces)
 }
 
-/// The testbed, where it is another than the file's.
+/// Returns the testbed, if it differs from the file's.
 fn other_testbed(header: &StudyHeader, file: &str) -> Option<String> {
     let testbed = &header.testbed;
     let in_file = file.lines().find(|line| line.trim_start().starts_with("testbed"));
@@ -120,7 +119,7 @@ fn other_testbed(header: &StudyHeader, file: &str) -> Option<String> {
     (!same).then(|| flag("--testbed", testbed))
 }
 
-/// Settings of the host that the file, if there is one, does not request itself.
+/// Returns the settings of the host that the file, if there is one, does not request itself.
 fn settings(header: &StudyHeader) -> Vec<String> {
     let file = header.source.as_ref().map_or("", |source| source.text.as_str());
     let option = |record: &SettingRecord| match &record.profile {
@@ -130,28 +129,28 @@ fn settings(header: &StudyHeader) -> Vec<String> {
             ("--set", format!("{host}{}", record.setting))
         }
     };
-    // What a testbed requests, it requests again.
+    // What a testbed requested, it will request again.
     let records = header.settings.iter().filter(|record| !record.setting.is_of_testbed());
     let options = records.map(option).filter(|(_, value)| !file.contains(value));
     distinct(options.map(|(option, value)| flag(option, &value)))
 }
 
-/// Seconds as they are typed.
+/// Formats seconds as a user types them.
 fn compact(s: f64) -> String {
     seconds(s).replace(' ', "")
 }
 
-/// Path and levels of an id that was made from flags.
+/// Splits an id that was made from flags into path and levels.
 fn split(cell: &Cell) -> Option<(&str, Vec<&str>)> {
     let mut words = cell.id.0.split(' ');
     let path = words.next().filter(|path| !path.is_empty())?;
-    // The kernel, with its source, and the workload have options of their own.
+    // The kernel, with its source, and the workload have separate options.
     let has_option = |word: &&str| word.starts_with("kernel=") || workload(cell) == Some(*word);
     let levels: Vec<&str> = words.filter(|word| !has_option(word)).collect();
     levels.iter().all(|level| level.contains('=')).then_some((path, levels))
 }
 
-/// The workload as in an id, if it is not the default.
+/// Returns the workload as in an id, if it is not the default.
 fn workload(cell: &Cell) -> Option<&str> {
     let name = &cell.workload.name;
     cell.id.0.split(' ').skip(1).find(|level| {

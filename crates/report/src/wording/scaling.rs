@@ -1,4 +1,4 @@
-//! From how many connections on a path is better than the first, in sentences.
+//! Sentences about the number of connections from which a path is better than the first.
 
 use super::figures::effect_text;
 use super::setup::pairs;
@@ -6,8 +6,8 @@ use super::verdicts::subject;
 use bytepath_record::{Work, listed};
 use bytepath_stats::{Analysis, Comparison, Course, Metric};
 
-/// A sentence for each path and each of rate and cost with a crossing, and one for the others;
-/// nothing where a study has no numbers of connections.
+/// Returns a sentence for each path and each of rate and cost with a crossing, and one for the
+/// others; empty if the study does not vary the number of connections.
 pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
     let Some(scaling) = &analysis.scaling else { return Vec::new() };
     let (first, work) = (&scaling.first, analysis.work());
@@ -30,7 +30,7 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
     [Metric::Rate, analysis.cost()].into_iter().flat_map(of).collect()
 }
 
-/// Paths without a crossing that are named.
+/// Most paths without a crossing that are named.
 const LISTED: usize = 6;
 
 fn name(course: &Course) -> String {
@@ -40,7 +40,8 @@ fn name(course: &Course) -> String {
     }
 }
 
-/// `None` if it is not better, nor worse, beyond doubt at the largest numbers of connections.
+/// Returns a path's crossing in a sentence; `None` if it is neither significantly better nor worse
+/// at the largest numbers of connections.
 fn sentence(course: &Course, first: &str, question: Metric, work: Work) -> Option<String> {
     let (better, connections, there) = [true, false].into_iter().find_map(|better| {
         let (connections, there) = course.from(question, better)?;
@@ -61,7 +62,7 @@ fn sentence(course: &Course, first: &str, question: Metric, work: Work) -> Optio
     Some(format!("{path} {is} than {first} {from}: {effect} at {connections}{otherwise}."))
 }
 
-/// What a path that is better, or worse, does.
+/// Returns what a better, or worse, path does.
 fn claim(question: Metric, better: bool, work: Work) -> String {
     let terms = work.terms();
     match question {

@@ -1,4 +1,4 @@
-//! What was run, on what, under which contract: the facts at the head of a report.
+//! What was run, where, and under which contract: the facts at the head of a report.
 
 use super::figures::{NONE, bytes, number, plural};
 use super::names;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-/// The facts as (name, text), in reading order.
+/// Returns the facts as (name, text), in reading order.
 pub(crate) fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     let study = subject.study;
     let header = &study.header;
@@ -53,7 +53,7 @@ pub(crate) fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Blocks, order, times, and how many trials were lost.
+/// Returns blocks, order, times, and the number of lost trials.
 fn schedule(study: &Study) -> String {
     let s = &study.header.schedule;
     let cells = &study.header.cells;
@@ -78,13 +78,13 @@ fn schedule(study: &Study) -> String {
     text
 }
 
-/// A moment as `2026-11-18 11:06 UTC`; `None` if the clock was out of all bounds.
+/// Formats a time as `2026-11-18 11:06 UTC`; `None` if it is out of range.
 pub(crate) fn date(ms: u64) -> Option<String> {
     let at = OffsetDateTime::from_unix_timestamp(i64::try_from(ms / 1000).ok()?).ok()?;
     at.format(format_description!("[year]-[month]-[day] [hour]:[minute] UTC")).ok()
 }
 
-/// Kernel and machine; apart by role where the two hosts are not the same machine.
+/// Returns kernel and machine; for each role if the two hosts are different machines.
 fn hosts(facts: &[Facts]) -> Vec<(&'static str, String)> {
     let lines = |lead: &str, f: &Facts| {
         let kernel = format!("{lead}{}", kernel(f));
@@ -105,13 +105,13 @@ fn hosts(facts: &[Facts]) -> Vec<(&'static str, String)> {
     }
 }
 
-/// A kernel, and how long it took to boot if it was booted for the study.
+/// Returns a kernel, with its boot time if it was booted for the study.
 fn kernel(facts: &Facts) -> String {
     let booted = facts.booted.map(|time| format!(", up after {} s", number(time, 1)));
     format!("{} {}{}", facts.kernel_release, facts.architecture, booted.unwrap_or_default())
 }
 
-/// Each kernel of the study, then the machine, which is the same under all.
+/// Returns each kernel of the study, then the machine, which is the same for all.
 fn kernels(named: &[KernelHosts], facts: &[Facts]) -> Vec<(&'static str, String)> {
     let line = |hosts: &KernelHosts| {
         let Kernel { name, cmdline, .. } = &hosts.kernel;
@@ -128,7 +128,7 @@ fn kernels(named: &[KernelHosts], facts: &[Facts]) -> Vec<(&'static str, String)
     named.iter().map(line).chain(machine).collect()
 }
 
-/// What is between the hosts, if the testbed reports it: "taps, 2 queues, vhost on".
+/// Returns the link between the hosts, if the testbed reports it: "taps, 2 queues, vhost on".
 fn wire(facts: &Facts) -> Option<String> {
     let wire = of_link(facts, "wire")?;
     let queues = of_link(facts, "queues").and_then(|queues| queues.parse().ok());
@@ -141,7 +141,7 @@ fn of_link<'a>(facts: &'a Facts, name: &str) -> Option<&'a str> {
     facts.setting(&format!("link.{name}"))
 }
 
-/// How the bytes of hosts apart go: "sender by eth0, packets up to 1500; receiver by ...".
+/// Returns the route between separate hosts: "sender by eth0, packets up to 1500; receiver by ...".
 fn way(facts: &[Facts]) -> Option<String> {
     let end = |(role, facts): (Role, &Facts)| {
         let (route, mtu) = (of_link(facts, "route")?, of_link(facts, "mtu.path")?);
@@ -151,7 +151,7 @@ fn way(facts: &[Facts]) -> Option<String> {
     Some(ends?.join("; ")).filter(|text| !text.is_empty())
 }
 
-/// The value that all cells share; `None` if they differ.
+/// Returns the value that all cells share; `None` if they differ.
 pub(crate) fn common<'a, T: PartialEq>(
     cells: &[&'a Cell],
     part: impl Fn(&'a Cell) -> &'a T,
@@ -160,7 +160,7 @@ pub(crate) fn common<'a, T: PartialEq>(
     cells.iter().all(|c| part(c) == first).then_some(first)
 }
 
-/// The factors of the experiment that have more than one level: `mtu: 1500, 9000`.
+/// Returns the factors of the experiment with more than one level: `mtu: 1500, 9000`.
 fn varied(cells: &[&Cell]) -> String {
     let mut factors: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (factor, level) in cells.iter().flat_map(|cell| &cell.levels) {
@@ -222,7 +222,7 @@ fn on_its_way(Netem { delay, rate, loss, reorder }: Netem) -> String {
     parts.into_iter().flatten().collect()
 }
 
-/// What is done over the connections, and the contract of these.
+/// Returns the workload, and the contract of its connections.
 fn workload(cells: &[&Cell]) -> Vec<(&'static str, String)> {
     let stream = |c: &Cell| c.workload.name == Activity::default().name;
     let frames = |c: &Cell| c.workload.name == "packets";
@@ -243,14 +243,14 @@ fn workload(cells: &[&Cell]) -> Vec<(&'static str, String)> {
     vec![("workload", done), ("contract", contract(cells.iter().any(|c| stream(c))))]
 }
 
-/// Names with their values in one line: `writer=thread, mtu=9000`.
+/// Formats names and values in one line: `writer=thread, mtu=9000`.
 pub(crate) fn pairs<'a, K: Display + 'a, V: Display + 'a>(
     pairs: impl IntoIterator<Item = (&'a K, &'a V)>,
 ) -> String {
     joined(pairs.into_iter().map(|(name, value)| format!("{name}={value}")), ", ")
 }
 
-/// The contract; message and read size where a stream has them.
+/// Returns the contract; with message and read size if `sizes`.
 fn connections(s: &Stream, sizes: bool) -> String {
     let size = |b: u64| bytes(b as f64);
     let buffers = match (s.send_buffer, s.receive_buffer) {
@@ -316,7 +316,7 @@ fn placement(p: &Placement) -> String {
     text
 }
 
-/// What was set on the host for the study, and what could not be.
+/// Returns the settings made on the host for the study, and those that could not be made.
 fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
     let (skipped, made): (Vec<_>, Vec<_>) = records.iter().partition(|r| r.skipped.is_some());
     let (so, set): (Vec<_>, Vec<_>) = made.into_iter().partition(|r| r.before == r.after);
@@ -331,8 +331,8 @@ fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
     lines.into_iter().flatten().collect()
 }
 
-/// What was set on NICs for each cell's trials. Every trial has its own record; that of the first
-/// represents all.
+/// Returns the settings made on NICs for each cell's trials. Every trial has its own record; the
+/// first represents all.
 fn prepared(study: &Study) -> Option<(&'static str, String)> {
     let of = |cell: &Cell| {
         let ran = |t: &&Trial| t.cell == cell.id && !matches!(t.status, Unavailable { .. });
@@ -355,10 +355,10 @@ fn prepared(study: &Study) -> Option<(&'static str, String)> {
     Some(("prepared", format!("made before each trial and restored after it: {text}")))
 }
 
-/// What only some cells have: their names, and the texts.
+/// Texts that only some cells have: the cells' names, and the texts.
 type Specific<'a> = (Vec<&'a str>, Vec<&'a str>);
 
-/// What all cells have in common, and what only some have, those with the same in one group.
+/// Splits texts into those that all cells have, and those of some, grouped by cells with the same.
 pub fn by_cells(cells: &[(String, Vec<String>)]) -> (Vec<&str>, Vec<Specific<'_>>) {
     let everywhere = |text: &&str| cells.iter().all(|(_, all)| all.iter().any(|t| t == text));
     let first = cells.first().into_iter().flat_map(|(_, all)| all.iter().map(String::as_str));
@@ -384,7 +384,7 @@ fn ceiling(c: &CopyCeiling) -> String {
     )
 }
 
-/// Seconds as a person writes them: `3 s`, `0.5 s`.
+/// Formats seconds for people: `3 s`, `0.5 s`.
 pub(crate) fn seconds(s: f64) -> String {
     Duration::try_from_secs_f64(s).map_or_else(|_| NONE.into(), unit::seconds).replace('s', " s")
 }

@@ -1,5 +1,4 @@
-//! The sentences of a report on a study: the answer, the evidence, what did not run, and
-//! warnings.
+//! The sentences of a study's report: the answer, the evidence, what did not run, and warnings.
 
 use super::figures::{
     self, NONE, amount, bytes, figure, number, percent, plural, ratio, ratio_text, unit,
@@ -12,13 +11,13 @@ use bytepath_stats::{
 };
 use std::fmt::Display;
 
-/// Parts above this one are worth a sentence.
+/// Parts above these get a sentence.
 const NOTABLE_OTHER: f64 = 0.05;
 const NOTABLE_IOWAIT: f64 = 0.01;
 
-/// The cells with the best mean among those that do the baseline's work, each as a line: in
-/// rate, cost, and the tail of the latency; in instructions alone where no speed was measured.
-/// That is what comes first, not what is shown to be better, which is the verdict next to it.
+/// Returns lines that name the cells with the best mean among those that do the baseline's work: in
+/// rate, cost, and the tail of the latency; or in instructions alone if no speed was measured. The
+/// best mean is not necessarily shown to be better; that is what the verdict next to it states.
 fn leaders(analysis: &Analysis) -> Vec<(String, String)> {
     let work = analysis.work();
     let rows = || analysis.rows.iter().filter(|r| r.status.measured > 0 && r.work == work);
@@ -47,7 +46,7 @@ fn leaders(analysis: &Analysis) -> Vec<(String, String)> {
     [rate, cpu, tail.into_iter().find_map(leader)].into_iter().flatten().collect()
 }
 
-/// The mean of a row in one question; of a percentile that of all trials together.
+/// Returns the mean of a row in one metric; for a percentile, that of all trials together.
 pub(crate) fn mean(analysis: &Analysis, row: &Row, question: Metric) -> Option<f64> {
     let cpu = row.cpu_per_unit.map(|s| s.mean);
     match question {
@@ -58,7 +57,7 @@ pub(crate) fn mean(analysis: &Analysis, row: &Row, question: Metric) -> Option<f
     }
 }
 
-/// The answer in a few lines, each with its lead.
+/// Returns the answer in a few lines, each with a lead.
 pub(crate) fn answer(analysis: &Analysis) -> Vec<(String, String)> {
     let leaders = leaders(analysis);
     let functional = functional(analysis);
@@ -66,7 +65,7 @@ pub(crate) fn answer(analysis: &Analysis) -> Vec<(String, String)> {
     opening.map(|text| (String::new(), text)).into_iter().chain(leaders).collect()
 }
 
-/// The text where nothing was measured: why, and what helps.
+/// Returns the text if nothing was measured: the reason, and a remedy.
 pub(crate) fn nothing(analysis: &Analysis) -> String {
     let rejected: Vec<&String> = all(analysis).flat_map(|row| &row.status.rejected).collect();
     let failed: u32 = all(analysis).map(|row| row.status.failures()).sum();
@@ -94,7 +93,7 @@ pub(crate) fn nothing(analysis: &Analysis) -> String {
     text
 }
 
-/// How busy the machine was while trials ran that count; `None` if nothing disturbed them.
+/// Returns how often trials that count were disturbed; `None` if none was.
 pub(crate) fn busy(analysis: &Analysis) -> Option<String> {
     let disturbed: Vec<&String> = all(analysis).flat_map(|row| &row.status.disturbed).collect();
     let measured: u32 = all(analysis).map(|row| row.status.measured).sum();
@@ -108,7 +107,7 @@ pub(crate) fn busy(analysis: &Analysis) -> Option<String> {
     ))
 }
 
-/// The same in a sentence.
+/// Like [`busy`], in one sentence.
 pub(crate) fn briefly_busy(analysis: &Analysis) -> Option<String> {
     let disturbed: Vec<&String> = all(analysis).flat_map(|row| &row.status.disturbed).collect();
     let measured: u32 = all(analysis).map(|row| row.status.measured).sum();
@@ -121,7 +120,7 @@ pub(crate) fn briefly_busy(analysis: &Analysis) -> Option<String> {
     ))
 }
 
-/// What a study that measured no speed does show; `None` if it did.
+/// Returns what a study without speeds shows; `None` if it measured speed.
 pub(crate) fn functional(analysis: &Analysis) -> Option<String> {
     let because = analysis.functional.as_ref()?;
     let worked = analysis.rows.iter().filter(|row| row.status.measured > 0).count();
@@ -140,7 +139,7 @@ pub(crate) fn functional(analysis: &Analysis) -> Option<String> {
     })
 }
 
-/// Label of a row and how it compares with the baseline.
+/// Returns a row's label and its comparison with the baseline.
 fn standing(row: &Row, analysis: &Analysis) -> String {
     let label = format!(", {}", labels(&row.labels));
     match row.comparison(Metric::Rate) {
@@ -155,7 +154,7 @@ fn standing(row: &Row, analysis: &Analysis) -> String {
     }
 }
 
-/// The label, or all of them with their counts where trials disagree.
+/// Returns the label, or all labels with their counts if trials disagree.
 pub(crate) fn labels(labels: &[CountedText]) -> String {
     match labels {
         [] => NONE.into(),
@@ -167,13 +166,13 @@ pub(crate) fn labels(labels: &[CountedText]) -> String {
     }
 }
 
-/// The label of a row, with a sign if [`on_a_wire`] has a remark on it.
+/// Returns the label of a row, with a mark if [`on_a_wire`] has a remark on it.
 pub(crate) fn label(row: &Row) -> String {
     let sign = if was_copied_on_the_way(row) { " (*)" } else { "" };
     format!("{}{sign}", labels(&row.labels))
 }
 
-/// What would be different on a wire, for the rows with the sign.
+/// Returns what would be different on a wire, for the rows with that mark.
 pub(crate) fn on_a_wire(analysis: &Analysis) -> Option<String> {
     analysis.rows.iter().any(was_copied_on_the_way).then(|| {
         "(*) Within one machine (veth, lo) the kernel copies zero-copy pages when it delivers them; a \
@@ -182,9 +181,9 @@ pub(crate) fn on_a_wire(analysis: &Analysis) -> Option<String> {
     })
 }
 
-/// Whether bytes that were sent by reference were copied between sockets of one machine
-/// (`skb_orphan_frags_rx` in include/linux/skbuff.h). Between two machines there is no
-/// witness page.
+/// Returns whether bytes that were sent by reference were copied between sockets of one machine
+/// (`skb_orphan_frags_rx` in include/linux/skbuff.h). Between two machines there is no witness
+/// page.
 fn was_copied_on_the_way(row: &Row) -> bool {
     if row.sender.witness.copied == 0 {
         return false;
@@ -193,7 +192,7 @@ fn was_copied_on_the_way(row: &Row) -> bool {
     evidence.into_iter().any(Evidence::was_copied_on_the_way)
 }
 
-/// How CPU time was given to the roles, and what is not in it.
+/// Returns how CPU time was attributed to the roles, and what it does not include.
 pub(crate) fn cpu_rule(analysis: &Analysis) -> String {
     let ends = || analysis.rows.iter().flat_map(|row| Role::ALL.map(|role| (row, row.end(role))));
     let rules = || ends().filter_map(|(_, e)| e.cpu.as_ref().map(|cpu| (cpu.rule, cpu.exact)));
@@ -242,7 +241,7 @@ pub(crate) fn cpu_rule(analysis: &Analysis) -> String {
     parts.join(" ")
 }
 
-/// What the terms of the return on investment are.
+/// Returns the terms of the return on investment.
 pub(crate) fn terms(analysis: &Analysis) -> String {
     let rules = &analysis.rules;
     let exponent = |e: f64| number(e, 1).trim_end_matches(".0").to_owned();
@@ -254,12 +253,12 @@ pub(crate) fn terms(analysis: &Analysis) -> String {
     text
 }
 
-/// Whether a meter reported power.
+/// Returns whether a meter reported power.
 pub(crate) fn powered(analysis: &Analysis) -> bool {
     analysis.rows.iter().any(|row| row.energy().is_some())
 }
 
-/// What "middle" means; `None` if no row has such a figure.
+/// Returns the meaning of "middle"; `None` if no row has such a figure.
 pub(crate) fn middle_rule(analysis: &Analysis) -> Option<String> {
     let headlines: Vec<_> = analysis.rows.iter().filter_map(|row| row.headline).collect();
     let most = headlines.iter().max_by_key(|h| h.of)?;
@@ -274,7 +273,7 @@ pub(crate) fn middle_rule(analysis: &Analysis) -> Option<String> {
     ))
 }
 
-/// Evidence summary for one endpoint.
+/// Returns the evidence summary for one endpoint.
 pub(crate) fn evidence(end: &End) -> String {
     let Some(ledger) = &end.ledger else { return "kept no ledger".into() };
     let manners = [Manner::NotCopied, Manner::Copied, Manner::Discarded, Manner::Unknown];
@@ -300,16 +299,16 @@ fn source(e: &Evidence) -> String {
     format!("{}: {}, {} events", e.source, bytes(e.bytes as f64), amount(e.events as f64))
 }
 
-/// A cell, or some of its trials, without a number: why, and what would help, which may be empty.
+/// A cell, or some of its trials, without a figure: the reason, and a remedy, which may be empty.
 type Unmeasured<'a> = (&'a Row, String, &'a str);
 
-/// Cells that cannot run on this host.
+/// Returns the cells that cannot run on this host.
 pub(crate) fn unavailable(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
     let rows = all(analysis).filter_map(|row| Some((row, row.status.unavailable.as_ref()?)));
     rows.map(|(row, (reason, remedy))| (row, reason.clone(), remedy.as_str())).collect()
 }
 
-/// Trials that failed, or that an event invalidated: none of them counts.
+/// Returns the trials that failed, or that an event invalidated: none of them counts.
 pub(crate) fn not_counted(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
     let trials = all(analysis).flat_map(|row| {
         let of = row.status.ended();
@@ -330,7 +329,7 @@ pub(crate) fn not_counted(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
     trials.collect()
 }
 
-/// Cells that have no trial at all.
+/// Returns the cells without any trial.
 pub(crate) fn never_run(analysis: &Analysis) -> Vec<String> {
     all(analysis).filter(|r| r.status.never_run()).map(|r| r.cell.to_string()).collect()
 }
@@ -339,7 +338,7 @@ fn all(analysis: &Analysis) -> impl Iterator<Item = &Row> {
     analysis.rows.iter().chain(&analysis.null)
 }
 
-/// Which profiles a study has, and what it cost the stream to take them.
+/// Returns which profiles a study has, and what sampling cost in throughput.
 pub(crate) fn profiles(analysis: &Analysis) -> Option<String> {
     let note = analysis.profiling.as_ref()?;
     let mut text = match note.trials {
@@ -352,7 +351,7 @@ pub(crate) fn profiles(analysis: &Analysis) -> Option<String> {
             "; with sampling {} of the {} without{}",
             ratio_text(cost.ratio, cost.interval),
             analysis.work().terms().rate,
-            // A trial that runs alone has its caches to itself.
+            // A trial that runs alone does not share its caches.
             if cost.same_design { "" } else { ", where cells took turns; here they ran alone" }
         );
     }
@@ -365,8 +364,7 @@ pub(crate) fn profiles(analysis: &Analysis) -> Option<String> {
     Some(text)
 }
 
-/// Warnings: remarks on the study, stalls, warnings of the
-/// trials, notes of the engines.
+/// Returns the warnings: remarks on the study, stalls, warnings of trials, notes of the engines.
 pub(crate) fn warnings(analysis: &Analysis) -> Vec<String> {
     let mut lines: Vec<String> = analysis.remarks.clone();
     lines.extend(all(analysis).filter_map(|row| {
@@ -381,7 +379,7 @@ pub(crate) fn warnings(analysis: &Analysis) -> Vec<String> {
     lines
 }
 
-/// Notes of the engines, each once, after the first cell and end that have it.
+/// Notes of the engines, each listed once, with the first cell and end that has it.
 fn notes(analysis: &Analysis) -> Vec<String> {
     let ends = analysis.rows.iter().flat_map(|row| Role::ALL.map(|role| (row, row.end(role))));
     let notes = ends.flat_map(|(row, end)| {
@@ -401,7 +399,7 @@ fn notes(analysis: &Analysis) -> Vec<String> {
     grouped(notes).into_iter().map(line).collect()
 }
 
-/// A sentence and how often it occurs.
+/// Returns a sentence with the number of times it occurs.
 pub(crate) fn counted(sentence: &CountedText) -> String {
     match sentence.count {
         0 | 1 => sentence.text.clone(),
@@ -409,7 +407,7 @@ pub(crate) fn counted(sentence: &CountedText) -> String {
     }
 }
 
-/// The receive work of cells that strayed from the CPU that was requested.
+/// Returns the cells whose receive work ran on other CPUs than the one requested.
 fn strayed(analysis: &Analysis) -> Vec<String> {
     let of = |(row, work, what): (&Row, &Option<ReceiveWork>, &str)| {
         let work = work.as_ref().filter(|work| work.strayed())?;

@@ -1,5 +1,4 @@
-//! The verdicts in words, and the rules that they rest on; the same in every
-//! format.
+//! The verdicts in words, and the rules behind them; the same in every format.
 
 use super::figures::{effect_text, level, percent, plural, probability, ratio};
 use bytepath_record::Work;
@@ -8,14 +7,14 @@ use bytepath_stats::{
     Verdict,
 };
 
-/// The comparisons of one question, in the order of the rows; empty if the study
-/// measured no speed.
+/// Returns the comparisons in one metric, in the order of the rows; empty if the study measured no
+/// speed.
 pub(crate) fn compared(analysis: &Analysis, question: Metric) -> Vec<(&Row, &Comparison)> {
     let all = analysis.rows.iter().filter_map(|row| Some((row, row.comparison(question)?)));
     all.filter(|(_, comparison)| comparison.verdict != Verdict::Functional).collect()
 }
 
-/// What a question is about, for a heading.
+/// Returns the subject of a metric, for a heading.
 pub(crate) fn subject(question: Metric, work: Work) -> String {
     match question {
         Metric::Rate => work.terms().rate.into(),
@@ -25,7 +24,7 @@ pub(crate) fn subject(question: Metric, work: Work) -> String {
     }
 }
 
-/// What is best of a question: "highest throughput".
+/// Returns the best value of a metric: "highest throughput".
 pub(crate) fn superlative(question: Metric, work: Work) -> String {
     match question {
         Metric::Rate => format!("highest {}", work.terms().rate),
@@ -35,8 +34,7 @@ pub(crate) fn superlative(question: Metric, work: Work) -> String {
     }
 }
 
-/// A comparison in a sentence: the word, what it rests on, what more blocks would
-/// show.
+/// Returns a comparison in a sentence: the word, its basis, and what more blocks would show.
 pub(crate) fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
     let word = comparison.verdict.word();
     if comparison.verdict == Verdict::Functional {
@@ -88,8 +86,8 @@ pub(crate) fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
     text
 }
 
-/// `p 0.004, 0.02 among 5`: alone and among all. Of EQUIVALENT it is the p of a
-/// difference as large as the margin, of every other word that of none.
+/// Formats `p 0.004, 0.02 among 5`: the p-value alone and among all. For EQUIVALENT it is the p of
+/// a difference as large as the margin, for every other word that of no difference.
 pub(crate) fn chance(test: &Test, verdict: Verdict) -> String {
     let claim = if verdict == Verdict::Equivalent { test.equivalent } else { test.different };
     let alone = format!("p {}", probability(claim.p));
@@ -99,7 +97,7 @@ pub(crate) fn chance(test: &Test, verdict: Verdict) -> String {
     format!("{alone}, {} among {}", probability(claim.adjusted), test.family)
 }
 
-/// How far a cell was from itself.
+/// Returns how much a cell differed from itself.
 pub(crate) fn noise(analysis: &Analysis, question: Metric) -> String {
     let measured = analysis.noise(question).zip(analysis.noise_of.as_ref());
     let Some((noise, cell)) = measured else {
@@ -119,7 +117,7 @@ pub(crate) fn noise(analysis: &Analysis, question: Metric) -> String {
     )
 }
 
-/// What decides between the words.
+/// Returns the rule that decides between the words.
 pub(crate) fn rule(analysis: &Analysis) -> String {
     let confidence = level(analysis.rules.confidence);
     let all = Metric::MAIN.map(|question| compared(analysis, question));
@@ -144,7 +142,7 @@ pub(crate) fn rule(analysis: &Analysis) -> String {
     text
 }
 
-/// What rejects a trial.
+/// Returns the events that reject a trial.
 pub(crate) fn events_rule() -> String {
     format!(
         "Trials are rejected for interference only, never for their result: settings changed, a CPU \
@@ -156,7 +154,7 @@ pub(crate) fn events_rule() -> String {
     )
 }
 
-/// The stopping rule and its outcome; `None` if none was declared.
+/// Returns the stopping rule and its outcome; `None` if none was declared.
 pub(crate) fn stopping(analysis: &Analysis) -> Option<String> {
     let s = analysis.stopping?;
     Some(format!(

@@ -1,4 +1,4 @@
-//! What an experiment file may name.
+//! The names that an experiment file may use.
 
 use crate::link::LINK_OPTIONS;
 use crate::options::short;
@@ -6,7 +6,7 @@ use crate::stream::STREAM_OPTIONS;
 use crate::{Cpus, PathSpec, TestbedChoice, TestbedDeclaration, suggest, usage};
 use bytepath_record::Fault;
 
-/// The names of this host, or of hosts that were queried.
+/// The names available on this host, or on hosts that were queried.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogues {
     /// Paths and pairs.
@@ -15,21 +15,21 @@ pub struct Catalogues {
     pub testbeds: Vec<TestbedDeclaration>,
     /// Names of the meters.
     pub meters: Vec<&'static str>,
-    /// Those of a study that names none.
+    /// The default meters.
     pub usual_meters: Vec<&'static str>,
-    /// CPUs to choose from: those of this machine, or of the hosts of the testbed.
+    /// CPUs available for placement: those of this machine, or of the hosts of the testbed.
     pub cpus: Cpus,
-    /// The testbed that was requested, whatever the experiment names.
+    /// The testbed requested by the caller, which overrides that of the experiment.
     pub testbed: Option<TestbedChoice>,
-    /// The placement that was requested, whatever placements the experiment names.
+    /// The placement requested by the caller, which overrides those of the experiment.
     pub cores: Option<String>,
-    /// The workload of cells that name none; empty takes the first there is.
+    /// The workload of cells that name none; empty takes the first in the catalogue.
     pub workload: String,
 }
 
 impl Catalogues {
-    /// The meters that the words select, in the order of the words: each a meter's name,
-    /// `default`, `all` or `none`.
+    /// Returns the selected meters, in the order of `words`: each is a meter's name, `default`,
+    /// `all` or `none`.
     pub fn meters<'a>(
         &self,
         words: impl IntoIterator<Item = &'a str>,
@@ -37,7 +37,7 @@ impl Catalogues {
         let mut chosen: Vec<String> = Vec::new();
         for word in words {
             let meant = match word {
-                // Earlier files have `usual`.
+                // Older files use `usual`.
                 "default" | "usual" => &self.usual_meters[..],
                 "all" => &self.meters,
                 "none" => &[],
@@ -57,7 +57,7 @@ impl Catalogues {
     }
 }
 
-/// The factors that are not options of the stream or the link, and what they take.
+/// The factors that are not options of the stream or the link, with the syntax of their levels.
 pub const OWN_FACTORS: &[(&str, &str)] = &[
     ("path", "both halves of the path: PAIR[:key=value,...] or TX[:...]+RX[:...]"),
     ("tx", "the sender's half of the path alone: TX[:key=value,...]"),
@@ -72,7 +72,7 @@ pub const OWN_FACTORS: &[(&str, &str)] = &[
     ("settings", "host settings, as for --set, separated by semicolons; or none"),
 ];
 
-/// The name of every factor that an experiment file may vary.
+/// Names of all factors that an experiment file may vary.
 pub fn factor_names() -> Vec<&'static str> {
     let own = OWN_FACTORS.iter().map(|(name, _)| *name);
     own.chain(STREAM_OPTIONS.iter().chain(LINK_OPTIONS).map(|spec| spec.name)).collect()

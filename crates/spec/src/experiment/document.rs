@@ -1,6 +1,6 @@
-//! The content of an experiment file, as TOML gives it. Every value that is
-//! validated later keeps its position, so that each error can point at a line and
-//! a column and name what would be right there.
+//! The content of an experiment file, as parsed from TOML. Every value that is validated later
+//! keeps its position, so that each error can name a line and a column and what would be valid
+//! there.
 
 use super::catalogues::Catalogues;
 use super::schema;
@@ -24,7 +24,7 @@ pub(super) struct Document {
     /// What the experiment is about, one line
     #[schemars(length(max = LONGEST_TITLE))]
     pub title: Option<Placed<String>>,
-    /// What is done: a workload, with options as in rr:request=64
+    /// The workload, with options as in rr:request=64
     pub workload: Option<Placed<String>>,
     /// Where the roles run
     pub testbed: Option<Placed<String>>,
@@ -32,19 +32,19 @@ pub(super) struct Document {
     #[serde(default)]
     #[schemars(schema_with = "schema::baseline")]
     pub baseline: Option<Placed<Item>>,
-    /// Passes over all cells, each in random order; with stop, the most
+    /// Passes over all cells, each in random order; with stop, the maximum
     #[schemars(range(min = 1, max = MOST_BLOCKS))]
     pub blocks: Option<Placed<i64>>,
-    /// Time that flows before the window
+    /// Time for which traffic flows before the window
     pub warm_up: Option<Placed<Time>>,
     /// The measured time of one trial
     pub window: Option<Placed<Time>>,
-    /// Seed of the random order; without it, chance decides
+    /// Seed of the random order; without it, the order is different each time
     #[schemars(range(min = 0))]
     pub seed: Option<Placed<i64>>,
-    /// Differences within this share do not matter
+    /// Differences within this share are too small to matter
     pub margin: Option<Placed<Share>>,
-    /// Confidence of each interval for itself, and of the words over the whole matrix
+    /// Confidence of each interval by itself, and of the verdicts over the whole matrix
     pub confidence: Option<Placed<Share>>,
     /// Exponents of throughput and power in the return on investment
     pub roi: Option<Roi>,
@@ -53,7 +53,7 @@ pub(super) struct Document {
     pub design: Option<Placed<String>>,
     /// Stopping rule: within this share, after at least this many blocks
     pub stop: Option<Placed<Stop>>,
-    /// Time that the study may take: "2h"; it ends earlier once it is sure
+    /// Time that the study may take: "2h"; it ends earlier once its answer is certain
     #[serde(alias = "budget")]
     pub time: Option<Placed<Time>>,
     /// Share of a role's CPU that others may use before a trial is rejected: "10%"; without it, such trials count, marked
@@ -64,25 +64,25 @@ pub(super) struct Document {
     /// Profiles taken at the end: "none", "leading", "largest" or "all", with options as in leading:rate=499
     #[schemars(regex(pattern = schema::profile()))]
     pub profile: Option<Placed<String>>,
-    /// Where readings of power come from: "auto", "rapl", "csv=FILE" ..., with options
+    /// Source of power readings: "auto", "rapl", "csv=FILE" ..., with options
     #[schemars(regex(pattern = schema::power()))]
     pub power: Option<Placed<String>>,
-    /// Settings of the host that are made and restored: a profile, or a table of profile and set
+    /// Settings of the host to make and restore: a profile, or a table of profile and set
     #[serde(default)]
     #[schemars(schema_with = "schema::settings")]
     pub settings: Option<Placed<Item>>,
-    /// What is varied: a level or a list of levels each
+    /// The factors to vary, each with a level or a list of levels
     #[schemars(schema_with = "schema::factors")]
     pub factors: Option<Placed<Item>>,
-    /// Combinations of levels that are left out
+    /// Combinations of levels to leave out
     #[serde(default)]
     #[schemars(schema_with = "schema::exclude")]
     pub exclude: Option<Placed<Item>>,
 }
 
-/// The schema of an experiment file, as far as a schema can express it: names of
-/// keys and factors, types, words. Ranges of sizes, and whether the whole makes sense, are
-/// checked by [`parse_experiment`](crate::parse_experiment) alone.
+/// Returns the schema of an experiment file, as far as a schema can express it: names of keys and
+/// factors, types, words. Ranges of sizes, and whether the parts fit together, are checked only by
+/// [`parse_experiment`](crate::parse_experiment).
 pub fn experiment_schema(catalogues: &Catalogues) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
     let generator = SchemaGenerator::new(settings);
@@ -98,7 +98,7 @@ pub fn experiment_schema(catalogues: &Catalogues) -> Value {
 /// Most blocks of a study.
 pub const MOST_BLOCKS: u32 = 1000;
 
-/// Longest title, in characters: it heads a page of 72 columns.
+/// Longest title, in characters: it heads a page with 72 columns.
 pub(super) const LONGEST_TITLE: usize = 200;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -119,14 +119,14 @@ pub(super) struct Roi {
     expecting = "a table of within and at-least"
 )]
 pub(super) struct Stop {
-    /// How narrow every interval has to be
+    /// How narrow every interval must be
     pub within: Placed<Share>,
-    /// Blocks that are run in any case
+    /// Blocks to run in any case
     #[schemars(range(min = 2, max = MOST_BLOCKS))]
     pub at_least: Option<Placed<i64>>,
 }
 
-// A value and where it is; not a comment for the schema, where it would hide the value's own.
+// A value with its position; not a doc comment, which would hide the value's own in the schema.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub(super) struct Placed<T>(#[schemars(with = "T")] Spanned<T>);
@@ -136,7 +136,7 @@ impl<T> Placed<T> {
         self.0.get_ref()
     }
 
-    /// Where it begins, in bytes.
+    /// Returns the byte offset of its beginning.
     pub(super) fn at(&self) -> usize {
         self.0.span().start
     }
@@ -147,7 +147,7 @@ impl<T> Placed<T> {
 #[serde(untagged, expecting = "write a duration, such as \"3s\"")]
 pub(super) enum Time {
     Text(String),
-    /// Only 0 needs no unit.
+    /// Only 0 is valid without a unit.
     Number(#[schemars(range(min = 0, max = 0))] f64),
 }
 
@@ -159,10 +159,10 @@ pub(super) enum Share {
     Part(#[schemars(extend("exclusiveMinimum" = 0, "exclusiveMaximum" = 1))] f64),
 }
 
-/// What is named in the words of the catalogues.
+/// A value in the words of the catalogues.
 #[derive(Clone, Debug)]
 pub(super) enum Item {
-    /// A text as typed; a whole number; true and false as on and off.
+    /// A text as typed, a whole number, or a boolean as on or off.
     Word(String),
     List(Vec<Placed<Item>>),
     /// In the order of the file.
@@ -214,7 +214,7 @@ impl<'de> Visitor<'de> for ItemVisitor {
     }
 }
 
-/// A file's name and its text.
+/// The name of a file and its text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text<'a> {
     pub name: &'a str,
@@ -222,7 +222,7 @@ pub(super) struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// Reads the text as an experiment.
+    /// Parses the text as an experiment.
     pub(super) fn parse(self) -> Result<Document, Fault> {
         let parsed = toml::Deserializer::parse(self.text).map_err(|e| {
             let at = e.span().map_or(0, |span| span.start);
@@ -231,8 +231,7 @@ impl<'a> Text<'a> {
         Document::deserialize(parsed).map_err(|e| self.unreadable(&e))
     }
 
-    /// A message of serde in our words: the line, what is wrong with it, what is allowed
-    /// there.
+    /// Rewords an error of serde: the line, what is wrong with it, and what is allowed there.
     fn unreadable(self, error: &toml::de::Error) -> Fault {
         let place = error.span().unwrap_or(0..0);
         let message = error.message().replace("string \"$__toml_private_datetime\"", "date");
@@ -254,7 +253,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// An error at a place: `FILE:LINE:COLUMN: what is wrong`, on one line.
+    /// Creates an error at a position: `FILE:LINE:COLUMN: what is wrong`, on one line.
     pub(super) fn wrong(self, at: usize, message: impl AsRef<str>) -> Fault {
         let before = String::from_utf8_lossy(&self.text.as_bytes()[..at]);
         let line = before.matches('\n').count() + 1;
@@ -263,13 +262,13 @@ impl<'a> Text<'a> {
         usage(one_line(&message))
     }
 
-    /// Puts the place in front of a fault that was found elsewhere.
+    /// Prefixes a fault with its position.
     pub(super) fn at(self, at: usize, fault: Fault) -> Fault {
         let placed = self.wrong(at, fault.message);
         Fault { remedy: fault.remedy.map(|remedy| one_line(&remedy)), ..placed }
     }
 
-    /// Reads a value by a function whose faults get its place.
+    /// Parses a value; faults are prefixed with its position.
     pub(super) fn read<T>(
         self,
         value: Option<&Placed<String>>,
@@ -279,7 +278,7 @@ impl<'a> Text<'a> {
         value.map(read).transpose()
     }
 
-    /// A number within a range.
+    /// Checks that a number is within a range.
     pub(super) fn within<T: PartialOrd + Copy + fmt::Display>(
         self,
         value: Option<&Placed<T>>,
@@ -296,12 +295,12 @@ impl<'a> Text<'a> {
     }
 }
 
-/// A table of the document.
+/// A table of the file.
 #[derive(Clone, Debug)]
 pub(super) struct Section<'a> {
-    /// What it is, for errors: "an experiment".
+    /// Its name in errors: "an experiment".
     what: &'static str,
-    /// Its entries in the order of the file.
+    /// Its entries, in the order of the file.
     pub entries: Vec<Entry<'a>>,
 }
 
@@ -311,13 +310,13 @@ pub(super) struct Entry<'a> {
     text: Text<'a>,
     /// The key.
     pub key: &'a str,
-    /// Where the key begins.
+    /// Byte offset of the key.
     key_at: usize,
     value: &'a Placed<Item>,
 }
 
 impl<'a> Section<'a> {
-    /// Refuses keys that are not known here.
+    /// Errors if there are keys that are not known here.
     pub(super) fn only(&self, known: &[&str]) -> Result<(), Fault> {
         let Some(stray) = self.entries.iter().find(|entry| !known.contains(&entry.key)) else {
             return Ok(());
@@ -326,14 +325,15 @@ impl<'a> Section<'a> {
         Err(suggest(fault, stray.key, known.iter().copied()))
     }
 
-    /// The entry of a key.
+    /// Returns the entry of a key.
     pub(super) fn get(&self, key: &str) -> Option<Entry<'a>> {
         self.entries.iter().find(|entry| entry.key == key).copied()
     }
 }
 
 impl<'a> Entry<'a> {
-    /// A key of the experiment itself; errors at its key are reported at its value.
+    /// Creates an entry for a key of the experiment itself; errors at its key are reported at its
+    /// value.
     pub(super) fn top(
         text: Text<'a>,
         key: &'a str,
@@ -342,27 +342,27 @@ impl<'a> Entry<'a> {
         value.as_ref().map(|value| Entry { text, key, key_at: value.at(), value })
     }
 
-    /// An error at the key.
+    /// Creates an error at the key.
     pub(super) fn wrong_key(&self, message: impl AsRef<str>) -> Fault {
         self.text.wrong(self.key_at, message)
     }
 
-    /// An error at the value.
+    /// Creates an error at the value.
     pub(super) fn wrong(&self, message: impl AsRef<str>) -> Fault {
         self.text.wrong(self.value.at(), message)
     }
 
-    /// Puts the place of the key in front of a fault that was found elsewhere.
+    /// Prefixes a fault with the position of the key.
     pub(super) fn fault_at_key(&self, fault: Fault) -> Fault {
         self.text.at(self.key_at, fault)
     }
 
-    /// Puts the place of the value in front of a fault that was found elsewhere.
+    /// Prefixes a fault with the position of the value.
     pub(super) fn fault(&self, fault: Fault) -> Fault {
         self.text.at(self.value.at(), fault)
     }
 
-    /// A word; `None` if the value is a list or a table.
+    /// Returns the value as a word; `None` if it is a list or a table.
     pub(super) fn word(&self) -> Option<&'a str> {
         match self.value.get() {
             Item::Word(word) => Some(word),
@@ -370,7 +370,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// A word; anything else is an error.
+    /// Returns the value as a word; errors if it is not one.
     pub(super) fn one_word(&self) -> Result<&'a str, Fault> {
         self.word().ok_or_else(|| {
             let fault = self.wrong(format!("'{}' takes one value here", short(self.key)));
@@ -378,12 +378,13 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// Reads one word by a function whose faults get its place.
+    /// Parses the value as one word; faults are prefixed with its position.
     pub(super) fn read<T>(&self, parse: impl Fn(&str) -> Result<T, Fault>) -> Result<T, Fault> {
         parse(self.one_word()?).map_err(|fault| self.fault(fault))
     }
 
-    /// A level as typed: reports and errors about other levels repeat it, so it is one short line.
+    /// Returns a level as typed. It must be one short line, because reports and errors about other
+    /// levels repeat it.
     pub(super) fn level(&self) -> Result<&'a str, Fault> {
         let level = self.one_word()?;
         if level.contains(steers) {
@@ -398,12 +399,12 @@ impl<'a> Entry<'a> {
         Ok(level)
     }
 
-    /// Whether the value is a table.
+    /// Returns whether the value is a table.
     pub(super) fn is_section(&self) -> bool {
         matches!(self.value.get(), Item::Table(_))
     }
 
-    /// A table.
+    /// Returns the value as a table.
     pub(super) fn section(&self, what: &'static str, example: &str) -> Result<Section<'a>, Fault> {
         let Item::Table(table) = self.value.get() else {
             let fault = self.wrong(format!("'{}' takes a table", self.key));
@@ -418,7 +419,7 @@ impl<'a> Entry<'a> {
         Ok(Section { what, entries: table.iter().map(entry).collect() })
     }
 
-    /// The elements of a list; any other value is a list of itself.
+    /// Returns the elements of a list; any other value counts as a list of one.
     pub(super) fn list(&self) -> Vec<Entry<'a>> {
         match self.value.get() {
             Item::List(items) => items.iter().map(|value| Entry { value, ..*self }).collect(),
@@ -427,10 +428,10 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Characters of a level.
+/// Most characters of a level.
 const LONGEST_LEVEL: usize = 200;
 
-/// A file may contain long texts, line breaks and escapes; an error is one plain line.
+/// Makes an error one plain line: a file may contain long texts, line breaks and escapes.
 fn one_line(text: &str) -> String {
     cut(text, 1000).chars().map(|c| if steers(c) { ' ' } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! The axes of an experiment: factors, their levels, and choices among them.
+//! The axes of an experiment: factors, their levels, and selections of levels.
 
 use super::catalogues::{Catalogues, factor_names};
 use super::document::{Entry, Section};
@@ -12,8 +12,8 @@ use crate::{suggest, usage, wanted_settings};
 use bytepath_record::{Fault, OptionSpec, Role, WantedSetting, joined};
 use std::collections::HashMap;
 
-/// Most combinations of levels that a file may request. A study of that many
-/// cells would take a day with windows of a few seconds.
+/// Most combinations of levels that a file may request. A study with that many cells would take a
+/// day with windows of a few seconds.
 pub const MOST_CELLS: usize = 20_000;
 
 /// One axis.
@@ -24,7 +24,7 @@ pub(super) struct Factor<'a> {
     pub levels: Vec<Level>,
 }
 
-/// What an axis is an axis of.
+/// The kind of an axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Path,
@@ -43,35 +43,35 @@ pub(super) enum Kind {
 pub(super) struct Level {
     /// As typed.
     pub text: String,
-    /// Two spellings of one level (1M, 1024K) have the same.
+    /// Identical for two spellings of one level (1M, 1024K).
     pub canonical: String,
 }
 
-/// Levels of some factors, which a cell has or has not.
+/// A selection of cells by levels of some factors.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
-    /// Index of a factor and of the levels of it that are meant.
+    /// Indices of factors, each with the indices of the selected levels.
     factors: Vec<(usize, Vec<usize>)>,
 }
 
 impl Choice {
-    /// Whether a cell with these levels (an index for each factor) is meant.
+    /// Returns whether a cell with these levels (an index for each factor) is selected.
     pub(super) fn holds(&self, picks: &[usize]) -> bool {
         self.factors.iter().all(|(factor, levels)| levels.contains(&picks[*factor]))
     }
 
-    /// Whether it is of placements that the command line has replaced, and so of no cell.
+    /// Returns whether it selects placements that the command line has replaced, and so no cell.
     pub(super) fn is_of_none(&self) -> bool {
         self.factors.iter().any(|(_, levels)| levels.is_empty())
     }
 
-    /// The same, whatever the placement if that was replaced.
+    /// Returns the selection without the condition on a replaced placement.
     pub(super) fn without_replaced(mut self) -> Choice {
         self.factors.retain(|(_, levels)| !levels.is_empty());
         self
     }
 
-    /// Names of the factors that this choice leaves open and that do vary.
+    /// Names of the varying factors that this selection does not restrict.
     pub(super) fn leaves_open<'f>(&self, factors: &[Factor<'f>]) -> Vec<&'f str> {
         let chosen = |index: usize| self.factors.iter().any(|(factor, _)| *factor == index);
         let open = factors.iter().enumerate();
@@ -80,7 +80,7 @@ impl Choice {
     }
 }
 
-/// Reads `[factors]`.
+/// Parses `[factors]`.
 pub(super) fn factors<'a>(
     entry: &Entry<'a>,
     catalogues: &Catalogues,
@@ -117,7 +117,7 @@ pub(super) fn factors<'a>(
     Ok(factors)
 }
 
-/// Leaves one placement, that of the command line.
+/// Replaces all placements by that of the command line.
 fn replace_cores(
     factors: &mut Vec<Factor>,
     cores: &str,
@@ -132,13 +132,13 @@ fn replace_cores(
     Ok(())
 }
 
-/// The entry that names kernels, if there is one.
+/// Returns the entry that names kernels, if there is one.
 pub(super) fn kernels<'a>(entry: &Entry<'a>) -> Result<Option<Entry<'a>>, Fault> {
     let section = entry.section("[factors]", "{ path = [\"socket\", \"uring\"] }")?;
     Ok(section.get("kernel"))
 }
 
-/// A path is named as a whole or as two halves.
+/// Errors unless a path is named as a whole or as two halves.
 fn complete(entry: &Entry, section: &Section) -> Result<(), Fault> {
     let example = "path = [\"socket\", \"uring\"], or tx and rx";
     match (section.get("path"), section.get("tx"), section.get("rx")) {
@@ -159,7 +159,7 @@ fn complete(entry: &Entry, section: &Section) -> Result<(), Fault> {
     }
 }
 
-/// Reads levels of some of the factors: an `[[exclude]]`, or a baseline.
+/// Parses levels of some of the factors: an `[[exclude]]`, or a baseline.
 pub(super) fn choice(
     section: &Section,
     factors: &[Factor],
@@ -184,7 +184,8 @@ pub(super) fn choice(
     Ok(choice)
 }
 
-/// Which level of its factor a value is; `None` for a placement that the command line has replaced.
+/// Returns the index of a value among the levels of its factor; `None` for a placement that the
+/// command line has replaced.
 fn level_index(
     factor: &Factor,
     value: &Entry,
@@ -231,7 +232,7 @@ fn level(kind: Kind, value: &Entry, catalogues: &Catalogues) -> Result<Level, Fa
     Ok(Level { text, canonical })
 }
 
-/// A placement as a table: its parts by name, as they would be typed in one line.
+/// Converts a placement from a table with its parts by name to the one-line syntax.
 fn cores_table(value: &Entry) -> Result<String, Fault> {
     let example = "{ sender = 0, receiver = 1, softirq = 1 }";
     let section = value.section("a placement", example)?;
@@ -250,17 +251,17 @@ fn canonical(kind: Kind, text: &str, catalogues: &Catalogues) -> Result<String, 
         Kind::Path => halves(text, &catalogues.paths).map(|(name, ..)| name),
         Kind::Half(role) => one_half(role, text, &catalogues.paths),
         Kind::Workload => activity(text, &catalogues.paths).map(|(workload, as_typed)| {
-            // The default workload has no name in ids.
+            // The default workload is not named in ids.
             if as_typed.is_empty() { workload.name } else { as_typed }
         }),
         Kind::Link => parse_link(text).map(|(settings, difference)| {
-            // The default preset has no name in ids.
+            // The default preset is not named in ids.
             if difference.is_empty() { settings.preset } else { difference }
         }),
         Kind::Cores => {
             read_cores(text, catalogues.cpus.clone()).map(|cores| format!("{:?}", cores.placement))
         }
-        // Two names of one kernel are two levels: so a study measures its noise.
+        // Two names of the same kernel are two levels: that is a way to measure a study's noise.
         Kind::Kernel => parse_kernel(text).map(|kernel| kernel.name),
         Kind::Settings => settings_of_level(text).map(|all| name_of_settings(&all)),
         Kind::StreamOption(spec) | Kind::LinkOption(spec) => {
@@ -273,14 +274,13 @@ fn canonical(kind: Kind, text: &str, catalogues: &Catalogues) -> Result<String, 
     }
 }
 
-/// Reads what a cell sets: lines as `--set` takes them with semicolons between them, or
-/// `none`.
+/// Parses the settings of a cell: lines as for `--set`, separated by semicolons, or `none`.
 pub(super) fn settings_of_level(text: &str) -> Result<Vec<WantedSetting>, Fault> {
     let lines = text.split(';').map(str::trim).filter(|line| *line != "none");
     wanted_settings(None, lines)
 }
 
-/// How ids name what a cell sets: `rings/eth1/rx=4096`, or `none`.
+/// Returns the name of a cell's settings in ids: `rings/eth1/rx=4096`, or `none`.
 pub(super) fn name_of_settings(settings: &[WantedSetting]) -> String {
     let one = |setting: &WantedSetting| {
         let host = setting.host.map_or(String::new(), |role| format!("{role}:"));

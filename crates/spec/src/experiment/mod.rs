@@ -1,10 +1,10 @@
-//! An experiment file: TOML that defines what is varied, against what, how
-//! long and how often. `docs/guide/experiments.md` describes the format by example.
+//! An experiment file: TOML that defines what is varied, compared with what, how long and how
+//! often. `docs/guide/experiments.md` describes the format by example.
 //!
-//! Pure: what a file may name comes in as [`Catalogues`], and the same text
-//! gives the same cells anywhere. A level that is well formed but that this
-//! host cannot do (a path that needs a NIC, a CPU that is not there) is not an
-//! error here: its cells become rows with a reason when the hosts are known.
+//! Pure: the names that a file may use are passed in as [`Catalogues`], and the same text gives the
+//! same cells anywhere. A level that is well formed but impossible on this host (a path that needs
+//! a NIC, a CPU that does not exist) is not an error here: its cells become rows with a reason once
+//! the hosts are known.
 
 mod catalogues;
 mod document;
@@ -31,32 +31,31 @@ use document::{Entry, LONGEST_TITLE, Text};
 /// A validated experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
-    /// What it is about, in the words of the file; may be empty.
+    /// Title from the file; may be empty.
     pub title: String,
     /// The testbed and its options.
     pub testbed: TestbedChoice,
-    /// The cells, the first factor varying slowest; at their end the second
-    /// copy of the baseline, by which the study measures its own noise.
+    /// The cells, the first factor varying slowest; the last is the second copy of the baseline,
+    /// with which the study measures its own noise.
     pub cells: Vec<Cell>,
     /// The cell that all others are compared with.
     pub baseline: CellId,
-    /// How its trials are laid out in time.
+    /// The schedule of its trials.
     pub layout: Layout,
-    /// What the verdicts are to mean.
+    /// Confidence and margin of its verdicts.
     pub judgement: Judgement,
     /// Names of the meters to run.
     pub meters: Vec<String>,
-    /// Which profiles are taken; `None` if none are.
+    /// Profiles to take; `None` for none.
     pub profiling: Option<Profiling>,
     /// How power is measured.
     pub power: Power,
-    /// Settings of the host that are made before the first trial and restored
-    /// after the last.
+    /// Settings of the host to make before the first trial and restore after the last.
     pub settings: Vec<WantedSetting>,
 }
 
-/// Reads an experiment file. `name` prefixes errors, which read
-/// `NAME:LINE:COLUMN: cause (remedy)`, all of kind [`Usage`].
+/// Parses an experiment file. `name` prefixes errors, which have the form `NAME:LINE:COLUMN: cause
+/// (remedy)` and are all of kind [`Usage`].
 ///
 /// [`Usage`]: bytepath_record::FaultKind::Usage
 pub fn parse_experiment(

@@ -1,4 +1,4 @@
-//! From factors to cells: their product, minus what is excluded.
+//! Builds cells from factors: their product, minus excluded combinations.
 
 use super::catalogues::Catalogues;
 use super::document::Entry;
@@ -10,7 +10,7 @@ use crate::placement::read_cores;
 use bytepath_record::{Cell, CellId, Fault, joined};
 use std::collections::HashMap;
 
-/// The cells of an experiment, each with the level that it has of each factor.
+/// The cells of an experiment, each with its level of each factor.
 pub(super) struct Product<'a, 'f> {
     factors: &'f [Factor<'a>],
     cells: Vec<(Vec<usize>, Cell)>,
@@ -70,8 +70,8 @@ pub(super) fn product<'a, 'f>(
 }
 
 impl Product<'_, '_> {
-    /// Finds the baseline (the first cell if none is named) and gives all cells,
-    /// with the baseline's second copy at their end.
+    /// Finds the baseline (the first cell if none is named) and returns all cells, with the
+    /// baseline's second copy at the end.
     pub(super) fn finish(
         self,
         baseline: Option<&Entry>,
@@ -118,7 +118,7 @@ impl Product<'_, '_> {
     }
 }
 
-/// The levels of a combination: the last factor varies fastest.
+/// Returns the levels of a combination, given its number: the last factor varies fastest.
 fn picks(factors: &[Factor], mut number: usize) -> Vec<usize> {
     let mut picks = vec![0; factors.len()];
     for (factor, pick) in factors.iter().zip(&mut picks).rev() {
@@ -174,7 +174,7 @@ fn chosen<'f, 'a>(
     factors.iter().zip(picks).map(|(factor, pick)| (factor, &factor.levels[*pick]))
 }
 
-/// A combination in words: `path = socket, gro = on`.
+/// Formats a combination: `path = socket, gro = on`.
 fn describe(factors: &[Factor], picks: &[usize]) -> String {
     let one = |(factor, level): (&Factor, &Level)| format!("{} = {}", factor.name, level.text);
     joined(chosen(factors, picks).map(one), ", ")

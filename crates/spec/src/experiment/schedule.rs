@@ -1,5 +1,4 @@
-//! How the trials of an experiment are laid out in time, and what its verdicts
-//! are to mean.
+//! The schedule of an experiment's trials, and the confidence and margin of its verdicts.
 
 use super::document::{Document, MOST_BLOCKS, Placed, Share, Stop, Text, Time};
 use crate::stream::MEMORY_LIMIT;
@@ -8,45 +7,46 @@ use bytepath_record::{Cell, Design, Fault, Judgement, Stopping, unit};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// One slice of the design `slices`, in seconds. Of the lengths that were tried
-/// it showed the smallest effect in a given time (docs/journal/0002-slices.md).
+/// One slice of the design `slices`, in seconds. Of the lengths that were tried, it detected the
+/// smallest effect in a given time (docs/journal/0002-slices.md).
 const DEFAULT_SLICE: f64 = 0.1;
 
-/// Blocks of a study of which neither these nor a time was requested.
+/// Blocks of a study that requests neither blocks nor a time.
 pub const DEFAULT_BLOCKS: u32 = 10;
 
-/// Blocks before the stopping rule is applied for the first time. Fewer give no
-/// variance to base an interval on.
+/// Blocks before the stopping rule is first applied. Fewer give no reliable variance for an
+/// interval.
 const DEFAULT_AT_LEAST: u32 = 5;
 
 /// Most cells that a sliced block keeps open at once.
 const MOST_LANES: usize = 64;
 
-/// How the trials of an experiment are laid out in time.
+/// The schedule of an experiment's trials.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
-    /// Passes over all cells; with a stopping rule or a time, the most. `None` leaves it to the
-    /// time, and is [`DEFAULT_BLOCKS`] without one.
+    /// Passes over all cells; with a stopping rule or a time, the maximum. `None` leaves it to the
+    /// time; without one it means [`DEFAULT_BLOCKS`].
     pub blocks: Option<u32>,
-    /// Time that flows before a window.
+    /// Time for which traffic flows before a window.
     pub warm_up: Duration,
     pub window: Duration,
     /// Seed of the random order; `None` leaves it to chance.
     pub seed: Option<u64>,
-    /// How the cells of a block share its time; `None` leaves it to [`default_design`].
+    /// How the cells of a block share its time; `None` means [`default_design`].
     pub design: Option<Design>,
     pub stopping: Option<Stopping>,
-    /// The time that the study may take; it ends earlier once it is sure.
+    /// The time that the study may take; it ends earlier once its answer is certain.
     pub time: Option<Duration>,
-    /// Share of a role's CPU that others may use before a trial is rejected for it.
+    /// Share of a role's CPU that others may use before a trial is rejected.
     pub max_interference: Option<f64>,
 }
 
 impl Layout {
-    /// That of a study for people who wait for it: windows so short that an answer takes
-    /// some twenty seconds, and an end when it is sure. Whole trials of `cells` cells, one after
-    /// the other, are longer if the time allows: it has to hold [`FEW_BLOCKS`] blocks, without
-    /// which nothing is decided, in three quarters, and the last is for profiles.
+    /// Returns the schedule of a study for people who wait for it: windows so short that an answer
+    /// takes some twenty seconds, and an end once the answer is certain. Whole trials of `cells`
+    /// cells, one after the other, are longer if the time allows: three quarters of it must suffice
+    /// for [`FEW_BLOCKS`] blocks, without which nothing is decided; the last quarter is for
+    /// profiles.
     pub fn until_sure(time: Option<Duration>, design: Design, cells: usize) -> Layout {
         let (all, longest, shortest) = match design {
             Design::Trials => (300, [1000, 1500], [100, 150]),
@@ -64,10 +64,10 @@ impl Layout {
     }
 }
 
-/// Blocks without which a study that ends once it is sure decides nothing.
+/// Fewest blocks with which a study that ends once its answer is certain decides anything.
 const FEW_BLOCKS: usize = 6;
 
-/// Seconds between two trials of one machine, in which agents start, connect and end.
+/// Seconds between two trials on one machine, in which agents end, start and connect.
 pub const BETWEEN_TRIALS: f64 = 0.15;
 
 impl Default for Layout {
@@ -129,13 +129,13 @@ fn stopping(text: Text, value: &Placed<Stop>, blocks: u32) -> Result<Stopping, F
     Ok(rule)
 }
 
-/// A share within a range of percent.
+/// Parses a share within a range of percent.
 fn share(text: Text, value: &Placed<Share>, percent: RangeInclusive<f64>) -> Result<f64, Fault> {
     let share = match value.get() {
         Share::Part(part) => Some(*part),
         Share::Text(text) => percentage(text).map(|percent| percent / 100.0),
     };
-    // The bounds are of percent; dividing them would make 5 % miss itself.
+    // Compare in percent, like the bounds: dividing those would exclude 5 % itself.
     share.filter(|share| percent.contains(&(share * 100.0))).ok_or_else(|| {
         let (min, max) = (percent.start(), percent.end());
         let fault = text.wrong(value.at(), format!("this is not a share from {min}% to {max}%"));
@@ -143,33 +143,33 @@ fn share(text: Text, value: &Placed<Share>, percent: RangeInclusive<f64>) -> Res
     })
 }
 
-/// The longest time that a part of a trial may last.
+/// The longest duration of a part of a trial.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Reads the most that others may use of a role's CPU, in percent: `10%`.
+/// Parses the share of a role's CPU that others may use: `10%`.
 pub fn parse_interference(text: &str) -> Result<f64, String> {
     let percent = percentage(text).filter(|percent| (1.0..=100.0).contains(percent));
     let wrong = || format!("'{text}' is not a share from 1% to 100%");
     percent.map(|percent| percent / 100.0).ok_or_else(wrong)
 }
 
-/// The number before a percent sign.
+/// Parses the number before a percent sign.
 fn percentage(text: &str) -> Option<f64> {
     text.trim().strip_suffix('%')?.trim().parse().ok()
 }
 
-/// Reads a measured window: [`unit::parse_duration`] within 100 ms, the
-/// shortest that a tick-based CPU figure means anything for, and one hour.
+/// Parses a measured window: [`unit::parse_duration`] within 100 ms, the shortest for which a
+/// tick-based CPU figure is meaningful, and one hour.
 pub fn parse_window(text: &str) -> Result<Duration, String> {
     within(text, Duration::from_millis(100), LONGEST, "a window lasts 100ms to 60m")
 }
 
-/// Reads a warm-up: none, or at most one hour.
+/// Parses a warm-up: at most one hour.
 pub fn parse_warm_up(text: &str) -> Result<Duration, String> {
     within(text, Duration::ZERO, LONGEST, "a warm-up lasts at most 60m")
 }
 
-/// Reads the time that a study may take: a second to a week.
+/// Parses the time that a study may take: a second to a week.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     within(text, Duration::from_secs(1), 24 * 7 * LONGEST, "a time is from 1s to 168h")
 }
@@ -184,7 +184,7 @@ fn within(
     if (least..=most).contains(&time) { Ok(time) } else { Err(format!("'{text}': {otherwise}")) }
 }
 
-/// Reads `trials`, `slices` or `slices:TIME`.
+/// Parses `trials`, `slices` or `slices:TIME`.
 pub fn parse_design(text: &str) -> Result<Design, Fault> {
     let mut parts = text.splitn(2, ':').map(str::trim);
     match (parts.next().unwrap_or_default(), parts.next()) {
@@ -206,15 +206,15 @@ pub fn parse_design(text: &str) -> Result<Design, Fault> {
     }
 }
 
-/// The design of a study that requests none: slices, which see smaller effects
-/// in the same time, unless all cells cannot be open at once.
+/// Returns the design of a study that requests none: slices, which detect smaller effects in the
+/// same time, unless the cells cannot all be open at once.
 pub fn default_design(cells: &[Cell], window: Duration) -> Design {
     let slices = Design::Slices { slice: DEFAULT_SLICE };
     let fits = check_design(slices, window).and_then(|design| check_lanes(cells, design));
     if fits.is_ok() { slices } else { Design::Trials }
 }
 
-/// A slice is a part of a window.
+/// Errors if a slice is longer than a window.
 pub fn check_design(design: Design, window: Duration) -> Result<Design, Fault> {
     match design {
         Design::Slices { slice } if slice > window.as_secs_f64() => {
@@ -225,8 +225,8 @@ pub fn check_design(design: Design, window: Duration) -> Result<Design, Fault> {
     }
 }
 
-/// Cells of a sliced block are open at once, each with two agents, and their
-/// buffers are all in memory: there is an end to how many that can be.
+/// Errors if the cells of a sliced block cannot all be open at once: each has two agents, all their
+/// buffers are in memory, and none can have its own settings.
 pub fn check_lanes(cells: &[Cell], design: Design) -> Result<(), Fault> {
     if design == Design::Trials {
         return Ok(());
@@ -246,7 +246,7 @@ pub fn check_lanes(cells: &[Cell], design: Design) -> Result<(), Fault> {
     Err(usage(what).remedy("choose the design trials, or fewer cells"))
 }
 
-/// The blocks must allow the rule's minimum.
+/// Errors if there are fewer blocks than the rule's minimum.
 pub fn check_stopping(rule: Stopping, blocks: u32) -> Result<(), Fault> {
     if rule.at_least <= blocks {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Parts of the JSON Schema of an experiment file, from the declarations that its reader uses.
-//! Editors for TOML use it for completion and checks.
+//! Parts of the JSON Schema of an experiment file, derived from the declarations that its parser
+//! uses. Editors for TOML use it for completion and checks.
 
 use super::catalogues::OWN_FACTORS;
 use crate::power::source_names;
@@ -8,17 +8,18 @@ use bytepath_record::{OptionKind, OptionSpec, joined};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 
-/// The pattern of one of these names and what may come after it.
+/// Returns the pattern for one of these names, optionally followed by a character of `after` and
+/// any text.
 pub(super) fn named<'a>(names: impl Iterator<Item = &'a str>, after: &str) -> String {
     format!("^({})([{after}].*)?$", joined(names, "|"))
 }
 
-/// The pattern of which profiles are taken.
+/// Returns the pattern for the profiles to take.
 pub(super) fn profile() -> String {
     named(PROFILED_CELLS.iter().map(|(name, _)| *name).chain(["[0-9]+"]), ":")
 }
 
-/// The pattern of where readings of power come from.
+/// Returns the pattern for the source of power readings.
 pub(super) fn power() -> String {
     named(source_names(), "=,")
 }
@@ -39,7 +40,7 @@ pub(super) fn baseline(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"anyOf": [{"type": "string"}, levels(|level| json_schema!({"allOf": [level]}))]})
 }
 
-/// Levels of each factor.
+/// Returns the schema of the levels of each factor.
 pub(super) fn factors(_: &mut SchemaGenerator) -> Schema {
     levels(one_or_several)
 }
@@ -48,7 +49,7 @@ pub(super) fn exclude(_: &mut SchemaGenerator) -> Schema {
     one_or_several(levels(one_or_several).as_value())
 }
 
-/// Every factor with the schema of one level of it, wrapped.
+/// Returns the schema of every factor; `wrap` is applied to that of a single level.
 fn levels(wrap: impl Fn(&Value) -> Schema) -> Schema {
     let own = OWN_FACTORS.iter().map(|(name, help)| (*name, *help, own_level(name)));
     let options = STREAM_OPTIONS.iter().chain(LINK_OPTIONS);
@@ -89,7 +90,8 @@ fn option_level(spec: &OptionSpec) -> Value {
     }
 }
 
-/// A table with these keys: what each is, and the schema of its value.
+/// Returns the schema of a table with these keys: the description of each, and the schema of its
+/// value.
 fn table<'a>(keys: impl IntoIterator<Item = (&'a str, &'a str, Value)>) -> Schema {
     let key = |(name, help, value): (&str, &str, Value)| (name.to_owned(), with_help(value, help));
     let properties: Map<String, Value> = keys.into_iter().map(key).collect();

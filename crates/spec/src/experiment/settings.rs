@@ -1,12 +1,12 @@
-//! Which settings of the host an experiment requests: `settings = "quiet"`, or a
-//! table of profiles and single settings.
+//! Settings of the host that an experiment requests: `settings = "quiet"`, or a table of profiles
+//! and single settings.
 
 use super::document::Entry;
 use crate::wanted_settings;
 use bytepath_record::{Fault, WantedSetting};
 
-/// Reads a profile, a list of them, or `{ profile = ..., set = [...] }`. Errors
-/// are reported at the wrong text.
+/// Parses a profile, a list of them, or `{ profile = ..., set = [...] }`. Errors are reported at
+/// the invalid text.
 pub(super) fn settings(entry: &Entry) -> Result<Vec<WantedSetting>, Fault> {
     if !entry.is_section() {
         return profiles(entry);

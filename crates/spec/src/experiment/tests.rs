@@ -35,8 +35,6 @@ fn catalogues() -> Catalogues {
     }
 }
 
-/// A file says where its cells run, unless that was said already; what the link is by
-/// default follows from it.
 #[test]
 fn words_stand_for_several_meters_and_each_is_named_once() {
     let chosen = |words: &[&str]| catalogues().meters(words.iter().copied());
@@ -48,6 +46,8 @@ fn words_stand_for_several_meters_and_each_is_named_once() {
     assert!(fault.contains("no meter 'lock'") && fault.contains("locks"), "{fault}");
 }
 
+/// A file names where its cells run, unless the caller did so already; the default link follows
+/// from it.
 #[test]
 fn a_testbed_that_was_requested_wins_over_the_files() {
     let text = "testbed = 'vm'\n[factors]\npath = 'socket'\nmtu = 9000\n";
@@ -60,7 +60,7 @@ fn a_testbed_that_was_requested_wins_over_the_files() {
     assert_eq!((usual.testbed.name, usual.cells[0].link.preset.as_str()), ("vm", "wire"));
 }
 
-/// A baseline and excludes may name placements that are no longer there.
+/// A baseline and excludes may name placements that no longer exist.
 #[test]
 fn a_placement_that_was_requested_takes_the_place_of_the_files() {
     let text = "baseline = { path = 'socket', cores = 'together' }\n\
@@ -170,7 +170,7 @@ fn what_is_left_out_has_the_same_default_as_a_flag() {
     assert_eq!(x.meters, ["cpu", "calls", "tcp-info"]);
     assert_eq!(x.profiling, None, "profiles have to be asked for");
     assert_eq!(x.testbed.text, "netns");
-    // One cell is compared with itself.
+    // A single cell is compared with itself.
     let ids: Vec<&str> = x.cells.iter().map(|cell| cell.id.0.as_str()).collect();
     assert_eq!(ids, ["socket", "socket (again)"]);
     assert!(x.cells[0].levels.is_empty(), "nothing is varied");
@@ -235,7 +235,7 @@ fn options_of_the_link_go_over_the_link() {
     assert_eq!(x.cells[2].link.gso_max, Some(524_280));
 }
 
-/// Each wrong file, and what the error says of it: place, cause, remedy.
+/// Wrong files, each with the place, cause and remedy that its error must contain.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn every_error_has_a_place_a_cause_and_a_remedy() {
@@ -400,7 +400,7 @@ fn every_error_has_a_place_a_cause_and_a_remedy() {
 
 #[test]
 fn an_exclude_that_excludes_nothing_is_an_error() {
-    // The second says nothing that the factors allow once both are read as one table.
+    // The second exclude rules out nothing more, once both are read as one table.
     let text = "[factors]\npath=['socket','uring']\nmtu=[1500,9000]\n[[exclude]]\npath='uring'\nmtu=1500\n[[exclude]]\npath='uring'\nmtu=1500\n";
     assert_eq!(read(text).unwrap().cells.len(), 4, "said twice is not a contradiction");
 }
@@ -409,7 +409,7 @@ fn an_exclude_that_excludes_nothing_is_an_error() {
 fn the_same_cell_twice_is_an_error() {
     let text = "[factors]\npath='socket'\nlink=['wire','offload']\nmtu=[4148]\nlink2=1";
     assert!(read(text).is_err());
-    // A preset's own value and the same value over it make one cell.
+    // A preset's own value and the same value typed explicitly are the same cell.
     let text = "[factors]\npath='socket'\nlink=['offload','offload:mtu=1500']";
     assert!(read(text).unwrap_err().to_string().contains("same level"));
 }
@@ -428,7 +428,7 @@ fn hostile_text_in_a_file_gives_one_plain_line() {
 #[test]
 fn a_level_is_one_line_even_where_spaces_do_not_count() {
     let baseline = "baseline = { path = 'socket', read-size = '256K' }";
-    // The remedy of the baseline's error names the levels.
+    // The remedy of the baseline's error lists the levels.
     for level in ["16M\\t", "\\n16M", "16M\\u0085", "\\u202816M"] {
         let sizes = format!("read-size = ['512K', '1M', '2M', '4M', \"{level}\", '3M', '64M']");
         let fault = read(&format!("{baseline}\n[factors]\npath = 'socket'\n{sizes}"));
@@ -456,8 +456,7 @@ fn a_product_without_end_is_refused() {
     assert!(read(&text).unwrap_err().to_string().contains("more than 20000 combinations"));
 }
 
-/// The levels are counted before they are read: a hundred thousand of them would take
-/// minutes otherwise.
+/// The levels are counted before they are parsed: a hundred thousand would otherwise take minutes.
 #[test]
 fn more_levels_than_cells_are_refused_at_once() {
     let sizes: Vec<String> = (0..100_000).map(|n| (4096 + n).to_string()).collect();

@@ -1,5 +1,5 @@
-//! What explains the packet rate: for each cell the work of its ends per frame,
-//! and for two cells how much that differs.
+//! Facts that explain the packet rate: the work of a cell's ends per frame, and how much it differs
+//! between two cells.
 
 use crate::estimate::Summary;
 use crate::trial::{Costs, ENGINE_RUN, in_its_place, sum_of};
@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Something that is known of a cell, trial by trial.
+/// A measured fact about a cell, over its trials.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Fact {
     #[serde(flatten)]
@@ -17,54 +17,55 @@ pub struct Fact {
     pub value: Summary,
 }
 
-/// What a [`Fact`] is of. A frame is one that was received within the window.
+/// What a [`Fact`] describes. Frames are those received within the window.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "fact")]
 pub enum FactKind {
-    /// Frames received a second.
+    /// Frames received per second.
     Rate,
-    /// Part of the generated frames that was dropped somewhere.
+    /// Part of the generated frames that was dropped anywhere.
     Lost,
-    /// Part of what the generator offered that was turned back: a stopped queue, past the
-    /// queueing discipline. It tries again at once.
+    /// Part of the generator's offered frames that was turned back by a stopped queue, if the qdisc
+    /// is bypassed. The generator tries again at once.
     TurnedBack,
-    /// Part of the window that a thread of this end ran, or the kernel's in its place.
+    /// Part of the window that a thread of this end ran, or the kernel thread that works in its
+    /// place.
     Busy { role: Role },
-    /// CPU seconds of this end for each frame, by the CPU meter.
+    /// CPU seconds of this end per frame, by the CPU meter.
     Cost { role: Role },
-    /// Seconds of spinning for locks of the kernel for each frame, both ends together.
+    /// Seconds spent spinning on kernel locks per frame, both ends together.
     Spinning,
-    /// Frames that the discipline took back because the device had no room, for each frame.
+    /// Frames that the qdisc requeued because the device had no room, per frame.
     Requeues,
-    /// Times for each frame that a queue of the device was stopped, where its driver counts it.
+    /// How often a queue of the device was stopped, per frame; only if its driver counts it.
     Stops,
-    /// Times for each frame that the threads of this end's flows slept.
+    /// How often the threads of this end's flows slept, per frame.
     Sleeps { role: Role },
-    /// The same of the kernel's threads that work in their place.
+    /// How often the kernel threads that work in their place slept, per frame.
     WorkerSleeps { role: Role },
-    /// Calls by which the sink waits for frames, for each frame.
+    /// Calls by which the sink waits for frames, per frame.
     Waits,
-    /// Calls by which the sink reads, for each frame.
+    /// Calls by which the sink reads, per frame.
     Reads,
-    /// Waits of the sink that a frame ended, for each frame.
+    /// Waits of the sink that ended because a frame arrived, per frame.
     Wakes,
-    /// Times for each frame that the sink took some out of vhost's queue.
+    /// How often the sink took frames out of vhost's queue, per frame.
     Batches,
-    /// Times for each frame that a thread of this end was woken, in the profile trials.
+    /// How often a thread of this end was woken, per frame, in the profile trials.
     Woken {
         role: Role,
-        /// Its threads: "flows", "vhost", "pktgen".
+        /// The group of its threads: "flows", "vhost", "pktgen".
         group: String,
         /// Whose threads woke it: "sender", "receiver", "vhost", "pktgen", "other".
         by: String,
-        /// The CPU that it was woken from.
+        /// The CPU that woke it.
         from: u32,
         /// The CPU that it was put on.
         to: u32,
     },
-    /// Rescheduling interrupts, for each frame, on all CPUs of the machine.
+    /// Rescheduling interrupts per frame, on all CPUs of the machine.
     Reschedules,
-    /// Interrupts to run a function, likewise.
+    /// Function-call interrupts, likewise.
     Calls,
     /// Softirqs NET_TX, likewise.
     NetTx,
@@ -72,15 +73,15 @@ pub enum FactKind {
     NetRx,
 }
 
-/// Waits of a sink that a frame ended, from the first frame to the last.
+/// Waits of a sink that ended because a frame arrived, from the first frame to the last.
 const WAKES: &str = "sink.wakes";
 
 /// Calls that wait for frames, and calls that read them.
 const WAITS: [&str; 2] = ["poll", "ppoll"];
 const READS: [&str; 4] = ["read", "readv", "recvmmsg", "io_uring_enter"];
 
-/// Everything that is known of a cell of frames, by its measured trials and by those with
-/// profiles; empty of what counts no frames.
+/// Returns all facts of a cell that counts frames, from its measured trials and from those with
+/// profiles; empty for other cells.
 pub(crate) fn facts(
     cell: &Cell,
     measured: &[&Trial],
@@ -139,13 +140,14 @@ pub(crate) fn facts(
     all
 }
 
-/// How far two cells differ in one thing.
+/// The difference between two cells in one fact.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FactStep<'a> {
     pub what: &'a FactKind,
     pub before: Summary,
     pub after: Summary,
-    /// Half the width of the interval of the difference (Welch's); `None` below two trials of each.
+    /// Half the width of the interval of the difference (Welch's); `None` if either cell has fewer
+    /// than two trials.
     pub half_width: Option<f64>,
 }
 
@@ -154,14 +156,14 @@ impl FactStep<'_> {
         self.after.mean - self.before.mean
     }
 
-    /// Whether the interval leaves no doubt that there is a difference.
+    /// Returns whether the interval excludes "no difference".
     pub fn resolved(&self) -> bool {
         self.half_width.is_some_and(|half| self.change().abs() > half)
     }
 }
 
-/// What is known of two cells, in the order of the facts. No one who was woken in one and not
-/// in the other is left out.
+/// Compares the facts of two cells, in their order. Threads that were woken in only one of them
+/// count as never woken in the other.
 pub fn fact_steps<'a>(before: &'a [Fact], after: &'a [Fact], confidence: f64) -> Vec<FactStep<'a>> {
     let find = |all: &[Fact], what: &FactKind| {
         all.iter().find(|fact| fact.what == *what).map(|fact| fact.value)
@@ -182,19 +184,19 @@ pub fn fact_steps<'a>(before: &'a [Fact], after: &'a [Fact], confidence: f64) ->
     before.iter().chain(only_after).filter_map(step).collect()
 }
 
-/// So much for each frame of the window.
+/// Returns an amount per frame of the window.
 fn per_frame(trial: &Trial, amount: Option<f64>) -> Option<f64> {
     Some(amount? / trial.count as f64).filter(|each| each.is_finite())
 }
 
-/// Everything of one metric: of a machine, all of its CPUs, all flows or devices. What is counted by
-/// function is added up as well.
+/// Returns the sum of one metric over all scopes: the CPUs of a machine, flows or devices. Readings
+/// by function are left out, since they are parts of these.
 fn sum(trial: &Trial, metric: &str) -> Option<f64> {
     let is_function = |scope: &Scope| matches!(scope, Scope::Function(_) | Scope::FunctionOf(..));
     sum_of(trial, |r| r.metric == metric && !is_function(&r.scope))
 }
 
-/// `nic.tx-0.tx-stop` and its like, of the sender's device.
+/// Returns the sum of the sender's device counters like `nic.tx-0.tx-stop`.
 fn stops(trial: &Trial) -> Option<f64> {
     sum_of(trial, |r| {
         let of_queue = r.metric.starts_with("nic.tx-") && r.metric.ends_with(".tx-stop");
@@ -202,9 +204,10 @@ fn stops(trial: &Trial) -> Option<f64> {
     })
 }
 
-/// What every sink of frames did, in the same words, as far as it was seen: within the window
-/// calls that read, calls that waited, sleeps of its threads, and the frames of each; over the
-/// whole trial the frames of each wait that a frame ended.
+/// Returns the figures that all sinks of frames have in common, as far as they were measured:
+/// within the window, the calls that read, the calls that waited, the sleeps of its threads, and
+/// the frames per each of these; over the whole trial, the frames per wait that ended because a
+/// frame arrived.
 pub fn sink(trial: &Trial) -> Vec<(&'static str, f64)> {
     if trial.work != Work::Packets {
         return Vec::new();
@@ -238,8 +241,8 @@ fn cost(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
     Some(cores / trial.rate()?).filter(|cost| cost.is_finite())
 }
 
-/// Part of the window that a thread of an end ran, on average over its threads; that of the
-/// kernel's in their place, where these ran more.
+/// Returns the part of the window that a thread of an end ran, on average over its threads; or that
+/// the kernel threads in their place ran, if that is more.
 pub(crate) fn busy(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
     let threads = f64::from(cell.threads(role));
     let run = trial.reading(ENGINE_RUN, &Scope::Role(role))?;
@@ -251,8 +254,8 @@ pub(crate) fn busy(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
     Some(part.max(other / threads)).filter(|part| part.is_finite())
 }
 
-/// How often threads went to sleep of their own accord: those of an end's flows, or the workers
-/// in their place. `None` if no meter saw such threads.
+/// Returns how often threads went to sleep voluntarily: those of an end's flows, or the workers in
+/// their place. `None` if no meter reported such threads.
 fn sleeps(trial: &Trial, role: Role, workers: bool) -> Option<f64> {
     let name = role.to_string();
     let is_flow =
@@ -262,7 +265,7 @@ fn sleeps(trial: &Trial, role: Role, workers: bool) -> Option<f64> {
     threads.map(|thread| thread.voluntary as f64).reduce(|sum, one| sum + one)
 }
 
-/// Who was woken by whom, from which CPU and to which, as the meter `handoffs` reports:
+/// Returns wakeups by waking group and by CPUs, as the meter `handoffs` reports them:
 /// `handoffs.woken.BY.FROM-TO`.
 fn woken(trials: &[&Trial]) -> BTreeMap<FactKind, Vec<f64>> {
     let mut all: BTreeMap<FactKind, Vec<f64>> = BTreeMap::new();
@@ -295,7 +298,7 @@ mod tests {
     use crate::tests::{cell, thread, trial};
     use bytepath_record::{CallRow, CellId, Unit};
 
-    /// A made-up trial of 1000 frames in 2 s, for which the sink slept so often.
+    /// A made-up trial of 1000 frames in 2 s, during which the sink slept this often.
     fn frames(block: u32, slept: u64) -> Trial {
         let mut trial = trial("frames", block, 2.0, 1000);
         trial.work = Work::Packets;
@@ -383,7 +386,7 @@ mod tests {
         let before = [fact(FactKind::Rate, &[1.0, 2.0, 3.0]), fact(FactKind::Reads, &[1.0])];
         let mut after = vec![fact(FactKind::Rate, &[3.0, 5.0, 7.0]), fact(FactKind::Lost, &[0.5])];
         let steps = fact_steps(&before, &after, 0.95);
-        // Only what is known of both, with Welch's interval as in the crate `math`.
+        // Only facts of both, with Welch's interval as in the crate `math`.
         let [step] = steps.as_slice() else { panic!("{steps:?}") };
         assert_eq!((step.what, step.change()), (&FactKind::Rate, 3.0));
         let half = step.half_width.unwrap();

@@ -6,47 +6,47 @@ use bytepath_record::{Cell, Hops, Role, Trial};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// A thread that runs for this part of its window does nothing else than its work.
+/// A thread that runs for this part of its window is considered fully busy.
 const FULL: f64 = 0.97;
 
-/// Losses below this part of what was generated indicate no limit.
+/// Losses below this part of the generated frames do not indicate a limit.
 const FEW: f64 = 0.01;
 
-/// Frames of a cell: rates are per second, of all threads together.
+/// Frames of a cell; rates are per second, of all threads together.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct HopsRow {
-    /// Threads that generate, and threads that take in.
+    /// Threads that generate, and threads that receive.
     pub threads: [u32; 2],
-    /// Counts of all measured trials together, from first frame to last.
+    /// Counts of all measured trials together, from the first frame to the last.
     pub hops: Hops,
-    /// Frames generated.
+    /// Rate of frames generated.
     pub generated: Option<Summary>,
-    /// Frames received.
+    /// Rate of frames received.
     pub received: Option<Summary>,
-    /// Frames dropped, wherever.
+    /// Rate of frames dropped anywhere.
     pub lost: Option<Summary>,
-    /// Part of the window that a thread of each end ran, on average over its threads; of
-    /// those that the kernel has in their place, where these ran more.
+    /// Part of the window that a thread of each end ran, on average over its threads; or that the
+    /// kernel threads in their place ran, if that is more.
     pub busy: [Option<Summary>; 2],
-    /// Seconds that the frames of a trial took, where their number was given.
+    /// Seconds that the frames of a trial took, if their number was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<Summary>,
-    /// What the rate is that of.
+    /// What limits the rate.
     pub bound: RateLimit,
 }
 
-/// What sets the rate of a cell.
+/// What limits the rate of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RateLimit {
     /// The rate that was requested.
     Rate,
-    /// The generator has no time left, and what it sends is taken in: a faster one would show
-    /// more.
+    /// The generator has no time left, and everything it sends is received: a faster one would
+    /// reach a higher rate.
     Generator,
-    /// More is sent, or could be, than is taken in.
+    /// More is sent, or could be, than is received.
     Sink,
-    /// Neither end is short of time.
+    /// Neither end is fully busy.
     Neither,
 }
 
@@ -62,7 +62,7 @@ impl RateLimit {
 }
 
 impl HopsRow {
-    /// Of a cell and its measured trials; `None` unless they count frames.
+    /// Summarises the measured trials of a cell; `None` unless they count frames.
     pub fn of(cell: &Cell, measured: &[&Trial], confidence: f64) -> Option<HopsRow> {
         let trials: Vec<(&Trial, Hops)> =
             measured.iter().filter_map(|trial| Some((*trial, trial.hops?))).collect();
@@ -73,7 +73,7 @@ impl HopsRow {
             let values = trials.iter().filter_map(|(trial, hops)| figure(trial, hops));
             Summary::with_interval(values, confidence)
         };
-        // Counts are of the whole trial, rates of its window: this many for each received.
+        // Counts cover the whole trial and rates its window, so scale by frames received.
         let rate = |count: fn(&Hops) -> u64| {
             over(&|trial, hops| {
                 let each = count(hops) as f64 / hops.received as f64;
@@ -96,7 +96,7 @@ impl HopsRow {
         })
     }
 
-    /// A part of the generated frames.
+    /// Returns a count as a part of the generated frames.
     pub fn share(&self, count: u64) -> Option<f64> {
         let share = count as f64 / self.hops.generated() as f64;
         share.is_finite().then_some(share)

@@ -1,25 +1,25 @@
-//! How long the CPUs of the roles rested in each idle state.
+//! Time that the CPUs of the roles spent in each idle state.
 
 use bytepath_record::{Cell, Role, Scope, Trial, Unit, distinct};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What an idle state had of a role's CPU.
+/// An idle state's share of a role's CPU.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct IdleShare {
     /// Name of the state: "C6", "core-c6".
     pub state: String,
-    /// True of what the hardware did, by its residency registers; false of what the
-    /// kernel requested. They are not the same and are never mixed.
+    /// True if reported by the hardware's residency registers; false if requested by the kernel.
+    /// The two differ and are never mixed.
     pub hardware: bool,
-    /// Part of the window, the mean over the trials.
+    /// Part of the window, as the mean over the trials.
     pub share: f64,
-    /// Times it was entered a second; `None` of what the hardware did.
+    /// Times it was entered per second; `None` if reported by the hardware.
     pub entries: Option<f64>,
 }
 
-/// What every state had of the CPU that a role is pinned to, in the order in which the
-/// meter reports them; empty for a role that may run anywhere.
+/// Returns the idle states of the CPU that a role is pinned to, in the order in which the meter
+/// reports them; empty for a role that is not pinned.
 pub(crate) fn idle(role: Role, cell: &Cell, measured: &[&Trial]) -> Vec<IdleShare> {
     let Some(cpu) = cell.placement.cpu(role) else { return Vec::new() };
     let scope = Scope::Cpu(cpu);

@@ -1,5 +1,5 @@
-//! One cell: what its measured trials add up to. Each file is one part of a row of the
-//! analysis, and none compares the cell with another.
+//! One cell: the sum of its measured trials. Each file is one part of a row of the analysis, and
+//! none compares the cell with another.
 
 mod facts;
 mod hops;

@@ -1,48 +1,47 @@
-//! Where a cell's receive work was asked to run, where it ran, and which parts
-//! of the work conflict. What ran where is measured; nothing is taken from
-//! what was asked.
+//! Where a cell's receive work was requested to run, where it ran, and which parts of its work
+//! conflict. Where work ran is measured, never inferred from the request.
 
 use bytepath_record::{Cell, Facts, Placement, Reading, Role, Trial};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The part of the receive work that may run elsewhere than asked before the reader
-/// is warned. The sender's own softirqs (acknowledgements, the end of its
-/// transmissions) are in the figure and run on the sender's CPU.
+/// The part of the receive work that may run on other CPUs than requested before the reader is
+/// warned. The sender's own softirqs (acknowledgements, the end of its transmissions) are included
+/// in the figure and run on the sender's CPU.
 pub const ELSEWHERE_LIMIT: f64 = 0.25;
 
 /// Where the softirqs of a cell's devices ran, on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ReceiveWork {
-    /// The CPUs that were requested, by the placement or the link, in turn where adapters differ in
-    /// it; none if that was left to the scheduler.
+    /// The requested CPUs, from the placement or the link, one per adapter if they differ; empty if
+    /// that was left to the scheduler.
     pub asked: Vec<u32>,
-    /// The CPUs that were requested for the sender's device, where it is on the same machine.
+    /// The CPUs requested for the sender's device, if it is on the same machine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub asked_of_sender: Vec<u32>,
-    /// Every CPU that did some, by its number.
+    /// Every CPU that did part of the work, by number.
     pub cpus: Vec<CpuShare>,
 }
 
-/// What one CPU did of the receive work, over the measured trials.
+/// A CPU's part of the receive work, over the measured trials.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CpuShare {
     pub cpu: u32,
-    /// Its part of the time in softirqs and in threads that poll for the device.
+    /// Its part of all time in softirqs and in threads that poll the device.
     pub part: f64,
-    /// Of the trials' time, the part in which it was in softirqs, by ticks.
+    /// Part of the trials' time that it spent in softirqs, by ticks.
     pub softirq: f64,
-    /// The same in threads that poll for the device, by their run time.
+    /// The same for threads that poll the device, by their run time.
     pub polling: f64,
-    /// NET_RX softirqs that it ran in a second.
+    /// NET_RX softirqs that it ran per second.
     pub net_rx: f64,
 }
 
 impl ReceiveWork {
-    /// What the meters `softirqs` and `cpu` saw in the measured trials of a cell on the
-    /// machine of an end; `None` if one of them did not run, and of the sender's machine if it is
-    /// the receiver's, too.
+    /// Combines the meters `softirqs` and `cpu` over the measured trials of a cell, on the machine
+    /// of one end. `None` if one of them did not run, and for the sender if both ends share a
+    /// machine.
     pub fn of(cell: &Cell, measured: &[&Trial], role: Role) -> Option<ReceiveWork> {
         let apart = measured.iter().any(|trial| trial.has_hosts_apart());
         if role == Role::Sender && !apart {
@@ -88,8 +87,8 @@ impl ReceiveWork {
         Some(ReceiveWork { asked: cell.softirq_cpus(role), asked_of_sender, cpus })
     }
 
-    /// The part that ran on other CPUs than those requested; `None` if the receiver's
-    /// was not.
+    /// Returns the part that ran on CPUs that were not requested; `None` if none was requested for
+    /// the receiver.
     pub fn elsewhere(&self) -> Option<f64> {
         if self.asked.is_empty() {
             return None;
@@ -100,12 +99,12 @@ impl ReceiveWork {
         Some(self.cpus.iter().filter(strays).map(|share| share.part).sum())
     }
 
-    /// Whether it ran elsewhere by more than the sender's own softirqs explain.
+    /// Returns whether more of it ran elsewhere than the sender's own softirqs explain.
     pub fn strayed(&self) -> bool {
         self.elsewhere().is_some_and(|part| part > ELSEWHERE_LIMIT)
     }
 
-    /// The same CPU requested by several cells: the means of their parts.
+    /// Returns the mean parts of each CPU over several cells with the same requested CPU.
     pub fn mean(of: &[&ReceiveWork]) -> Vec<(u32, f64)> {
         let mut parts: BTreeMap<u32, f64> = BTreeMap::new();
         for share in of.iter().flat_map(|work| &work.cpus) {
@@ -115,14 +114,14 @@ impl ReceiveWork {
     }
 }
 
-/// An end's threads and the softirqs of its device.
+/// Names of an end's threads and of the softirqs of its device.
 const ENDS: [(&str, &str); 2] = [("sender", "sender-softirq"), ("receiver", "softirq")];
 
-/// Parts of a cell's work that were put in each other's way, each in words: on one CPU,
-/// or on two that are threads of one core. What the link does by itself (its polling
-/// thread on the receiver's CPU), and an end whose softirqs were placed with its threads,
-/// are no news and not among them. On machines of their own (`apart`) the ends cannot meet.
-/// Also parts on another NUMA node than the device of their link.
+/// Returns sentences about parts of a cell's work that were placed where they conflict: on one CPU,
+/// or on two hyperthreads of one core. What the link does by itself (its polling thread on the
+/// receiver's CPU), and an end whose softirqs were placed with its threads, are expected and left
+/// out. Ends on separate machines (`apart`) cannot conflict with each other. Parts on another NUMA
+/// node than the device of their link are included too.
 pub fn collisions(cell: &Cell, facts: &[Facts], apart: bool) -> Vec<String> {
     let mut collisions = Vec::new();
     for role in Role::ALL.into_iter().filter(|role| apart || *role == Role::Receiver) {

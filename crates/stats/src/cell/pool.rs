@@ -1,4 +1,4 @@
-//! Adding up over the trials of a cell what can be added up.
+//! Adds up, over the trials of a cell, what can be added up.
 
 use bytepath_math::Moments;
 use bytepath_record::{
@@ -9,17 +9,17 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 
-/// A sentence, and in how many trials it occurs.
+/// A sentence and the number of trials with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CountedText {
     /// The sentence, as the first trial worded it.
     pub text: String,
-    /// In how many, counting those that differ in their numbers only.
+    /// The number of trials, counting sentences that differ only in their numbers as the same.
     pub count: u32,
 }
 
-/// What the rejected ones among this many trials were rejected for, in words, given the events of
-/// each; those of the same kinds only once.
+/// Returns the reasons for which trials were rejected, as sentences, given the events of each and
+/// the number of all trials. Trials with the same kinds of events share a sentence.
 pub fn rejections(events: &[String], of: usize) -> Vec<String> {
     let all = count_by(events.iter().map(String::as_str), kinds).into_iter();
     let words = |CountedText { text, count }: CountedText| match count {
@@ -29,8 +29,8 @@ pub fn rejections(events: &[String], of: usize) -> Vec<String> {
     all.map(words).collect()
 }
 
-/// Counts sentences in the order in which they first came. Two that differ only
-/// in their digits are the same sentence: a warning carries its measurement.
+/// Counts sentences in the order of first occurrence. Two that differ only in their digits are the
+/// same sentence: a warning contains its measurement.
 pub(crate) fn count<'a>(sentences: impl IntoIterator<Item = &'a str>) -> Vec<CountedText> {
     count_by(sentences, shape)
 }
@@ -51,18 +51,18 @@ fn count_by<'a>(
     counted
 }
 
-/// Counts words in the order in which they first came; empty ones are not counted.
+/// Counts words in the order of first occurrence, without empty ones.
 pub(crate) fn count_exact<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<CountedText> {
     count_by(words.into_iter().filter(|word| !word.is_empty()), str::to_owned)
 }
 
-/// The kinds of events among those of a trial: "CPU 0 lost 12%; CPU 1 lost 14%" is "CPU # lost #%".
+/// Returns the kinds of events of a trial: "CPU 0 lost 12%; CPU 1 lost 14%" is "CPU # lost #%".
 fn kinds(events: &str) -> String {
     let each: BTreeSet<String> = events.split("; ").map(shape).collect();
     joined(each, "; ")
 }
 
-/// A sentence without its numbers: "steal 1.3 % on CPU 0" is "steal # % on CPU #".
+/// Returns a sentence without its numbers: "steal 1.3 % on CPU 0" is "steal # % on CPU #".
 pub(crate) fn shape(text: &str) -> String {
     let mut shape = String::with_capacity(text.len());
     for c in text.chars() {
@@ -90,12 +90,12 @@ pub struct Shares {
     pub discarded: f64,
     /// Part without proof either way, 0 to 1.
     pub unknown: f64,
-    /// What this rests on.
+    /// The evidence for these parts.
     pub evidence: Vec<Evidence>,
 }
 
 impl Shares {
-    /// Adds ledgers up; `None` if no byte was delivered.
+    /// Adds up ledgers; `None` if no byte was delivered.
     pub fn of<'a>(ledgers: impl IntoIterator<Item = &'a Ledger>) -> Option<Shares> {
         let mut sums = [0u128; 4];
         let mut evidence: Vec<Evidence> = Vec::new();
@@ -116,7 +116,7 @@ impl Shares {
         })
     }
 
-    /// Part of the bytes of one manner, 0 to 1.
+    /// Returns the part of the bytes that were moved in this manner, 0 to 1.
     pub fn part(&self, manner: Manner) -> f64 {
         match manner {
             Manner::Copied => self.copied,
@@ -126,7 +126,7 @@ impl Shares {
         }
     }
 
-    /// The evidence for one manner, the weightiest first.
+    /// Returns the evidence for one manner, strongest first.
     pub fn evidence_of(&self, manner: Manner) -> Vec<&Evidence> {
         let mut evidence: Vec<_> = self.evidence.iter().filter(|e| e.manner == manner).collect();
         evidence.sort_by_key(|e| std::cmp::Reverse(e.bytes));
@@ -148,29 +148,31 @@ fn enter(evidence: &mut Vec<Evidence>, new: &Evidence) {
     }
 }
 
-/// A system call over several trials.
+/// A system call, over several trials.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PooledCall {
     /// All calls together. `stddev_percent` is the standard deviation of the trials' means in
-    /// percent of their mean, zero for a single trial: calls of one connection depend on each
-    /// other, so that their own spread over the root of their number promises too much.
+    /// percent of their mean, zero for a single trial. It is not the calls' own spread over the
+    /// root of their number, which would be too small: calls of one connection depend on each
+    /// other.
     #[serde(flatten)]
     pub row: CallRow,
-    /// That spread, as one table of `perf trace -s` for all calls would have it.
+    /// The calls' own spread over the root of their number, as a single table of `perf trace -s`
+    /// over all calls would show it.
     pub calls_percent: f64,
 }
 
-/// The system calls of a thread over several trials.
+/// The system calls of a thread, over several trials.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PooledCalls {
-    /// Its name.
+    /// Name of the thread.
     pub thread: String,
-    /// Its table.
+    /// Its calls.
     pub calls: Vec<PooledCall>,
 }
 
-/// The system-call tables of each thread, by its name; none where a trial has only its role's, because
-/// they would not add up to it.
+/// Pools the system-call tables of each thread, by its name; empty if some trial has only its
+/// role's table, because the threads' would not add up to the role's.
 pub(crate) fn calls_by_thread(records: &[&RoleRecord]) -> Vec<PooledCalls> {
     let only_role =
         |record: &&RoleRecord| record.calls_by_thread.is_empty() && !record.calls.is_empty();
@@ -186,7 +188,7 @@ pub(crate) fn calls_by_thread(records: &[&RoleRecord]) -> Vec<PooledCalls> {
     names.into_iter().map(pool).collect()
 }
 
-/// The system-call tables of several trials as one.
+/// Pools the system-call tables of several trials.
 pub(crate) fn calls<'a>(tables: impl IntoIterator<Item = &'a [CallRow]>) -> Vec<PooledCall> {
     let mut pooled: Vec<(CallRow, Moments, f64)> = Vec::new();
     for row in tables.into_iter().flatten().filter(|row| row.calls > 0) {
@@ -223,21 +225,21 @@ pub(crate) fn calls<'a>(tables: impl IntoIterator<Item = &'a [CallRow]>) -> Vec<
     pooled.into_iter().map(pool).collect()
 }
 
-/// The sum of the squares of all durations, from the deviation of their mean.
+/// Returns the sum of the squares of all durations, from the deviation of their mean.
 fn squares_of(row: &CallRow) -> f64 {
     let calls = row.calls as f64;
     let variance = (row.stddev_percent / 100.0 * row.avg).powi(2) * calls;
     (calls - 1.0) * variance + calls * row.avg * row.avg
 }
 
-/// A number that every format can carry: zero where there is none (the spread of
-/// a single call), the largest there is where a sum ran over.
+/// Makes a value representable in every format: NaN (the spread of a single call) becomes zero, an
+/// overflowed sum the largest finite number.
 fn finite(value: f64) -> f64 {
     if value.is_nan() { 0.0 } else { value.clamp(f64::MIN, f64::MAX) }
 }
 
-/// The sizes of several trials as one: count, smallest, mean, largest.
-/// Percentiles of distributions cannot be added up and are left out.
+/// Pools the transfer sizes of several trials: count, smallest, mean, largest. Percentiles cannot
+/// be pooled and are left out.
 pub(crate) fn sizes<'a>(parts: impl IntoIterator<Item = &'a SizeDistribution>) -> SizeDistribution {
     let mut sum = SizeDistribution::default();
     for part in parts.into_iter().filter(|p| p.count > 0) {
@@ -251,22 +253,22 @@ pub(crate) fn sizes<'a>(parts: impl IntoIterator<Item = &'a SizeDistribution>) -
     sum
 }
 
-/// Fragments per receive over several trials: the counts, and what they come to.
+/// Fragments per receive over several trials: the counts, and shares computed from them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Fragments {
     #[serde(flatten)]
     pub counts: FragmentCounts,
     pub average: f64,
-    /// Part of all calls that brought more than 1024, 0 to 1.
+    /// Part of all calls that returned more than 1024, 0 to 1.
     pub above_share: f64,
-    /// Of the calls after which more than 1024 were held, the part that brought
-    /// this many by itself, 0 to 1; `None` if there was no such call.
+    /// Of the calls after which more than 1024 were held, the part that returned more than 1024 by
+    /// themselves, 0 to 1; `None` if there was no such call.
     pub above_share_of_gathered: Option<f64>,
-    /// Part of all calls that brought fewer than 512, 0 to 1.
+    /// Part of all calls that returned fewer than 512, 0 to 1.
     pub below_share: f64,
 }
 
-/// Adds fragment counts up; `None` if there was no call.
+/// Adds up fragment counts; `None` if there was no call.
 pub(crate) fn fragments<'a>(
     parts: impl IntoIterator<Item = &'a FragmentCounts>,
 ) -> Option<Fragments> {

@@ -1,8 +1,8 @@
 //! How much one cell differs from another, block by block.
 //!
-//! Trials of one block run within seconds of each other, so what drifts in the
-//! machine touches both and cancels in their ratio. Ratios are taken as
-//! logarithms: twice as fast and half as fast are then equally far from equal.
+//! Trials of one block run within seconds of each other, so drift in the machine affects both and
+//! cancels in their ratio. Ratios are taken as logarithms: twice as fast and half as fast are then
+//! equally far from equal.
 
 use super::interval::{Estimate, Interval, Looks, ratio};
 use super::order::Order;
@@ -11,9 +11,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::ops::RangeInclusive;
 
-/// From how many to how many blocks every flip of signs is looked at. With fewer the share
-/// cannot fall below 0.05 however large the effect is; with more there are too many flips,
-/// and the t interval needs no second opinion.
+/// Numbers of blocks for which all sign flips are evaluated. With fewer the share cannot fall below
+/// 0.05 however large the effect is; with more there are too many flips, and the t interval needs
+/// no second opinion.
 const FLIPPED: RangeInclusive<usize> = 6..=16;
 
 /// A cell against another, paired by block.
@@ -21,28 +21,28 @@ const FLIPPED: RangeInclusive<usize> = 6..=16;
 pub struct Effect {
     /// Blocks in which both cells have a value above zero.
     pub blocks: usize,
-    /// Blocks that have both but could not be used, because a value of zero (or
-    /// below, or none at all) has no ratio.
+    /// Blocks that have both values but could not be used, because a value that is zero, negative
+    /// or missing has no ratio.
     pub left_out: usize,
     /// exp(mean of the per-block log ratios): 1.1 is ten percent more.
     pub ratio: f64,
-    /// The ratio of each block, smallest and largest.
+    /// Smallest and largest ratio of a block.
     pub range: (f64, f64),
-    /// Where the true ratio lies; `None` below two blocks.
+    /// Confidence interval of the ratio; `None` below two blocks.
     pub interval: Option<Interval>,
-    /// Permutation test of "no difference": the share of all flips of the log ratios' signs
-    /// whose mean is at least as far from zero. Only with 6 to 16 blocks.
+    /// Permutation test of "no difference": the share of all sign flips of the log ratios whose
+    /// mean is at least as far from zero. Only with 6 to 16 blocks.
     pub permutation: Option<f64>,
     /// Mean of the log ratios.
     pub log_mean: f64,
     /// Sample standard deviation of the log ratios; `None` below two blocks.
     pub log_stddev: Option<f64>,
-    /// The blocks that a stopping rule began with, where one was declared.
+    /// The first blocks, if a stopping rule was declared.
     pub opening: Option<Opening>,
-    /// How often it was looked at.
+    /// How often the comparison was looked at.
     #[serde(skip)]
     pub looks: Looks,
-    /// How the log ratios depend on the order of the blocks.
+    /// Dependence of the log ratios on the order of the blocks.
     #[serde(skip)]
     pub order: Option<Order>,
 }
@@ -51,20 +51,19 @@ pub struct Effect {
 /// least as wide as their spread requires: see `should_stop`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Opening {
-    /// How many blocks these are, at least two.
+    /// Number of these blocks, at least two.
     pub blocks: usize,
     /// Sample standard deviation of their log ratios.
     pub log_stddev: f64,
 }
 
 impl Effect {
-    /// Compares the second value of each pair with the first. `None` if no
-    /// pair has a ratio.
+    /// Compares the second value of each pair with the first. `None` if no pair has a ratio.
     pub fn of(pairs: &[(f64, f64)], confidence: f64) -> Option<Effect> {
         Effect::looked_at(pairs, confidence, Looks::Once)
     }
 
-    /// The same for a study that may end before all of its blocks are run.
+    /// Like [`Self::of`], for a study that may end before all of its blocks have run.
     pub(crate) fn looked_at(pairs: &[(f64, f64)], confidence: f64, looks: Looks) -> Option<Effect> {
         let usable = |v: f64| v.is_finite() && v > 0.0;
         let logs: Vec<f64> = pairs
@@ -104,8 +103,8 @@ impl Effect {
         Some(effect)
     }
 
-    /// The mean log ratio with its standard error, from all blocks and, where
-    /// there is one, from the opening too.
+    /// Returns the mean log ratio with its standard errors: from all blocks and, if there is one,
+    /// from the opening too.
     pub fn estimate(&self) -> Estimate {
         let root = (self.blocks as f64).sqrt();
         let all = self.log_stddev.map(|s| (s, self.blocks));
@@ -123,14 +122,14 @@ impl Effect {
 }
 
 fn permute(logs: &[f64]) -> f64 {
-    // A pattern counts as "as far" despite the rounding of its sum.
+    // A pattern counts as equally far despite rounding errors in its sum.
     let slack = 1e-12 * logs.iter().map(|d| d.abs()).sum::<f64>();
     let threshold = logs.iter().sum::<f64>().abs() - slack;
     far(0.0, logs, threshold) as f64 / 2.0f64.powi(logs.len() as i32)
 }
 
-/// How many of the sums that begin with `sum` and continue with the rest, each taken with
-/// either sign, are at least `threshold` away from zero.
+/// Counts the sums that begin with `sum`, continue with `rest`, each with either sign, and are at
+/// least `threshold` away from zero.
 fn far(sum: f64, rest: &[f64], threshold: f64) -> u64 {
     match rest {
         [] => u64::from(sum.abs() >= threshold),
@@ -161,7 +160,7 @@ mod tests {
         assert_eq!(e.permutation, None, "2 of 32 patterns at the least, whatever the effect");
     }
 
-    /// From python's math.log and the t quantile 2.7764451051977934.
+    /// From Python's math.log and the t quantile 2.7764451051977934.
     const REFERENCE: (f64, f64, f64, f64, f64) =
         (0.137865478891, 0.068915989156, 0.085570502636, 1.053686509178, 1.250365591219);
 
@@ -212,8 +211,8 @@ mod tests {
 
     #[test]
     fn interval_covers_the_truth_at_its_confidence() {
-        // The true ratio is 1.05, the noise log-normal with 8 %. Over 4000 made-up
-        // studies of 5 blocks, 95 % coverage has a standard error of 0.34 %.
+        // The true ratio is 1.05, the noise log-normal with 8 %. Over 4000 simulated studies of 5
+        // blocks, 95 % coverage has a standard error of 0.34 %.
         let mut random = bytepath_math::Random::new(1);
         let mut covered = 0;
         for _ in 0..4000 {

@@ -1,26 +1,26 @@
-//! A mean of logarithms with its standard error: what intervals and tests need
-//! to know of a comparison, however it was laid out.
+//! A mean of logarithms with its standard error: all that intervals and tests need from a
+//! comparison, however it was designed.
 
 use bytepath_math::StandardError;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// A ratio is never reported beyond exp(700), about 1e304: an interval that
-/// reaches there is unbounded for every purpose, and stays a number.
+/// A ratio is never reported beyond exp(700), about 1e304: an interval that reaches there is
+/// unbounded for every purpose, and remains finite.
 const LOG_BOUND: f64 = 700.0;
 
-/// The logarithm of a ratio, and how well it is known.
+/// The logarithm of a ratio, with its uncertainty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     pub log_mean: f64,
-    /// Every standard error that counts; empty if there is one value, which has no
-    /// spread. Where there are several, the widest interval holds.
+    /// Every standard error that applies; empty for a single value, which has no spread. If there
+    /// are several, the widest interval is used.
     pub errors: Vec<StandardError>,
-    /// How often it was looked at before it was complete.
+    /// How often the comparison was looked at before it was complete.
     pub looks: Looks,
 }
 
-/// How often a comparison is looked at, and so how wide its interval has to be.
+/// How often a comparison is looked at, which determines how wide its interval must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Looks {
     /// Once, when all blocks are there.
@@ -29,9 +29,9 @@ pub enum Looks {
     /// By a rule that stops when intervals are narrow, first after this many blocks; see
     /// `should_stop`.
     Spread { first: usize },
-    /// After each block, to stop when the answer is sure: by a confidence sequence at half of
-    /// the error. The other half is for the planned number of blocks, where Student's t holds;
-    /// `last` if they are complete.
+    /// After each block, to stop when the answer is certain: by a confidence sequence at half of
+    /// the error. The other half is for the planned number of blocks, at which Student's t holds;
+    /// `last` is true if they are complete.
     EachBlock { last: bool },
 }
 
@@ -44,17 +44,17 @@ pub struct Interval {
     pub high: f64,
     /// Half of its width, in logarithms.
     pub log_half_width: f64,
-    /// Probability with which such an interval covers the truth.
+    /// Probability with which such an interval covers the true ratio.
     pub confidence: f64,
 }
 
 impl Estimate {
-    /// One that is looked at once.
+    /// Creates an estimate that is looked at once.
     pub fn once(log_mean: f64, errors: Vec<StandardError>) -> Estimate {
         Estimate { log_mean, errors, looks: Looks::Once }
     }
 
-    /// The interval of a confidence; `None` without a standard error.
+    /// Returns the interval at this confidence; `None` without a standard error.
     pub fn interval(&self, confidence: f64) -> Option<Interval> {
         let half = match self.looks {
             Looks::EachBlock { last } => {
@@ -72,24 +72,24 @@ impl Estimate {
         })
     }
 
-    /// The probability of a mean at least this far from zero where nothing
-    /// differs: the confidence at which the interval begins to hold 1 is one
-    /// minus this. `None` without a standard error.
+    /// Returns the probability of a mean at least this far from zero if nothing differs: the
+    /// interval begins to include 1 at a confidence of one minus this. `None` without a standard
+    /// error.
     pub fn p_different(&self) -> Option<f64> {
         self.p_beyond(self.log_mean.abs())
     }
 
-    /// One minus the highest confidence at which the whole interval lies within
-    /// `log_margin` of zero; 1 where the mean itself does not. `None` without a
-    /// standard error. This is twice the p of two one-sided tests (Schuirmann
-    /// 1987), so that the word and the printed interval always agree.
+    /// Returns one minus the highest confidence at which the whole interval lies within
+    /// `log_margin` of zero; 1 if the mean itself does not. `None` without a standard error. This
+    /// is twice the p of two one-sided tests (Schuirmann 1987), so that the word and the printed
+    /// interval always agree.
     pub fn p_equivalent(&self, log_margin: f64) -> Option<f64> {
         let room = log_margin - self.log_mean.abs();
         let p = self.p_beyond(room.max(0.0))?;
         Some(if room > 0.0 { p } else { 1.0 })
     }
 
-    /// One minus the confidence at which the half-width is just `log_distance`.
+    /// Returns one minus the confidence at which the half-width is exactly `log_distance`.
     fn p_beyond(&self, log_distance: f64) -> Option<f64> {
         match self.looks {
             Looks::EachBlock { last } => {
@@ -102,7 +102,7 @@ impl Estimate {
     }
 }
 
-/// The ratio that belongs to a logarithm, kept finite and above zero.
+/// Converts a logarithm to its ratio, kept finite and above zero.
 pub(crate) fn ratio(log: f64) -> f64 {
     log.clamp(-LOG_BOUND, LOG_BOUND).exp()
 }

@@ -1,5 +1,5 @@
-//! Arithmetic of a handful of numbers: the summary of a sample, and the ratio of two paired
-//! samples with its interval. Nothing here knows what the numbers are of.
+//! Arithmetic on a handful of numbers: the summary of a sample, and the ratio of two paired samples
+//! with its interval. Nothing here depends on what the numbers measure.
 
 mod effect;
 mod interval;

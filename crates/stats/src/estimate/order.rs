@@ -1,31 +1,31 @@
-//! Whether the order of the blocks shows in their log ratios. Every interval assumes that
-//! blocks are independent; neighbours that resemble each other, or a trend, indicate that
-//! they are not, and that the interval is narrower than it should be.
+//! Tests whether the log ratios depend on the order of the blocks. Every interval assumes that
+//! blocks are independent; neighbours that resemble each other, or a trend, indicate that they are
+//! not, and that the interval is narrower than it should be.
 
 use bytepath_math::tails;
 
-/// With fewer blocks hardly any order could be distinguished from chance.
+/// With fewer blocks hardly any order can be distinguished from chance.
 const LEAST: usize = 8;
 
-/// Log ratios that differ by less are equal but for rounding.
+/// Log ratios that differ by less are considered equal.
 const ROUNDING: f64 = 1e-9;
 
-/// Probability of a note on a study whose blocks are independent.
+/// Probability of a false note on a study whose blocks are independent.
 pub(crate) const LEVEL: f64 = 0.01;
 
-/// How log ratios depend on their order.
+/// Dependence of log ratios on their order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Order {
     /// Lag-1 autocorrelation.
     pub neighbours: f64,
-    /// Correlation with the number of the block.
+    /// Correlation with the block number.
     pub trend: f64,
-    /// Probability of either being as large where blocks are independent.
+    /// Probability of either being this large if blocks are independent.
     pub p: f64,
 }
 
 impl Order {
-    /// `None` below eight values, and where all are equal.
+    /// Computes the dependence; `None` below eight values, and if all are equal.
     pub fn of(values: &[f64]) -> Option<Order> {
         let n = values.len() as f64;
         let mean = values.iter().map(|v| v / n).sum::<f64>();
@@ -35,8 +35,8 @@ impl Order {
             return None;
         }
         let neighbours = apart.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>() / squares;
-        // Of any values in random order the mean is -1/n; of normal ones this is the
-        // standard deviation (Moran 1948).
+        // For any values in random order the mean is -1/n; for normal ones this is the standard
+        // deviation (Moran 1948).
         let deviation = (n - 2.0) / (n * (n - 1.0).sqrt());
         let chance = tails((neighbours + 1.0 / n) / deviation, f64::INFINITY);
         let places = (0..values.len()).map(|at| at as f64 - (n - 1.0) / 2.0);

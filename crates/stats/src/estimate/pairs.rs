@@ -1,10 +1,10 @@
 //! How much an effect varies from one pair of hosts to another.
 //!
-//! A study that was merged from several pairs has blocks in groups. The log ratio of block b
-//! on pair p is taken as mu + P(p) + e(p, b), P being random with variance s_p² and e with
-//! s_e². The method of moments (one-way analysis of variance with groups of unequal size;
-//! Searle, Casella, McCulloch, *Variance Components*, 1992, section 3.6) solves the
-//! expectations of the two mean squares for s_p².
+//! A study that was merged from several pairs has blocks in groups. The log ratio of block b on
+//! pair p is modelled as mu + P(p) + e(p, b), where P is random with variance s_p² and e with
+//! s_e². The method of moments (one-way analysis of variance with groups of unequal size; Searle,
+//! Casella, McCulloch, *Variance Components*, 1992, section 3.6) solves the expectations of the two
+//! mean squares for s_p².
 
 use super::interval::ratio;
 use bytepath_math::Moments;
@@ -12,24 +12,24 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The scatter of one comparison.
+/// The scatter of one comparison's effect.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PairSpread {
-    /// Pairs of hosts with a block that has both cells.
+    /// Pairs of hosts that have at least one block with both cells.
     pub pairs: usize,
     /// Blocks of all pairs.
     pub blocks: usize,
-    /// Standard deviation of the log ratio between pairs: 0 where the means of pairs scatter
-    /// no more than their blocks explain.
+    /// Standard deviation of the log ratio between pairs: 0 if the means of the pairs scatter no
+    /// more than their blocks explain.
     pub log_between: f64,
-    /// Standard deviation of the log ratio between blocks of one pair.
+    /// Standard deviation of the log ratio between blocks of the same pair.
     pub log_within: f64,
-    /// The ratio on each pair, smallest and largest.
+    /// Smallest and largest ratio of a pair.
     pub range: (f64, f64),
 }
 
 impl PairSpread {
-    /// Of log ratios, each with the pair that it is from. `None` for one pair, and where no
+    /// Computes the spread from log ratios, each with its pair. `None` for a single pair, and if no
     /// pair has two blocks.
     pub fn of<'a>(logs: impl IntoIterator<Item = (&'a str, f64)>) -> Option<PairSpread> {
         let mut groups: BTreeMap<&str, (usize, Moments)> = BTreeMap::new();
@@ -97,8 +97,8 @@ mod tests {
 
     #[test]
     fn a_simulated_spread_is_found() {
-        // 2000 made-up fleets of 8 pairs of 6 blocks: the mean of the estimated variance is
-        // the truth, within four standard errors.
+        // 2000 simulated fleets of 8 pairs with 6 blocks each: the mean of the estimated variance
+        // is the truth, within four standard errors.
         let mut random = Random::new(5);
         for truth in [0.0, 0.03, 0.1] {
             let variances: Moments = (0..2000)
@@ -115,7 +115,8 @@ mod tests {
             let off = variances.mean() - truth * truth;
             let error = variances.error().unwrap().size;
             match truth {
-                // What would be below 0 is 0, so no spread at all is found a little too large.
+                // Negative estimates are cut to 0, so no spread at all is estimated slightly too
+                // large.
                 0.0 => assert!(variances.mean().sqrt() < 0.02, "{variances:?}"),
                 0.03 => assert!(off > -4.0 * error && off < 5e-5, "{off} {error}"),
                 _ => assert!(off.abs() < 4.0 * error, "{truth}: {off} {error}"),

@@ -2,21 +2,21 @@
 
 use bytepath_math::two_sided;
 
-/// Most blocks that a plan will refer to; above that it is "more".
+/// Most blocks that a plan names; above that it is "more".
 pub(crate) const MOST_BLOCKS: u32 = 1000;
 
-/// The probability with which a plan answers.
+/// The probability with which planned blocks give an answer.
 pub(crate) const POWER_OF_PLAN: f64 = 0.8;
 
-/// How many blocks answer in [`POWER_OF_PLAN`] of all studies, if the log ratios keep scattering
-/// with `stddev`: a difference of just `margin` is called one, at the confidence
-/// `different`, and two equals are called EQUIVALENT within it, at the confidence
-/// `equivalent`. `None` above [`MOST_BLOCKS`].
+/// Returns how many blocks give an answer in [`POWER_OF_PLAN`] of all studies, if the log ratios
+/// keep scattering with `stddev`: a difference of exactly `margin` is detected at the confidence
+/// `different`, and two equals are called EQUIVALENT within it at the confidence `equivalent`.
+/// `None` above [`MOST_BLOCKS`].
 ///
-/// The first takes a mean that is t above zero, and lies z(power) standard errors below
-/// the truth at most; the second an interval that fits into the margin on both sides of a
-/// mean that is within z((1 + power) / 2) standard errors of zero. t takes the place of z, which
-/// allows for a spread that is estimated, too.
+/// The first requires a mean that is t above zero and at most z(power) standard errors below the
+/// truth; the second an interval that fits into the margin on both sides of a mean that is within
+/// z((1 + power) / 2) standard errors of zero. t is used in place of z, which also allows for the
+/// spread being estimated.
 pub(crate) fn blocks_for(stddev: f64, margin: f64, different: f64, equivalent: f64) -> Option<u32> {
     fewest(|n| {
         let t = |confidence| two_sided(confidence, f64::from(n) - 1.0);
@@ -26,7 +26,7 @@ pub(crate) fn blocks_for(stddev: f64, margin: f64, different: f64, equivalent: f
     })
 }
 
-/// How many blocks call a difference of the log mean `size` one, at this confidence, in
+/// Returns how many blocks detect a difference of `size` in the log mean, at this confidence, in
 /// [`POWER_OF_PLAN`] of all studies. `None` above [`MOST_BLOCKS`].
 pub(crate) fn blocks_to_show(stddev: f64, size: f64, confidence: f64) -> Option<u32> {
     fewest(|n| {
@@ -35,13 +35,13 @@ pub(crate) fn blocks_to_show(stddev: f64, size: f64, confidence: f64) -> Option<
     })
 }
 
-/// Standard errors that a difference has to have to be called one.
+/// Returns by how many standard errors a mean must differ to be detected with the planned power.
 fn detecting(n: u32, confidence: f64) -> Option<f64> {
     let t = |confidence| two_sided(confidence, f64::from(n) - 1.0);
     t(confidence).zip(t(one_sided(POWER_OF_PLAN))).map(|(a, b)| a + b)
 }
 
-/// The fewest blocks that are enough, of which more are enough, too.
+/// Returns the smallest sufficient number of blocks; any larger number must be sufficient too.
 fn fewest(enough: impl Fn(u32) -> bool) -> Option<u32> {
     let (mut low, mut high) = (2, MOST_BLOCKS);
     if !enough(high) {
@@ -58,7 +58,7 @@ fn fewest(enough: impl Fn(u32) -> bool) -> Option<u32> {
     Some(low)
 }
 
-/// The two-sided confidence whose upper end is this quantile: 0.6 for 0.8.
+/// Returns the two-sided confidence whose upper end is this quantile: 0.6 for 0.8.
 pub(crate) fn one_sided(quantile: f64) -> f64 {
     2.0 * quantile - 1.0
 }
@@ -85,7 +85,7 @@ mod tests {
         assert!(blocks_for(0.05, 0.02, 0.99, 0.95) > blocks_for(0.05, 0.02, 0.95, 0.95));
     }
 
-    /// What the plan promises is what happens: simulated, both claims.
+    /// What the plan promises holds in simulation, for both claims.
     #[test]
     fn planned_blocks_have_the_planned_power() {
         let (stddev, margin, confidence) = (0.04f64, 0.02f64.ln_1p(), 0.95);
@@ -102,7 +102,7 @@ mod tests {
         };
         let equal = share(0.0, |e, margin| e.estimate().p_equivalent(margin).unwrap() <= 0.05);
         let apart = share(margin, |e, _| e.estimate().p_different().unwrap() <= 0.05);
-        // The plan takes the larger number of the two, so one of them has some to spare.
+        // The plan takes the larger number of the two, so one of them has a reserve.
         assert!((0.77..0.99).contains(&equal) && (0.77..0.99).contains(&apart), "{equal} {apart}");
         assert!(equal.min(apart) < 0.84, "more blocks than needed: {equal} {apart}");
     }

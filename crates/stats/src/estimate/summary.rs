@@ -9,27 +9,27 @@ use serde::Serialize;
 pub struct Summary {
     pub n: usize,
     pub mean: f64,
-    /// Middle value; the mean of the two middle ones where n is even.
+    /// Middle value; the mean of the two middle ones if n is even.
     pub median: f64,
     pub min: f64,
     pub max: f64,
-    /// Sample standard deviation (n - 1 below the line); `None` below two values,
-    /// because one value has no spread.
+    /// Sample standard deviation (with n - 1 in the denominator); `None` below two values, because
+    /// one value has no spread.
     pub stddev: Option<f64>,
-    /// Where the true mean lies, by Student's t; `None` below two values, and none
-    /// where it was not requested.
+    /// Confidence interval of the mean, by Student's t; `None` below two values, and if not
+    /// requested.
     pub interval: Option<(f64, f64)>,
 }
 
 impl Summary {
-    /// Summarises the finite ones among the values; `None` if there are none.
+    /// Summarises the finite values; `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Summary> {
         let mut sorted: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         let n = sorted.len();
         let moments: Moments = sorted.iter().copied().collect();
-        // Rounding must not carry the mean outside.
+        // Rounding must not move the mean outside the range.
         let mean = moments.mean().clamp(min, max);
         let median =
             if n % 2 == 1 { sorted[n / 2] } else { sorted[n / 2 - 1] / 2.0 + sorted[n / 2] / 2.0 };
@@ -45,10 +45,11 @@ impl Summary {
         Summary::of(values).map(|summary| summary.at(confidence))
     }
 
-    /// The same with the t interval of the mean at this confidence.
+    /// Adds the t interval of the mean at this confidence.
     pub fn at(self, confidence: f64) -> Summary {
         let half = self.error().and_then(|error| error.half_width(confidence));
-        // What cannot be negative has an interval of logarithms where the plain one would be.
+        // A value that cannot be negative gets an interval of logarithms if the plain one would
+        // include zero.
         let ends = half.map(|half| match half >= self.mean && self.min >= 0.0 && self.mean > 0.0 {
             true => (self.mean * (-half / self.mean).exp(), self.mean * (half / self.mean).exp()),
             false => (self.mean - half, self.mean + half),
@@ -57,14 +58,14 @@ impl Summary {
         Summary { interval: ends.filter(finite), ..self }
     }
 
-    /// The standard error of the mean; `None` below two values.
+    /// Returns the standard error of the mean; `None` below two values.
     pub(crate) fn error(&self) -> Option<StandardError> {
         let n = self.n as f64;
         Some(StandardError { size: self.stddev? / n.sqrt(), freedom: n - 1.0 })
     }
 
-    /// Standard deviation as a part of the mean; `None` below two values or at a
-    /// mean of zero.
+    /// Returns the standard deviation as a part of the mean; `None` below two values or at a mean
+    /// of zero.
     pub fn relative_stddev(&self) -> Option<f64> {
         let ratio = self.stddev? / self.mean.abs();
         ratio.is_finite().then_some(ratio)

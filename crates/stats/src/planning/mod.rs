@@ -1,5 +1,5 @@
-//! What a study does next, decided from the trials so far: which cells it runs until it is sure
-//! ([`until_sure`]), whether it stops by a rule of spreads ([`stopping`]), and which cells are
+//! What a study does next, decided from the trials so far: which cells it runs until its answer is
+//! certain ([`until_sure`]), whether a rule on spreads stops it ([`stopping`]), and which cells are
 //! profiled ([`profiles`]).
 
 mod profiles;

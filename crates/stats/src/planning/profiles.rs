@@ -1,4 +1,4 @@
-//! Which cells are profiled, and whether that is known yet.
+//! Which cells are profiled, and whether that can be decided yet.
 
 use super::until_sure::LEAST_BLOCKS;
 use crate::estimate::Summary;
@@ -6,20 +6,20 @@ use crate::rules::Rules;
 use crate::study::{Row, analyse};
 use bytepath_record::{CellId, ProfiledCells, Study};
 
-/// Whether a cell was shown to be better than the baseline, by as many blocks as a decision takes,
-/// so that it is known which difference matters most.
+/// Returns whether a cell was shown to be better than the baseline, by as many blocks as a decision
+/// takes, so that it is known which difference matters most.
 pub fn has_choice(study: &Study) -> bool {
     let analysis = analyse(study, &Rules::of(&study.header));
     analysis.choices().iter().any(|choice| choice.row.status.measured >= LEAST_BLOCKS)
 }
 
-/// The cells of which profiles are taken, the baseline first.
+/// Returns the cells to profile, the baseline first.
 ///
-/// `Largest`: the baseline and the cell whose CPU seconds per unit of work differ most
-/// from its own, as a ratio; where no meter saw CPU time, whose rate does. `Leading`: the
-/// baseline and the first cell that the study recommends; where it recommends none, the
-/// undecided cell that may gain most; where none is undecided, the same as `Largest`. Empty if
-/// there is nothing to compare.
+/// `Largest`: the baseline and the cell whose CPU seconds per unit of work differ most from the
+/// baseline's, as a ratio; or whose rate does, if no meter measured CPU time. `Leading`: the
+/// baseline and the first cell that the study recommends; if it recommends none, the undecided cell
+/// that may gain most; if none is undecided, the same as `Largest`. Empty if there is nothing to
+/// compare.
 pub fn cells_to_profile(study: &Study, which: ProfiledCells) -> Vec<CellId> {
     let analysis = analyse(study, &Rules::of(&study.header));
     let measured = |row: &&Row| row.rate.is_some();
@@ -68,7 +68,7 @@ mod tests {
         study.trials.iter_mut().filter(|t| t.cell.0 == "c").for_each(|t| t.count = 100);
         assert_eq!(ids(cells_to_profile(&study, ProfiledCells::Largest)), ["a", "c"]);
         assert_eq!(ids(cells_to_profile(&study, ProfiledCells::Leading)), ["a", "b"]);
-        // b is a little faster by now, perhaps: of the undecided and the worst, that is asked why.
+        // By now b may be a little faster: of the undecided b and the worst, b is of interest.
         for trial in study.trials.iter_mut().filter(|t| t.cell.0 == "b") {
             trial.count = [1100, 900, 1300][trial.block as usize];
         }

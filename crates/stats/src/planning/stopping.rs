@@ -1,11 +1,10 @@
 //! When a study may stop before all of its blocks are run. It looks at the rates, and
 //! at the median and p99 of the latency where there is one.
 //!
-//! To look at a result after each block and to stop when it pleases inflates the
-//! error: stopping when the effect looks large keeps the lucky moments. The rule
-//! here cannot do that, because **it never looks at an effect, only at spreads**:
-//! stop when the interval of every comparison is narrow enough. Its error is
-//! bounded by an argument that needs no table of boundaries:
+//! Looking at a result after each block, and stopping at will, inflates the error: stopping when
+//! the effect looks large keeps the lucky moments. The rule here cannot do that, because **it never
+//! looks at an effect, only at spreads**: it stops when the interval of every comparison is narrow
+//! enough. Its error is bounded by an argument that needs no table of boundaries:
 //!
 //! Let the log ratios of one comparison be independent and normal with mean m and
 //! standard deviation s. The mean of the first n of them is independent of all
@@ -17,18 +16,17 @@
 //!
 //! > mean +- t(k - 1) S_k / sqrt(n)
 //!
-//! covers m with just the declared confidence, **however often the rule was asked
-//! and whenever it stopped** (Stein 1945, "A two-sample test for a linear
-//! hypothesis whose power is independent of the variance", with n free to depend
-//! on all spreads). k is [`Stopping::at_least`](bytepath_record::Stopping).
+//! covers m with exactly the declared confidence, **however often the rule was applied and whenever
+//! it stopped** (Stein 1945, "A two-sample test for a linear hypothesis whose power is independent
+//! of the variance", with n free to depend on all spreads). k is
+//! [`Stopping::at_least`](bytepath_record::Stopping).
 //!
-//! S_k comes from the opening alone; if the machine grows noisier later, it does
-//! not show it. So the interval is the wider one of this and the usual one over
-//! all n blocks: wider covers at least as often, and a noisy end is not hidden.
-//! The tests of a study with a stopping rule take the larger of the two p-values,
-//! for the same reason ([`Estimate`](crate::estimate::Estimate)). The price is the
-//! t quantile for k - 1 degrees of freedom: 2.78 for 5 blocks where 20 blocks have
-//! 2.09. An `at-least` of 8 (2.36) costs little.
+//! S_k comes from the opening alone, so it does not reflect a machine that grows noisier later.
+//! Therefore the interval is the wider one of this and the usual one over all n blocks: the wider
+//! one covers at least as often, and a noisy end is not hidden. For the same reason, the tests of a
+//! study with a stopping rule take the larger of the two p-values
+//! ([`Estimate`](crate::estimate::Estimate)). The price is the t quantile for k - 1 degrees of
+//! freedom: 2.78 for 5 blocks, where 20 blocks have 2.09. An `at-least` of 8 (2.36) costs little.
 
 use crate::estimate::Looks;
 use crate::metric::Metric;
@@ -36,10 +34,9 @@ use crate::rules::Rules;
 use crate::verdict::{Comparer, Side};
 use bytepath_record::{CellId, Study, Trial};
 
-/// Whether the declared stopping rule ends the study now; the reason if so. To
-/// be asked at the end of a block. `None` without a rule, before
-/// [`Stopping::at_least`](bytepath_record::Stopping) blocks of every comparison,
-/// and where there is nothing to compare. Cells without a measured trial are not
+/// Returns the reason if the declared stopping rule ends the study now; to be called at the end of
+/// a block. `None` without a rule, before [`Stopping::at_least`](bytepath_record::Stopping) blocks
+/// of every comparison, and if there is nothing to compare. Cells without a measured trial are not
 /// compared.
 pub fn should_stop(study: &Study) -> Option<String> {
     let header = &study.header;
@@ -73,7 +70,7 @@ pub fn should_stop(study: &Study) -> Option<String> {
             let effect = match comparer.effect(question, baseline, side) {
                 Some(effect) => effect,
                 None if question == Metric::Rate => return None,
-                // It was not measured, or on too few exchanges for this percentile.
+                // Not measured, or too few exchanges for this percentile.
                 None => continue,
             };
             let half = effect.interval.filter(|_| effect.blocks >= at_least)?.log_half_width;
@@ -152,7 +149,7 @@ mod tests {
         let mut undeclared = study(0.01, &QUIET);
         undeclared.header.schedule.stopping = None;
         assert_eq!(should_stop(&undeclared), None);
-        // A rejected trial is one block less for its comparison.
+        // A rejected trial removes one block from its comparison.
         let mut rejected = study(0.01, &QUIET);
         rejected.trials[4].status = TrialStatus::Rejected { events: vec!["steal".into()] };
         assert_eq!(should_stop(&rejected), None);

@@ -1,13 +1,13 @@
-//! A study that runs until its answer is sure: which cells the next block still runs.
+//! A study that runs until its answer is certain: decides which cells the next block still runs.
 //!
-//! Every comparison is tested after each block, by an interval that holds however often one
-//! looks ([`Looks::EachBlock`](crate::estimate::Looks)). So it may stop at any block and for any
-//! reason, and a cell that is left out of later blocks keeps its verdict. Here are the reasons: a
-//! cell is left out once each of its comparisons is
+//! Every comparison is tested after each block, by an interval that is valid however often one
+//! looks ([`Looks::EachBlock`](crate::estimate::Looks)). So the study may stop at any block and for
+//! any reason, and a cell that is left out of later blocks keeps its verdict. These are the
+//! reasons: a cell is left out once each of its comparisons is
 //!
-//! - decided: it has a word, and the cell is none that the study would recommend;
-//! - beyond the study's reach: at the last planned block, whatever is plausible by now, the
-//!   interval would neither leave out 1 nor fit into the margin.
+//! - decided: it has a verdict, and the study would not recommend the cell;
+//! - out of reach: at the last planned block, whatever result is plausible by now, the interval
+//! would neither exclude 1 nor fit into the margin.
 //!
 //! The baseline and its second copy are in every block. When no other cell is left, the study
 //! ends.
@@ -19,12 +19,12 @@ use bytepath_math::two_sided;
 use bytepath_record::{CellId, Study};
 use std::collections::HashSet;
 
-/// Blocks before the first decision. Streams have moods that last for some connections: of
-/// three or four blocks all may fall into one, and agree by chance.
+/// Blocks before the first decision. Streams have moods that last for several connections: all of
+/// three or four blocks may fall into one, and agree by chance.
 pub const LEAST_BLOCKS: u32 = 5;
 
-/// The cells that the next block runs, of a study that ends when it is sure; none if it ends
-/// here.
+/// Returns the cells that the next block runs, of a study that ends when its answer is certain;
+/// empty if it ends here.
 pub fn cells_to_run(study: &Study) -> HashSet<CellId> {
     let header = &study.header;
     let analysis = analyse(study, &Rules::of(header));
@@ -39,7 +39,7 @@ pub fn cells_to_run(study: &Study) -> HashSet<CellId> {
     if open.is_empty() && !analysis.rows.iter().any(is_new) {
         return open;
     }
-    // What is recommended is measured on, beside those that may yet be better.
+    // Recommended cells continue to be measured next to those that may yet turn out better.
     open.extend(analysis.choices().iter().map(|choice| choice.row.cell.clone()));
     let always = header.cells.iter().filter(|cell| cell.null || cell.id == header.baseline);
     open.extend(always.map(|cell| cell.id.clone()));
@@ -51,7 +51,7 @@ fn is_open(analysis: &Analysis, row: &Row, planned: u32) -> bool {
         return false;
     }
     if row.status.measured < LEAST_BLOCKS {
-        // One that fails again and again keeps no study running.
+        // A cell that fails repeatedly does not keep a study running.
         return row.status.ended() < 2 * LEAST_BLOCKS;
     }
     let questions = analysis.deciding();
@@ -65,7 +65,7 @@ fn is_open(analysis: &Analysis, row: &Row, planned: u32) -> bool {
     })
 }
 
-/// Whether a comparison that is undecided would be so after the planned blocks, too.
+/// Returns whether an undecided comparison would still be undecided after the planned blocks.
 fn is_beyond_reach(comparison: &Comparison, planned: u32) -> bool {
     let Some((effect, test)) = comparison.effect.as_ref().zip(comparison.test) else {
         return false;
@@ -75,10 +75,10 @@ fn is_beyond_reach(comparison: &Comparison, planned: u32) -> bool {
         return false;
     };
     let size = effect.log_mean.abs();
-    // How far the mean may move until then, in nine of ten cases to either side.
+    // How far the mean may move until then, in nine of ten cases on either side.
     let moves = 1.3 * stddev * (1.0 / blocks - 1.0 / planned).max(0.0).sqrt();
     let (nearest, farthest) = ((size - moves).max(0.0), size + moves);
-    // Half of the error is spent on looking earlier.
+    // Half of the error is spent on the earlier looks.
     let half = |confidence: f64| {
         let t = two_sided((1.0 + confidence) / 2.0, planned - 1.0).unwrap_or(f64::INFINITY);
         t * stddev / planned.sqrt()
@@ -89,7 +89,7 @@ fn is_beyond_reach(comparison: &Comparison, planned: u32) -> bool {
             farthest < half(test.different.confidence)
                 && nearest + half(test.equivalent.confidence) > margin
         }
-        // The noise floor falls with the root of the blocks.
+        // The noise floor falls with the root of the number of blocks.
         Verdict::NoiseTooHigh { floor } => {
             floor.ln_1p() * (blocks / planned).sqrt() > farthest.max(margin)
         }

@@ -1,40 +1,39 @@
-//! The offset of a log's clock to the study's clock, found by the study's own
-//! edges: power goes up when a stream begins and down when it ends.
+//! Finds the offset between a log's clock and the study's from the study's own edges: power rises
+//! when a stream begins and falls when it ends.
 //!
-//! For an offset, every reading falls into one of the stretches in which a stream
-//! flowed, or into the time between, before and after them. The better the offset, the
-//! less the readings within a stretch differ from each other: what is maximised is the
-//! part of the log's variance that lies between the stretches (the R² of an analysis of
-//! variance). Unlike a plain correlation with on and off, it does not assume that all
-//! cells draw the same power. Readings of stretches are sums of a range, so one offset
-//! costs as many look-ups as there are stretches, and all offsets for which the log
-//! covers the study are tried.
+//! For a given offset, every reading falls into one of the stretches in which a stream flowed, or
+//! into the time between, before and after them. The better the offset, the less the readings
+//! within a stretch differ: the alignment maximises the part of the log's variance that lies
+//! between the stretches (the R² of an analysis of variance). Unlike a plain correlation with on
+//! and off, this does not assume that all cells draw the same power. The readings of a stretch are
+//! a range of a running sum, so an offset costs as many look-ups as there are stretches, and all
+//! offsets at which the log covers the study are tried.
 
 use super::Log;
 use bytepath_record::TimeSpan;
 
-/// Least part of the variance that an alignment has to explain.
+/// Least part of the variance that an alignment must explain.
 const LEAST_EXPLAINED: f64 = 0.5;
 
-/// Another offset that explains nearly as much makes the best one doubtful: trials of
-/// one length at one distance fit again when they are shifted by one.
+/// Another offset that explains nearly as much makes the best one doubtful: trials of equal length
+/// at equal distances fit again when shifted by one.
 const DOUBT: f64 = 0.97;
 
-/// Most offsets that are tried in a pass.
+/// Most offsets tried in one pass.
 const MOST_TRIED: f64 = 200_000.0;
 
-/// The offset of a log's clock to the study's.
+/// The offset between a log's clock and the study's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alignment {
-    /// What has to be added to the log's times, seconds. Good to about half the time
-    /// between two readings; where a reading is the mean of the time before it, that is
-    /// in the offset too, as it should be.
+    /// Seconds to add to the log's times, accurate to about half the time between two readings. If
+    /// a reading is the mean of the preceding interval, that delay is included in the offset, as it
+    /// should be.
     pub offset: f64,
     /// Part of the log's variance that the study's stretches explain.
     pub explained: f64,
 }
 
-/// Finds the offset at which a log fits the times at which streams flowed. An error explains
+/// Finds the offset at which a log best fits the times in which streams flowed. The error explains
 /// what the log would need.
 pub fn align(log: &Log, flowed: &[TimeSpan]) -> Result<Alignment, String> {
     let stretches = merged(flowed);
@@ -94,7 +93,8 @@ pub fn align(log: &Log, flowed: &[TimeSpan]) -> Result<Alignment, String> {
     Ok(refined(&sums, &stretches, best, step.max(interval)))
 }
 
-/// Between two readings nothing changes, so the best offset is the middle of a range.
+/// Refines an offset. Between two readings nothing changes, so the best one is the middle of a
+/// range.
 fn refined(sums: &Sums, stretches: &[(f64, f64)], near: Alignment, reach: f64) -> Alignment {
     const STEPS: i32 = 200;
     let at = |index: i32| {
@@ -110,7 +110,7 @@ fn refined(sums: &Sums, stretches: &[(f64, f64)], near: Alignment, reach: f64) -
     }
 }
 
-/// Stretches that overlap are one: cells that take turns flow all at once.
+/// Merges stretches that overlap: cells that take turns flow at the same time.
 fn merged(flowed: &[TimeSpan]) -> Vec<(f64, f64)> {
     let mut all: Vec<(f64, f64)> = flowed
         .iter()
@@ -128,10 +128,10 @@ fn merged(flowed: &[TimeSpan]) -> Vec<(f64, f64)> {
     merged
 }
 
-/// The log with running sums.
+/// A log with its running sums.
 struct Sums<'a> {
     log: &'a Log,
-    /// Sum of the first this many readings, less their mean.
+    /// Sums of the first so many readings, less their mean.
     sums: Vec<f64>,
     /// Sum of squares about the mean.
     variance: f64,
@@ -151,7 +151,7 @@ impl<'a> Sums<'a> {
         Sums { log, sums, variance }
     }
 
-    /// An offset with the part of the variance between the stretches.
+    /// Returns an offset with the part of the variance that lies between the stretches.
     fn aligned(&self, stretches: &[(f64, f64)], offset: f64) -> Alignment {
         let points = self.log.points();
         let index = |moment: f64| points.partition_point(|(time, _)| *time < moment - offset);
@@ -182,7 +182,7 @@ mod tests {
     struct Noise(u64);
 
     impl Noise {
-        /// About normal, of variance 1.
+        /// Approximately normal, with variance 1.
         fn next(&mut self) -> f64 {
             let mut sum = 0.0;
             for _ in 0..12 {
@@ -193,12 +193,12 @@ mod tests {
         }
     }
 
-    /// Eight trials of 5 s, 1.3 s apart, of two cells that draw 60 and 90 W above rest.
+    /// Eight trials of 5 s, 1.3 s apart, of two cells that draw 60 and 90 W above idle.
     fn study() -> Vec<TimeSpan> {
         (0..8).map(|i| TimeSpan { begin: 1000.0 + f64::from(i) * 6.3, length: 5.0 }).collect()
     }
 
-    /// What a meter with a clock `off` seconds behind logs of it.
+    /// The log of that study by a meter whose clock is `off` seconds behind.
     fn log(off: f64, interval: f64, noise: f64, margin: f64) -> Log {
         let spans = study();
         let (begin, end) = (spans[0].begin - margin, spans[7].begin + 5.0 + margin);

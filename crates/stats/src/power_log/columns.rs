@@ -1,5 +1,5 @@
-//! Which column of a log has the active power, and in which unit. What a heading does not name
-//! is not guessed: a log with two columns that could be meant is refused.
+//! Finds the column of a log that has the active power, and its unit. Nothing is guessed: a log in
+//! which two columns qualify is refused.
 
 use bytepath_record::joined;
 
@@ -11,17 +11,17 @@ pub(super) struct Columns {
     pub time: usize,
     pub time_unit: Option<f64>,
     pub power: usize,
-    /// Watts of one unit of the power's heading; `None` if it names no unit.
+    /// Watts of one unit in the power's heading; `None` if that names no unit.
     pub power_unit: Option<f64>,
-    /// Cells of each row.
+    /// Number of cells in each row.
     pub count: usize,
-    /// The heading of the power, or its number.
+    /// The heading of the power's column, or its number.
     pub name: String,
 }
 
 impl Columns {
-    /// Those of a log whose first line has these cells: its headings, or its first readings.
-    /// `choice` is the heading or the number (from 1) of the power's column.
+    /// Determines the columns from the cells of the first line: headings, or the first readings.
+    /// `choice` selects the power's column by heading or number (from 1).
     pub(super) fn of(cells: &[&str], choice: Option<&str>) -> Result<Columns, String> {
         let is_heading = cells.first().is_some_and(|cell| cell.starts_with(char::is_alphabetic));
         if !is_heading {
@@ -37,7 +37,7 @@ impl Columns {
             Quantity::Other(what) => {
                 return Err(format!("the column '{}' is {what}, not active power", cells[power]));
             }
-            // It was chosen.
+            // The user selected it.
             Quantity::Unknown => None,
         };
         let time_unit = time_unit(cells[time]);
@@ -65,7 +65,8 @@ impl Columns {
     }
 }
 
-/// A unit at the end of a value: `230 W`. The number, and watts of one unit, if it has one.
+/// Splits off a unit at the end of a value, as in `230 W`. Returns the number, and the watts of one
+/// unit if there is one.
 pub(super) fn split_unit(text: &str) -> Result<(&str, Option<f64>), String> {
     let end = text.trim_end_matches(|c: char| c.is_alphabetic() || c == 'µ').len();
     let (number, unit) = text.split_at(end);
@@ -79,17 +80,17 @@ pub(super) fn split_unit(text: &str) -> Result<(&str, Option<f64>), String> {
     }
 }
 
-/// What a heading names.
+/// The quantity that a heading names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Quantity {
-    /// Active power, and the watts of its unit, if the heading has one.
+    /// Active power, with the watts of its unit if the heading has one.
     Power(Option<f64>),
-    /// Anything else that a meter shows, in words.
+    /// Any other quantity that a meter reports, in words.
     Other(&'static str),
     Unknown,
 }
 
-/// Words for active power, when there is apparent power beside it.
+/// Words for active power, used if there is a column of apparent power too.
 const ACTIVE: [&str; 4] = ["active", "real", "true", "wirk"];
 
 fn active_power(cells: &[&str], time: usize) -> Result<usize, String> {
@@ -132,7 +133,7 @@ fn is_time(heading: &str) -> bool {
         || matches!(name.as_str(), "t" | "ts" | "s" | "seconds")
 }
 
-/// Seconds of one unit of a heading such as `time_ms`.
+/// Returns the seconds of one unit of a heading such as `time_ms`.
 fn time_unit(heading: &str) -> Option<f64> {
     match words(heading).last()?.to_lowercase().as_str() {
         "s" | "sec" | "secs" | "second" | "seconds" => Some(1.0),
@@ -153,11 +154,11 @@ fn quantity(heading: &str) -> Quantity {
     let is_power = has(&["power", "watt", "leistung", "puissance", "potencia", "potenza"])
         || words.iter().any(|word| matches!(word.to_lowercase().as_str(), "p" | "pwr"));
     let last = words.last().copied().unwrap_or_default();
-    // `PowerkW` and `PeakW`: the letter belongs to either.
+    // In `PowerkW` and `PeakW` the letter before the W may belong to the unit or to the name.
     if last == "W" && heading.ends_with('W') && has_hump_before_unit(heading) {
         return Quantity::Other("of a unit that its name does not tell");
     }
-    // In `Power A` the letter is a phase.
+    // In `Power A` the letter is a phase, not a unit.
     let is_letter = last.len() == 1 && !heading.ends_with([')', ']', '}']);
     match unit_of(last) {
         Some(Quantity::Other(_)) if is_power && is_letter => return Quantity::Power(None),
@@ -176,15 +177,16 @@ fn quantity(heading: &str) -> Quantity {
     if is_power { Quantity::Power(None) } else { Quantity::Unknown }
 }
 
-/// Whether a small letter that may be the prefix of a unit precedes the `W`, after another one.
+/// Returns whether the `W` is preceded by a lower-case letter that may be the prefix of a unit and
+/// that follows another lower-case letter.
 fn has_hump_before_unit(heading: &str) -> bool {
     let mut letters = heading.chars().rev().skip(1);
     letters.next().is_some_and(|c| "kmuµμn".contains(c))
         && letters.next().is_some_and(char::is_lowercase)
 }
 
-/// The words of a heading, its unit last: brackets, underscores and a change from small to
-/// capital letters separate them, but for the prefix of a unit (`kW`).
+/// Splits a heading into words, with its unit last: at brackets, underscores and changes from lower
+/// to upper case, except within a unit with a prefix (`kW`).
 fn words(heading: &str) -> Vec<&str> {
     let is_word = |c: char| c.is_alphanumeric() || c == '%' || c == '°';
     let pieces = heading.split(|c: char| !is_word(c)).filter(|piece| !piece.is_empty());
@@ -192,7 +194,7 @@ fn words(heading: &str) -> Vec<&str> {
     pieces.flat_map(words).collect()
 }
 
-/// `PkgWatt` in two, `powerKW` in two.
+/// Splits a piece at changes of case: `PkgWatt` and `powerKW` into two each.
 fn humps(piece: &str) -> Vec<&str> {
     let (mut parts, mut begin) = (Vec::new(), 0);
     for (at, letter) in piece.char_indices() {
@@ -205,11 +207,11 @@ fn humps(piece: &str) -> Vec<&str> {
     parts
 }
 
-/// The quantity of a unit; `None` if it is not one that meters write.
+/// Returns the quantity of a unit; `None` if meters use no such unit.
 fn unit_of(word: &str) -> Option<Quantity> {
     use Quantity::{Other, Power};
     Some(match word {
-        // Its case is all that tells it from a thousandth.
+        // Only the case distinguishes it from mW.
         "MW" => Power(Some(1e6)),
         _ => match word.to_lowercase().as_str() {
             "w" | "watt" | "watts" => Power(Some(1.0)),
@@ -233,7 +235,7 @@ fn unit_of(word: &str) -> Option<Quantity> {
     })
 }
 
-/// Names in quotes.
+/// Joins quoted names.
 fn quoted(names: &[&str]) -> String {
     joined(names.iter().map(|name| format!("'{name}'")), ", ")
 }

@@ -1,4 +1,4 @@
-//! A log: readings of power over time, as a table of text.
+//! A power log: readings of power over time, as a text table.
 
 use super::columns::{Columns, split_unit};
 use super::numbers::{Evidence, Locale};
@@ -7,32 +7,32 @@ use std::borrow::Cow;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Largest log that is read, bytes: a week of ten readings a second.
+/// Largest log that is read, in bytes: a week of ten readings per second.
 pub const LONGEST_LOG: u64 = 256 << 20;
 
-/// Most watts of a reading. A machine draws less; what is more is of another unit.
+/// Largest plausible reading, in watts: a machine draws less, so a larger value is in another unit.
 const MOST_WATTS: f64 = 1e6;
 
-/// Readings of power, by time.
+/// Readings of power over time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Log {
-    /// (seconds by the log's own clock, watts), the times rising.
+    /// (seconds by the log's own clock, watts), in ascending order of time.
     points: Vec<(f64, f64)>,
     column: String,
 }
 
 impl Log {
-    /// Reads a table of two columns or more, with commas, semicolons, tabs or blanks
-    /// between them. A first line of words names the columns: the time's, and the active
-    /// power's, whose unit is applied; without one the first of two is the time and the second
-    /// the power. `column` is the heading or the number (from 1) of the power's column, where
-    /// several could be meant. Times are seconds, milli-, micro- or nanoseconds since the Unix
-    /// epoch, seconds since anything, or RFC 3339 (UTC where nothing else is specified). Powers
-    /// without a unit are watts. All numbers are of one locale. Lines that begin with `#` are
-    /// comments, and a last line without an end is skipped. Errors name the line.
+    /// Parses a table of two or more columns, separated by commas, semicolons, tabs or blanks. A
+    /// first line of words names the columns: it must name the time and the active power, whose
+    /// unit is applied. Without such a line, the first of two columns is the time and the second
+    /// the power. `column` selects the power's column by heading or number (from 1) if several
+    /// qualify. Times are seconds, milli-, micro- or nanoseconds since the Unix epoch, seconds
+    /// since anything, or RFC 3339 (UTC unless a zone is given). Powers without a unit are watts.
+    /// All numbers are of one locale. Lines that begin with `#` are comments, and a last line
+    /// without a newline is skipped. Errors name the line.
     pub fn parse(text: &str, column: Option<&str>) -> Result<Log, String> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        // A log that is still being written ends in the middle of a line.
+        // A log that is still being written may end in the middle of a line.
         let whole = text.rfind('\n').map_or(text, |end| text.get(..=end).unwrap_or(text));
         let first = whole.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'));
         let delimiter = delimiter(first.ok_or("the log is empty")?);
@@ -44,7 +44,7 @@ impl Log {
         for row in readings() {
             let row = row?;
             row.check_length(&columns)?;
-            // A number, and not a date.
+            // Numeric, so not a date.
             let is_numeric = |b: u8| b.is_ascii_digit() || b"+-.,eE".contains(&b);
             let time = Some(row.cell(columns.time)).filter(|cell| cell.bytes().all(is_numeric));
             let (power, _) = row.power(&columns)?;
@@ -80,7 +80,7 @@ impl Log {
             Some((last, _)) if time < *last => {
                 Err(format!("line {line}: the time goes backwards by {} s", last - time))
             }
-            // Some meters repeat a reading; the first of them is as good.
+            // Some meters repeat a reading; the first of them is kept.
             Some((last, _)) if time == *last => Ok(()),
             _ => {
                 self.points.push((time, watts));
@@ -89,7 +89,7 @@ impl Log {
         }
     }
 
-    /// The heading of the column that was read, or its number.
+    /// Returns the heading of the power's column, or its number.
     pub fn column(&self) -> &str {
         &self.column
     }
@@ -98,13 +98,13 @@ impl Log {
         &self.points
     }
 
-    /// When it starts and ends, by its own clock.
+    /// Returns the first and last time, by the log's own clock.
     pub fn extent(&self) -> (f64, f64) {
         let time = |point: Option<&(f64, f64)>| point.map_or(0.0, |(time, _)| *time);
         (time(self.points.first()), time(self.points.last()))
     }
 
-    /// The usual time from one reading to the next, seconds: the median.
+    /// Returns the median time from one reading to the next, in seconds.
     pub fn interval(&self) -> f64 {
         let mut steps: Vec<f64> =
             self.points.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
@@ -112,8 +112,8 @@ impl Log {
         steps.get(steps.len() / 2).copied().unwrap_or(0.0)
     }
 
-    /// Joules between two moments of its own clock, and the readings among them; `None`
-    /// if the log does not cover them. Straight lines go from reading to reading.
+    /// Returns the joules between two moments of the log's own clock, and the number of readings
+    /// between them; `None` if the log does not cover them. Interpolates linearly.
     pub fn energy(&self, begin: f64, end: f64) -> Option<(f64, u32)> {
         let (first, last) = self.extent();
         if !(begin >= first && end <= last && begin <= end) {
@@ -131,14 +131,14 @@ impl Log {
         Some((joules, u32::try_from(inside.len()).unwrap_or(u32::MAX)))
     }
 
-    /// Mean of the readings before a moment of its own clock, and how many there are.
+    /// Returns the mean of the readings before a moment of the log's own clock, and their number.
     pub fn mean_before(&self, moment: f64) -> Option<(f64, usize)> {
         let count = self.points.partition_point(|(time, _)| *time < moment);
         let sum: f64 = self.points.iter().take(count).map(|(_, watts)| watts).sum();
         (count > 0).then(|| (sum / count as f64, count))
     }
 
-    /// Watts at a moment that the log covers.
+    /// Returns the interpolated watts at a moment that the log covers.
     fn at(&self, moment: f64) -> Option<f64> {
         let next = self.points.partition_point(|(time, _)| *time < moment);
         let (to, after) = *self.points.get(next)?;
@@ -159,13 +159,13 @@ fn delimiter(line: &str) -> u8 {
     candidates.into_iter().find(|byte| line.as_bytes().contains(byte)).unwrap_or(b' ')
 }
 
-/// The text with one blank between two words.
+/// Replaces each run of blanks between words by a single one.
 fn single_blanks(text: &str) -> Cow<'_, str> {
     let line = |line: &str| joined(line.split_whitespace(), " ") + "\n";
     Cow::Owned(text.lines().map(line).collect())
 }
 
-/// A line of the table.
+/// A row of the table.
 struct Row {
     record: csv::StringRecord,
     line: u64,
@@ -176,7 +176,8 @@ impl Row {
         self.record.get(at).unwrap_or_default()
     }
 
-    /// The number of its power, and the watts of the unit that it has itself.
+    /// Returns the number in the power's cell, and the watts of the unit in that cell, if it has
+    /// one.
     fn power(&self, columns: &Columns) -> Result<(&str, Option<f64>), String> {
         let parts = split_unit(self.cell(columns.power));
         parts.map_err(|cause| format!("line {}: {cause}", self.line))
@@ -214,10 +215,11 @@ fn rows(text: &str, delimiter: u8) -> impl Iterator<Item = Result<Row, String>> 
     })
 }
 
-/// Seconds of a time as a log writes it; `unit` is that of its heading.
+/// Parses a time into seconds; `unit` is that of the heading.
 fn seconds(text: &str, unit: Option<f64>, locale: Locale) -> Option<f64> {
     if let Some(number) = locale.number(text) {
-        // By size: a number of seconds has reached ten digits, and each unit has three more.
+        // Guess the unit by size: a number of seconds has ten digits by now, and each smaller unit
+        // has three more.
         let scale = unit.unwrap_or(match number.abs() {
             n if n < 1e11 => 1.0,
             n if n < 1e14 => 1e-3,
@@ -298,7 +300,8 @@ mod tests {
         assert_eq!((log.points(), log.column()), (&[(1.0, 100.0), (2.0, 110.0)][..], "grid_power"));
     }
 
-    /// Beside an energy meter's other columns, and times of a unit that their size does not show.
+    /// With an energy meter's other columns, and times whose unit cannot be guessed from their
+    /// size.
     #[test]
     fn the_unit_of_a_time_is_that_of_its_heading() {
         assert_eq!(parse("time_ms,watts\n0,5\n500,6\n"), [(0.0, 5.0), (0.5, 6.0)]);

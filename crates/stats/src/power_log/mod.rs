@@ -1,7 +1,7 @@
 //! The log of an external power meter, aligned with the trials of a study.
 //!
-//! The meter has a clock of its own. Its offset to the study's is found by
-//! [`align`], or given.
+//! The meter has its own clock. Its offset to the study's is found by [`align`], or given by the
+//! user.
 
 mod align;
 mod columns;

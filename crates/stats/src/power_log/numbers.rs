@@ -1,5 +1,5 @@
-//! Numbers of a log, by the rules of one locale for all of its cells: which of `.` and `,` is
-//! the decimal mark, the other one may separate thousands.
+//! Numbers of a log, by the rules of one locale for all of its cells: either `.` or `,` is the
+//! decimal mark, and the other one may separate thousands.
 
 /// The decimal mark of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub(super) struct Locale {
     decimal: char,
 }
 
-/// What the cells seen so far leave of the two.
+/// Which of the two the cells so far rule out.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     /// The first cell with a comma.
@@ -17,7 +17,7 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Enters a cell that is a number. Without a comma it decides nothing.
+    /// Adds a cell that is a number. One without a comma decides nothing.
     pub(super) fn add(&mut self, cell: &str) {
         if cell.contains(',') {
             self.no_point |= Locale { decimal: '.' }.number(cell).is_none();
@@ -26,7 +26,8 @@ impl Evidence {
         }
     }
 
-    /// The locale of all cells. The error names one that could be read in two ways, or in none.
+    /// Returns the locale of all cells. The error names a cell that can be read in two ways, or in
+    /// none.
     pub(super) fn locale(&self) -> Result<Locale, String> {
         let Some(first) = &self.first else { return Ok(Locale { decimal: '.' }) };
         match (self.no_point, self.no_comma) {
@@ -44,7 +45,7 @@ impl Evidence {
 }
 
 impl Locale {
-    /// A number; `None` if it is not one in this locale.
+    /// Parses a number; `None` if it is not one in this locale.
     pub(super) fn number(self, text: &str) -> Option<f64> {
         let thousands = if self.decimal == '.' { ',' } else { '.' };
         let (whole, fraction) = text.split_once(self.decimal).unwrap_or((text, ""));

@@ -1,12 +1,11 @@
-//! Two studies of the same cells: before and after a patch, an update, a setting.
+//! Compares two studies of the same cells: before and after a patch, an update, a setting.
 //!
-//! Nothing pairs their trials, so each cell is compared by Welch's t over the
-//! logarithms of its trials (Welch 1947; degrees of freedom by Satterthwaite),
-//! which asks neither for equal spreads nor for equal numbers. Holm's rule and the
-//! words are those of one study. An A-against-A is not possible: anything
-//! else that changed between the two (memory layout, neighbours, temperature, a reboot)
-//! is in the effect and not in the interval. One study that holds both as levels
-//! of a factor is always the better experiment.
+//! Nothing pairs their trials, so each cell is compared by Welch's t over the logarithms of its
+//! trials (Welch 1947; degrees of freedom by Satterthwaite), which requires neither equal spreads
+//! nor equal numbers. Holm's rule and the words are those of one study. An A-against-A is not
+//! possible: anything else that changed between the two (memory layout, neighbours, temperature, a
+//! reboot) is in the effect and not in the interval. One study that has both states as levels of a
+//! factor is always the better experiment.
 
 use super::differences::{Difference, Weight, differences};
 use crate::estimate::{Effect, Estimate, Interval, Summary, ratio};
@@ -20,16 +19,16 @@ use bytepath_record::{Cell, CellId, Study, Trial, Work};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Two studies, the second against the first.
+/// The second study compared with the first.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StudyComparison {
-    /// What decides: the rules of the second study.
+    /// The rules used: those of the second study.
     pub rules: Rules,
-    /// Whether ratios are of ratios: each cell's to the baseline of its own study.
+    /// Whether each cell's ratio is first taken to the baseline of its own study.
     pub relative: bool,
-    /// What differs in hosts and method.
+    /// Differences in hosts and method.
     pub differences: Vec<Difference>,
-    /// Every cell that both have, in the order of the second study.
+    /// Every cell that both studies have, in the order of the second.
     pub pairings: Vec<CellComparison>,
     /// Cells that only the first has.
     pub only_first: Vec<CellId>,
@@ -37,36 +36,36 @@ pub struct StudyComparison {
     pub only_second: Vec<CellId>,
 }
 
-/// One cell in two studies, in one question.
+/// One cell in two studies, in one metric.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CellComparison {
     pub cell: CellId,
     pub question: Metric,
-    /// What its trials count.
+    /// The kind of work that its trials count.
     pub work: Work,
-    /// In the first study: work per second, CPU seconds or instructions per unit of work,
-    /// or seconds.
+    /// In the first study: work per second, CPU seconds or instructions per unit of work, or
+    /// seconds.
     pub first: Option<Summary>,
     pub second: Option<Summary>,
-    /// Second over first, of geometric means; `None` without both.
+    /// Second over first, by geometric means; `None` unless both have a figure.
     pub ratio: Option<f64>,
     pub interval: Option<Interval>,
-    /// How sure a claim is among all cells.
+    /// The tests of a claim, corrected for all cells.
     pub test: Option<Test>,
     pub verdict: Verdict,
-    /// Why the two cannot be compared, if so.
+    /// Reasons why the two cannot be compared; empty if they can.
     pub reasons: Vec<String>,
     #[serde(skip)]
     estimate: Option<Estimate>,
 }
 
 impl StudyComparison {
-    /// The differences that make it two machines.
+    /// Returns the differences that indicate two different machines.
     pub fn other_machine(&self) -> impl Iterator<Item = &Difference> {
         self.differences.iter().filter(|d| d.weight == Weight::Machine)
     }
 
-    /// What the studies offer to thresholds.
+    /// Returns the subjects that the comparison has for thresholds.
     pub fn subjects(&self) -> Vec<Subject<'_>> {
         let measured = self.pairings.iter().filter(|p| p.is_measured());
         measured
@@ -76,14 +75,14 @@ impl StudyComparison {
 }
 
 impl CellComparison {
-    /// Whether either study has a figure.
+    /// Returns whether at least one study has a figure.
     pub fn is_measured(&self) -> bool {
         self.first.is_some() || self.second.is_some()
     }
 }
 
-/// Compares the second study with the first, cell by cell. If `relative`, not the cells'
-/// own figures but their ratios to the baseline of their study: what a reboot or a
+/// Compares the second study with the first, cell by cell. If `relative`, it compares not the
+/// cells' own figures but their ratios to the baseline of their study: then what a reboot or a
 /// neighbour changed for all cells alike cancels.
 pub fn between(first: &Study, second: &Study, relative: bool) -> StudyComparison {
     let rules = Rules::of(&second.header);
@@ -127,7 +126,7 @@ pub fn between(first: &Study, second: &Study, relative: bool) -> StudyComparison
 /// A cell in both studies, before its verdict.
 struct Draft {
     pairing: CellComparison,
-    /// Trials in the smaller study.
+    /// Number of trials in the smaller study.
     trials: usize,
     /// Standard deviation of the log ratio of one pair of trials.
     log_stddev: Option<f64>,
@@ -189,7 +188,7 @@ impl Draft {
         Draft { pairing, trials: x.len().min(y.len()), log_stddev }
     }
 
-    /// The same cell by its ratios to the baselines, which are paired by block.
+    /// Compares the same cell by its ratios to the baselines, which are paired by block.
     fn relate_to_baselines(&mut self, analyses: &[Analysis; 2]) {
         let pairing = &mut self.pairing;
         let effects = analyses.each_ref().map(|analysis| {
@@ -234,7 +233,7 @@ impl Draft {
     }
 }
 
-/// The figure of a measured trial of a study's cell.
+/// Returns the figure of a measured trial of a study's cell.
 pub(crate) fn figure(
     question: Metric,
     (study, cell): (&Study, &Cell),

@@ -1,4 +1,4 @@
-//! Where a series changed permanently: change points over many studies.
+//! Finds where a series changed permanently: change points over many studies.
 //!
 //! The method is e-divisive (Matteson and James 2014, "A nonparametric approach
 //! for multiple change point analysis of multivariate data"), which build systems
@@ -7,16 +7,15 @@
 //! hardly any random order of the same values gives one as good. Kept cuts make
 //! segments, which are searched again.
 //!
-//! What it cannot do: with n values the best p is about 2 / C(n, n/2), which is 0.029 for
-//! eight, 0.016 for nine and 0.008 for ten. So at 1 % it takes ten values before any cut
-//! can be kept, and a change is seen only if there are at least two values on either side
-//! of it.
+//! Limits: with n values the smallest possible p is about 2 / C(n, n/2), which is 0.029 for eight,
+//! 0.016 for nine and 0.008 for ten. So at 1 % it takes ten values before any cut can be kept, and
+//! a change is found only if there are at least two values on either side of it.
 
 use bytepath_math::Random;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Random orders that a cut must beat.
+/// Number of random orders that a cut is compared with.
 const ORDERS: usize = 1999;
 
 /// Fewest values on either side of a cut.
@@ -27,7 +26,7 @@ const LEAST: usize = 2;
 pub struct Change {
     /// The first value after the change, counted from 0.
     pub at: usize,
-    /// Share of random orders with a cut as good.
+    /// Share of random orders with a cut at least as good.
     pub p: f64,
     /// Mean between this change and the one before.
     pub before: f64,
@@ -35,9 +34,9 @@ pub struct Change {
     pub after: f64,
 }
 
-/// Finds the changes of a series at an error rate of `level` for each search,
-/// in order of time. Values that are not numbers belong to nothing. The draws are
-/// the same every time. Takes time in proportion to the square of the length.
+/// Finds the changes of a series, in order of time, at an error rate of `level` for each search.
+/// Returns none if a value is not finite. The random orders are the same every time. Takes time
+/// proportional to the square of the length.
 pub fn changes(values: &[f64], level: f64) -> Vec<Change> {
     if values.iter().any(|v| !v.is_finite()) {
         return Vec::new();
@@ -69,14 +68,14 @@ pub fn changes(values: &[f64], level: f64) -> Vec<Change> {
     changes
 }
 
-/// Begin, cuts in order, end.
+/// Returns the beginning, the cuts in order, and the end.
 fn bounds(cuts: &[(usize, f64)], end: usize) -> Vec<usize> {
     let mut bounds: Vec<usize> = cuts.iter().map(|(at, _)| *at).chain([0, end]).collect();
     bounds.sort_unstable();
     bounds
 }
 
-/// The best cut over all segments, and how good it is.
+/// Returns the best cut over all segments, and its quality.
 fn best_cut(values: &[f64], bounds: &[usize]) -> Option<(usize, f64)> {
     let cut = |pair: &[usize]| {
         let (at, quality) = best_of_segment(&values[pair[0]..pair[1]])?;
@@ -85,8 +84,8 @@ fn best_cut(values: &[f64], bounds: &[usize]) -> Option<(usize, f64)> {
     bounds.windows(2).filter_map(cut).max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// Share of random orders, each within its segments, whose best cut is as good.
-/// The order observed counts among them (Phipson and Smyth 2010).
+/// Returns the share of random orders, shuffled within segments, whose best cut is at least as
+/// good. The observed order counts as one of them (Phipson and Smyth 2010).
 fn significance(values: &[f64], bounds: &[usize], quality: f64, random: &mut Random) -> f64 {
     let mut order = values.to_vec();
     let as_good = (0..ORDERS)
@@ -94,15 +93,15 @@ fn significance(values: &[f64], bounds: &[usize], quality: f64, random: &mut Ran
             for pair in bounds.windows(2) {
                 random.shuffle(&mut order[pair[0]..pair[1]]);
             }
-            // Sums in another order round otherwise; equal cuts count as equal.
+            // Sums in another order are rounded differently; equal cuts count as equal.
             best_cut(&order, bounds).is_some_and(|(_, q)| q >= quality * (1.0 - 1e-9))
         })
         .count();
     (as_good + 1) as f64 / (ORDERS + 1) as f64
 }
 
-/// The cut of a segment with the largest scaled energy distance
-/// nm / (n + m) (2 E|X - Y| - E|X - X'| - E|Y - Y'|).
+/// Returns the cut of a segment with the largest scaled energy distance nm / (n + m) (2 E|X - Y| -
+/// E|X - X'| - E|Y - Y'|).
 fn best_of_segment(values: &[f64]) -> Option<(usize, f64)> {
     let n = values.len();
     if n < 2 * LEAST {
@@ -177,7 +176,7 @@ mod tests {
         assert!(changes(&[1.0, f64::NAN, 3.0, 4.0, 5.0], 0.05).is_empty());
     }
 
-    /// Even a perfect step is not kept below ten values, and is from twelve on.
+    /// Even a perfect step is not kept below ten values, and is kept from twelve on.
     #[test]
     fn needs_ten_values_for_a_change() {
         let step = |n: usize| {

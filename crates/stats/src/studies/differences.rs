@@ -4,37 +4,37 @@ use bytepath_record::{Facts, Load, StudyHeader, Work, unit};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Copy bandwidths that differ by more than this part are worth a word: then the
-/// machine itself was faster or slower, whatever the paths did.
+/// Copy bandwidths that differ by more than this part are reported: then the machine itself was
+/// faster or slower, whatever the paths did.
 const CEILING_APART: f64 = 0.1;
 
-/// Memory sizes that differ by less are the same machine under another kernel.
+/// Memory sizes that differ by less than this part indicate the same machine under another kernel.
 const MEMORY_APART: f64 = 0.05;
 
-/// Something in which hosts or method differ.
+/// A difference in hosts or method.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Difference {
     pub what: String,
-    /// In the first study.
+    /// Value in the first study.
     pub first: String,
     pub second: String,
-    /// What it means for the comparison.
+    /// Its meaning for the comparison.
     pub weight: Weight,
 }
 
-/// What a difference means.
+/// The meaning of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weight {
-    /// Another machine: its numbers do not show what changed in software.
+    /// Another machine: the figures do not show what changed in software.
     Machine,
-    /// The same machine in another state: it may be the cause, or the subject.
+    /// The same machine in another state: this may be the cause, or the subject.
     State,
-    /// Another way to measure.
+    /// Another method of measurement.
     Method,
 }
 
-/// What two studies differ in besides their trials.
+/// Returns the differences between two studies besides their trials.
 pub fn differences(first: &StudyHeader, second: &StudyHeader) -> Vec<Difference> {
     let mut all = Differences::default();
     all.check(Weight::Machine, "testbed", &first.testbed, &second.testbed);
@@ -69,7 +69,7 @@ pub fn differences(first: &StudyHeader, second: &StudyHeader) -> Vec<Difference>
     all.0
 }
 
-/// What two hosts differ in.
+/// Returns the differences between two hosts.
 pub fn host_differences(a: &Facts, b: &Facts) -> Vec<Difference> {
     let mut all = Differences::default();
     all.hosts(a, b);
@@ -84,7 +84,7 @@ fn apart(a: f64, b: f64, part: f64) -> bool {
 struct Differences(Vec<Difference>);
 
 impl Differences {
-    /// Notes a difference once, even if both hosts show it.
+    /// Adds a difference once, even if both hosts have it.
     fn check(&mut self, weight: Weight, what: &str, first: &str, second: &str) {
         let (what, first, second) = (what.to_owned(), first.to_owned(), second.to_owned());
         let difference = Difference { what, first, second, weight };

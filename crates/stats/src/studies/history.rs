@@ -1,4 +1,4 @@
-//! One figure over many studies, in order of time, and where it changed.
+//! One figure over many studies, in order of time, and the changes in it.
 
 use super::between::figure;
 use super::change::changes;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// because a history is searched again with every study that is added.
 pub const CHANGE_LEVEL: f64 = 0.01;
 
-/// Longest series that is searched; of a longer one the newest part.
+/// Longest series that is searched; of a longer one, the newest part.
 const LONGEST: usize = 500;
 
 /// The figures of all cells of one study.
@@ -22,9 +22,9 @@ pub struct StudyPoints {
     /// When it began, milliseconds since the Unix epoch.
     pub started_ms: u64,
     pub baseline: String,
-    /// What the receiver's host was, by name: kernel, CPU, ...
+    /// Properties of the receiver's host: kernel, CPU and so on, as (name, value).
     pub host: Vec<(String, String)>,
-    /// One point for every figure that was measured.
+    /// One point for every measured figure.
     pub points: Vec<Point>,
 }
 
@@ -32,14 +32,13 @@ pub struct StudyPoints {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
     pub cell: String,
-    /// Which figure: work per second, CPU seconds or instructions per unit
-    /// of work, or seconds.
+    /// The metric: work per second, CPU seconds or instructions per unit of work, or seconds.
     pub question: Metric,
-    /// What its trials count.
+    /// The kind of work that its trials count.
     pub work: Work,
     pub n: usize,
     pub mean: f64,
-    /// Their standard deviation; `None` below two.
+    /// Standard deviation of the trials; `None` below two.
     pub stddev: Option<f64>,
 }
 
@@ -48,7 +47,7 @@ pub struct Point {
 pub struct History {
     pub cell: String,
     pub question: Metric,
-    /// What its trials count, in the newest study.
+    /// The kind of work that its trials count in the newest study.
     pub work: Work,
     /// Every study that measured it, in order of time.
     pub entries: Vec<Entry>,
@@ -63,12 +62,12 @@ pub struct Entry {
     /// When it began, milliseconds since the Unix epoch.
     pub started_ms: u64,
     pub n: usize,
-    /// Their mean: work per second, CPU seconds or instructions per unit
-    /// of work, or seconds.
+    /// Mean of the trials: work per second, CPU seconds or instructions per unit of work, or
+    /// seconds.
     pub mean: f64,
-    /// Their standard deviation; `None` below two.
+    /// Standard deviation of the trials; `None` below two.
     pub stddev: Option<f64>,
-    /// What of the host is not as it was in the study before: (what, before, now).
+    /// Differences of the host from the study before: (what, before, now).
     pub changed: Vec<(String, String, String)>,
 }
 
@@ -77,13 +76,13 @@ pub struct Entry {
 pub struct Shift {
     /// The first study after the change, counted from 0.
     pub at: usize,
-    /// Level after over level before, of geometric means.
+    /// Ratio of the level after to the level before, by geometric means.
     pub ratio: f64,
-    /// Share of random orders with a cut as good.
+    /// Share of random orders with a cut at least as good.
     pub p: f64,
 }
 
-/// The figures of a study.
+/// Collects the figures of a study.
 pub fn points(study: &Study) -> StudyPoints {
     let header = &study.header;
     let mut points = Vec::new();
@@ -94,7 +93,7 @@ pub fn points(study: &Study) -> StudyPoints {
         let Some(work) = measured.first().map(|t| t.work) else { continue };
         for question in Metric::ALL {
             let figures = measured.iter().filter_map(|t| figure(question, (study, cell), t));
-            // Only what is above zero has a logarithm.
+            // Only values above zero have a logarithm.
             let summary = Summary::of(figures).filter(|s| s.mean > 0.0);
             if let Some(Summary { n, mean, stddev, .. }) = summary {
                 points.push(Point { cell: cell.id.0.clone(), question, work, n, mean, stddev });
@@ -116,7 +115,7 @@ pub fn points(study: &Study) -> StudyPoints {
     StudyPoints { started_ms: header.started_ms, baseline: header.baseline.0.clone(), host, points }
 }
 
-/// One figure over studies with their names. The order given does not matter.
+/// Builds the history of one figure from studies with their names, in any order.
 pub fn history(studies: &[(String, StudyPoints)], cell: &str, question: Metric) -> History {
     let measured = studies.iter().filter_map(|(name, study)| {
         let mut points = study.points.iter();
@@ -149,7 +148,7 @@ pub fn history(studies: &[(String, StudyPoints)], cell: &str, question: Metric) 
     History { cell: cell.to_owned(), question, work, entries, shifts }
 }
 
-/// What both studies recorded and is not the same.
+/// Returns the properties that both studies recorded with different values.
 fn changed(before: &[(String, String)], now: &[(String, String)]) -> Vec<(String, String, String)> {
     let before: std::collections::HashMap<&String, &String> =
         before.iter().map(|(name, value)| (name, value)).collect();

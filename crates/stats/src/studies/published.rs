@@ -1,11 +1,11 @@
-//! A study compared with a published work: the work's ratios to its own baseline, and the study's
+//! Compares a study with a published work: the work's ratios to its own baseline, with the study's
 //! over the pairs of cells that have the same levels.
 //!
-//! Where a row's levels leave factors of the study open, there are several such pairs, each
-//! of cells with the same levels of those; the ratio is their mean, block by block.
+//! If a row's levels leave factors of the study open, there are several such pairs, one for each
+//! combination of those factors' levels; the ratio is their mean, block by block.
 //!
-//! A figure without a baseline has no such ratio. Where its numbers are of a quantity that the
-//! study has measured, too, they are shown side by side: two machines, so there is no verdict.
+//! A figure without a baseline has no such ratio. If its numbers are of a quantity that the study
+//! measured too, they are shown side by side: these are two machines, so there is no verdict.
 
 use crate::estimate::{Effect, Summary};
 use crate::metric::Metric;
@@ -24,36 +24,36 @@ use std::collections::BTreeMap;
 /// The quantity that is compared.
 const RATE: &str = "rate";
 
-/// The factor by which works distinguish their own numbers: which of several readings one is.
+/// The factor by which works distinguish several numbers for the same levels.
 const ITEM: &str = "item";
 
 /// A study compared with a work.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PublishedComparison {
-    /// The figures of the work that have ratios of rates.
+    /// The figures of the work with ratios of rates.
     pub figures: Vec<FigureComparison>,
-    /// Numbers of figures that have none, with those of the study that are the same quantity.
+    /// Numbers of figures without ratios, next to the study's numbers of the same quantity.
     pub numbers: Vec<NumberComparison>,
-    /// Figures that have neither, by their ids: nothing of a study is compared with them.
+    /// Ids of figures with neither, which nothing in the study is compared with.
     pub not_compared: Vec<String>,
 }
 
-/// A published number and the study's.
+/// A published number and that of the study.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct NumberComparison {
     /// Id of its figure.
     pub figure: String,
-    /// What it is a number of, and its unit.
+    /// The quantity, and its unit.
     pub quantity: String,
     pub unit: String,
-    /// Its levels, those of the figure included.
+    /// Its levels, including those of the figure.
     pub at: Levels,
-    /// How it was read.
+    /// How the number was read from the work.
     pub read: ReadFrom,
     pub theirs: f64,
-    /// The study's, over all measured trials of the cells that have these levels.
+    /// The study's number, over all measured trials of the cells that have these levels.
     pub ours: Option<Summary>,
-    /// Why it has none, if so.
+    /// Why the study has none; `None` if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_measured: Option<String>,
 }
@@ -65,11 +65,11 @@ pub struct FigureComparison {
     pub title: String,
     /// Unit of the work's numbers.
     pub unit: String,
-    /// What all rows share.
+    /// Levels that all rows share.
     pub at: Levels,
     /// The levels of its baseline.
     pub baseline: Levels,
-    /// Every row but the baseline's.
+    /// All rows but the baseline's.
     pub rows: Vec<RowComparison>,
 }
 
@@ -77,32 +77,31 @@ pub struct FigureComparison {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RowComparison {
     pub at: Levels,
-    /// How its number was read.
+    /// How its number was read from the work.
     pub read: ReadFrom,
     pub theirs: f64,
-    /// Over that of the work's baseline.
+    /// Its ratio to the work's baseline.
     pub their_ratio: f64,
-    /// The study's ratio, where it has such cells.
+    /// The study's ratio; `None` if it has no such cells.
     pub ours: Option<Effect>,
-    /// Pairs of cells that it is the mean of.
+    /// Number of pairs of cells that it is the mean of.
     pub pairs: usize,
-    /// What comes of it.
     pub outcome: Agreement,
 }
 
-/// How a published ratio compares with that of a study.
+/// How a published ratio agrees with that of a study.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Agreement {
-    /// It is in the study's interval.
+    /// It lies in the study's interval.
     Agrees,
     Disagrees,
-    /// The study does not show it, and why.
+    /// The study does not have it, for this reason.
     NotMeasured(String),
 }
 
 impl PublishedComparison {
-    /// How many rows agree, disagree, and are not measured.
+    /// Returns how many rows agree, disagree, and are not measured.
     pub fn counts(&self) -> [usize; 3] {
         let mut counts = [0; 3];
         for row in self.figures.iter().flat_map(|figure| &figure.rows) {
@@ -116,7 +115,7 @@ impl PublishedComparison {
     }
 }
 
-/// Compares a study with a work.
+/// Compares a study with a published work.
 pub fn compare_published(work: &Published, study: &Study, rules: &Rules) -> PublishedComparison {
     let mut cells = cell_trials(study);
     cells.retain(|cell| !cell.cell.null);
@@ -169,7 +168,7 @@ impl PublishedComparer<'_> {
         })
     }
 
-    /// The numbers of a figure whose columns are something that studies measure.
+    /// Returns the numbers of a figure whose columns are quantities that studies measure.
     fn numbers(&self, figure: &PublishedFigure) -> Vec<NumberComparison> {
         let mut all = Vec::new();
         for row in &figure.rows {
@@ -249,7 +248,7 @@ impl PublishedComparer<'_> {
         }
     }
 
-    /// The measured cells that have all of these levels, or why there are none.
+    /// Returns the measured cells that have all of these levels, or why there are none.
     fn cells(&self, required: &Levels) -> Result<Vec<Side<'_>>, String> {
         for factor in required.keys() {
             if let Some(PublishedFactor::None(why)) = self.work.factors.get(factor) {
@@ -281,18 +280,18 @@ fn levels<'a>(levels: impl Iterator<Item = (&'a String, &'a String)>) -> Levels 
     levels.map(|(factor, level)| (factor.clone(), level.clone())).collect()
 }
 
-/// The log ratio of each block that measured both.
+/// Returns the log ratio of each block that measured both.
 fn ratios(first: &Side, second: &Side) -> BTreeMap<u32, f64> {
     let (first, second) = (first.figures(Metric::Rate), second.figures(Metric::Rate));
     let ratio = |(block, a): (&u32, &f64)| Some((*block, (second.get(block)? / a).ln()));
     first.iter().filter_map(ratio).filter(|(_, log)| log.is_finite()).collect()
 }
 
-/// Finds the level of a factor of a cell, as published works are written down; the flag is true if
-/// each end has its own machine.
+/// Returns a cell's level of a factor, as published works state it; the flag is true if each end
+/// has its own machine.
 type LevelOf = fn(&Cell, bool) -> Option<String>;
 
-/// The factors whose levels are known of a cell, whether or not the experiment varies them.
+/// The factors whose levels can be derived from a cell, whether or not the experiment varies them.
 pub const PUBLISHED_FACTORS: [(&str, LevelOf); 16] = [
     ("path", |cell, _| match cell.levels.get("path") {
         Some(path) => Some(path.clone()),
@@ -321,7 +320,7 @@ pub const PUBLISHED_FACTORS: [(&str, LevelOf); 16] = [
     ("load", |cell, _| Some(cell.workload.options.word("load").to_owned())),
 ];
 
-/// What reads a tap for a guest, whatever the guest does with the frames.
+/// Returns what reads a tap on behalf of a guest, whatever the guest does with the frames.
 fn tap_reader(cell: &Cell) -> Option<&'static str> {
     let tap = cell.link.tap.filter(|tap| tap.guest)?;
     Some(if tap.vhost { "vhost" } else { "tap" })
@@ -344,9 +343,9 @@ fn or_auto(bytes: Option<u32>) -> String {
     bytes.map_or("auto".to_owned(), |bytes| bytes.to_string())
 }
 
-/// Whether the program and the network work of each end are on one CPU or on two, in the words
-/// of the factor. `None` if a part is left to the scheduler, where the two ends do it
-/// differently, and where they share a CPU.
+/// Returns whether the program and the network work of each end are on one CPU or on two, in the
+/// words of the factor. `None` if a part is left to the scheduler, if the two ends differ, or if
+/// they share a CPU.
 fn cores(cell: &Cell, apart: bool) -> Option<&'static str> {
     let cpus = |role| Some([cell.placement.cpu(role)?, cell.softirq_cpu(role)?]);
     let [sender, receiver] = [cpus(Role::Sender)?, cpus(Role::Receiver)?];

@@ -1,4 +1,4 @@
-//! From a study to its analysis.
+//! Computes the analysis of a study.
 
 use super::analysis::{ANALYSIS_VERSION, Analysis, Row, StoppingNote};
 use super::cell_trials::{CellTrials, cell_trials, grouped};
@@ -15,14 +15,15 @@ use crate::verdict::{Comparer, Noise, Side};
 use bytepath_record::{Cell, CellId, HOST_CHANGE, Role, Schedule, Study, Trial, TrialStatus};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Analyses a study. Rules that differ from [`Rules::of`] its header were made up
-/// after the fact, which a report that prints them mentions.
+/// Analyses a study. Rules that differ from [`Rules::of`] its header were chosen after the fact,
+/// which a report that prints them mentions.
 pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     analyse_some(study, rules, |_| true)
 }
 
-/// The same of some of its cells, the baseline among them: the others are neither shown nor counted
-/// among the comparisons. The noise is the study's, whichever cell it was measured with.
+/// Like [`analyse`], for some of the cells, including the baseline: the others are neither shown
+/// nor counted among the comparisons. The noise is that of the whole study, whichever cell it was
+/// measured with.
 pub fn analyse_some(study: &Study, rules: &Rules, of: impl Fn(&Cell) -> bool) -> Analysis {
     let header = &study.header;
     let all = cell_trials(study);
@@ -53,7 +54,7 @@ pub fn analyse_some(study: &Study, rules: &Rules, of: impl Fn(&Cell) -> bool) ->
     let baseline = sides.iter().find(|side| side.cell.id == header.baseline).map(|side| side.cell);
     let factors = match common_blocks(&header.schedule, &cells) {
         None => factor_view(&comparer, &sides, baseline, &noises),
-        // Nothing was chosen in the blocks that all cells have.
+        // In the blocks that all cells have, no cell had been chosen yet.
         Some(first) => {
             let all = grouped(study, |_, trials| {
                 trials.into_iter().filter(|trial| trial.block < first).collect()
@@ -87,7 +88,7 @@ pub fn analyse_some(study: &Study, rules: &Rules, of: impl Fn(&Cell) -> bool) ->
     }
 }
 
-/// How often comparisons of a study are looked at.
+/// Returns how often the comparisons of a study are looked at.
 fn looks(schedule: &Schedule) -> Looks {
     match schedule.stopping {
         Some(rule) => Looks::Spread { first: rule.at_least as usize },
@@ -96,8 +97,8 @@ fn looks(schedule: &Schedule) -> Looks {
     }
 }
 
-/// Blocks that all cells have that can run, where some cells have more: of the effects of factors,
-/// which hold for those blocks alone.
+/// Returns the number of blocks that all runnable cells have; `None` if no cell can have more.
+/// Factor effects are computed over these blocks only.
 fn common_blocks(schedule: &Schedule, cells: &[&CellTrials]) -> Option<u32> {
     if !schedule.until_sure {
         return schedule.first_pass();
@@ -108,7 +109,7 @@ fn common_blocks(schedule: &Schedule, cells: &[&CellTrials]) -> Option<u32> {
     cells.iter().filter_map(blocks).min()
 }
 
-/// Compares every cell with the baseline; the sides are in the order of the rows.
+/// Compares every cell with the baseline; `sides` are in the order of the rows.
 fn add_comparisons(
     rows: &mut [Row],
     comparer: &Comparer,
@@ -126,8 +127,8 @@ fn add_comparisons(
     }
 }
 
-/// The cell that the null cell is a second copy of; the baseline if that is one
-/// of several.
+/// Returns the cell that the null cell is a second copy of; the baseline if it is among several
+/// candidates.
 fn original<'a>(null: &Cell, sides: &[Side<'a>], baseline: &CellId) -> Option<Side<'a>> {
     let same = |c: &Cell| {
         (&c.workload, &c.stream, &c.tx, &c.rx) == (&null.workload, &null.stream, &null.tx, &null.rx)
@@ -164,10 +165,11 @@ fn remarks(study: &Study) -> Vec<String> {
     remarks
 }
 
-/// Part of their usual rate below which all cells of a block have to be for it to be a slow one.
+/// In a slow block, all cells are below this part of their usual rate.
 const SLOW: f64 = 0.75;
 
-/// Blocks in which the whole machine was slow: every cell was, which no comparison shows.
+/// Returns the blocks in which every cell, so the whole machine, was slow, which no comparison
+/// shows.
 fn slow_blocks(cells: &[&CellTrials]) -> Vec<String> {
     let mut shares: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for cell in cells {
@@ -178,7 +180,7 @@ fn slow_blocks(cells: &[&CellTrials]) -> Vec<String> {
             shares.entry(block).or_default().push(rate / usual.median);
         }
     }
-    // A cell or two may be slow by themselves.
+    // One or two cells may be slow by themselves.
     let is_slow = |all: &Vec<f64>| all.len() > 2 && all.iter().all(|share| *share < SLOW);
     let slow = shares.into_iter().filter(|(_, all)| is_slow(all));
     let line = |(block, all): (u32, Vec<f64>)| {
@@ -192,7 +194,7 @@ fn slow_blocks(cells: &[&CellTrials]) -> Vec<String> {
     slow.map(line).collect()
 }
 
-/// Comparisons whose blocks do not look independent.
+/// Returns the comparisons whose blocks do not seem to be independent.
 fn in_order(rows: &[Row]) -> Vec<String> {
     let comparisons = rows.iter().flat_map(|row| row.comparisons.iter().map(move |c| (row, c)));
     let orders: Vec<_> = comparisons
@@ -213,8 +215,8 @@ fn in_order(rows: &[Row]) -> Vec<String> {
     orders.iter().filter_map(line).collect()
 }
 
-/// Warnings of all trials, without the notes of engines, which are shown with their row, and
-/// without changes of settings, which a remark names.
+/// Returns the warnings of all trials, except the engines' notes, which are shown with their row,
+/// and changes of settings, which a remark names.
 fn warnings(study: &Study, rows: &[Row]) -> Vec<CountedText> {
     let ends = rows.iter().flat_map(|row| Role::ALL.map(|role| row.end(role)));
     let notes = ends.flat_map(|end| {

@@ -1,16 +1,16 @@
-//! Every cell of a study with the trials by which it is judged.
+//! The cells of a study with the trials by which they are judged.
 
 use crate::trial::Costs;
 use crate::verdict::Side;
 use bytepath_record::{Cell, CellId, Study, StudyHeader, Trial};
 use std::collections::HashMap;
 
-/// Every cell with what it is judged by.
+/// Returns every cell with the trials by which it is judged.
 pub(crate) fn cell_trials(study: &Study) -> Vec<CellTrials<'_>> {
     grouped(study, |cell, trials| counted(&study.header, cell, trials))
 }
 
-/// Every cell with those of its trials that count.
+/// Returns every cell with the trials that `count` keeps.
 pub(crate) fn grouped<'a>(
     study: &'a Study,
     count: impl Fn(&Cell, Vec<&'a Trial>) -> Vec<&'a Trial>,
@@ -43,13 +43,13 @@ impl<'a> CellTrials<'a> {
         CellTrials { cell, trials, measured, costs }
     }
 
-    /// As one side of a comparison.
+    /// Returns the cell as one side of a comparison.
     pub(crate) fn side(&self) -> Side<'_> {
         Side { cell: self.cell, trials: &self.trials, costs: &self.costs }
     }
 }
 
-/// Of all trials of a cell those by which it is judged: of a cell that the first pass chose, the
+/// Keeps the trials by which a cell is judged: for a cell that was chosen by a first pass, the
 /// later ones.
 pub(crate) fn counted<'a>(
     header: &StudyHeader,

@@ -1,10 +1,10 @@
-//! The effect of each level of each factor, and which factors interact.
+//! The effect of each level of each factor, and interactions between factors.
 //!
-//! A **context** is one combination of the levels of all other factors. In a block the
-//! effect of a level in a context is the mean log figure of its cells less that of all
-//! cells with another level; its effect on the study is the mean over the contexts, block
-//! by block, as one cell is compared with another. So what drifts from block to block
-//! cancels, and so do the effects of the other factors.
+//! A **context** is one combination of the levels of all other factors. In one block and one
+//! context, the effect of a level is the mean log figure of its cells minus that of all cells with
+//! another level. Its effect on the study is the mean over the contexts, block by block, as one
+//! cell is compared with another. So drift from block to block cancels, and so do the effects of
+//! the other factors.
 
 use crate::estimate::Effect;
 use crate::metric::Metric;
@@ -17,18 +17,18 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The factors of a study of which at least two vary.
+/// The factors of a study in which at least two vary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct FactorView {
-    /// Those with at least two levels, in alphabetical order.
+    /// The factors with at least two levels, in alphabetical order.
     pub factors: Vec<Factor>,
-    /// The effect of each level over the rest of its factor, question by question. Of two
-    /// levels only the one that is not the baseline's: the other's is its inverse.
+    /// The effect of each level against the rest of its factor, metric by metric. A factor of two
+    /// levels has only the effect of the one that is not the baseline's: the other is its inverse.
     pub effects: Vec<LevelEffect>,
-    /// Pairs of levels of two factors whose effects depend on each other beyond doubt,
-    /// the largest first.
+    /// Pairs of levels of two factors whose effects significantly depend on each other, largest
+    /// first.
     pub interactions: Vec<Interaction>,
-    /// How many pairs were looked at in each question.
+    /// Number of pairs tested in each metric.
     pub looked_at: usize,
 }
 
@@ -40,19 +40,19 @@ pub struct Factor {
     pub levels: Vec<String>,
 }
 
-/// What a level does.
+/// The effect of a level.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LevelEffect {
     pub question: Metric,
     pub factor: String,
     pub level: String,
-    /// What it is compared with: the other level, or "the rest".
+    /// The other level, or "the rest".
     pub against: String,
-    /// Combinations of the other factors over which it is the mean.
+    /// Number of contexts that it is the mean of.
     pub contexts: usize,
     /// Its figures over those of the rest.
     pub effect: Effect,
-    /// How sure it is among all levels of all factors.
+    /// Its tests, corrected for all levels of all factors.
     pub test: Option<Test>,
     pub verdict: Verdict,
 }
@@ -62,19 +62,19 @@ pub struct LevelEffect {
 pub struct Interaction {
     pub question: Metric,
     pub factors: [String; 2],
-    /// The level of each.
+    /// One level of each factor.
     pub levels: [String; 2],
-    /// Combinations of the other factors over which it is the mean.
+    /// Number of contexts that it is the mean of.
     pub contexts: usize,
-    /// By what the effect of the first level is multiplied where the second is there;
-    /// the other way round it is the same.
+    /// Factor by which the effect of the first level is multiplied in the presence of the second;
+    /// it is symmetric.
     pub effect: Effect,
-    /// How sure it is among all pairs that were looked at.
+    /// Its tests, corrected for all pairs that were tested.
     pub test: Option<Test>,
 }
 
-/// The view of a study, without effects where no speed was measured or no block has both
-/// sides. `None` if fewer than two factors vary: the comparison of the cells is complete.
+/// Builds the view of a study; without effects if no speed was measured or no block has both sides.
+/// `None` if fewer than two factors vary: the comparison of the cells then covers everything.
 pub(crate) fn factor_view(
     comparer: &Comparer,
     cells: &[Side],
@@ -116,7 +116,7 @@ pub(crate) fn factor_view(
     Some(view)
 }
 
-/// Each with its test among all.
+/// Adds the tests, corrected for all of them together.
 fn with_tests<T>(
     all: Vec<T>,
     effect: impl Fn(&T) -> &Effect,
@@ -142,7 +142,7 @@ impl LevelEffect {
     }
 }
 
-/// The factors with at least two levels among the cells.
+/// Returns the factors with at least two levels among the cells.
 fn varied(cells: &[Side]) -> Vec<Factor> {
     let names: BTreeSet<&String> = cells.iter().flat_map(|side| side.cell.levels.keys()).collect();
     let factor = |name: &&String| {
@@ -152,7 +152,7 @@ fn varied(cells: &[Side]) -> Vec<Factor> {
     names.iter().map(factor).filter(|factor| factor.levels.len() > 1).collect()
 }
 
-/// A level that gets an effect.
+/// A level whose effect is computed.
 struct Level {
     factor: String,
     level: String,
@@ -161,7 +161,7 @@ struct Level {
 }
 
 impl Level {
-    /// Those of a factor.
+    /// Returns the levels of a factor.
     fn all(factor: &Factor, baseline: Option<&Cell>) -> Vec<Level> {
         let base = baseline.and_then(|cell| cell.levels.get(&factor.name));
         let level = |level: &String, against: &str| Level {
@@ -177,14 +177,14 @@ impl Level {
     }
 }
 
-/// The figures of one question, cell by cell.
+/// The figures of one metric, cell by cell.
 struct Grid<'a> {
     question: Metric,
     cells: Vec<(Side<'a>, BTreeMap<u32, f64>)>,
 }
 
 impl<'a> Grid<'a> {
-    /// The logarithms of all cells that have figures.
+    /// Takes the logarithms of the figures of all cells that have any.
     fn of(question: Metric, cells: &[Side<'a>]) -> Grid<'a> {
         let figures = |side: &Side<'a>| {
             let logs = side.figures(question).into_iter().map(|(block, v)| (block, v.ln()));
@@ -194,7 +194,7 @@ impl<'a> Grid<'a> {
         Grid { question, cells }
     }
 
-    /// The effect of a level, not judged yet.
+    /// Returns the effect of a level, without verdict.
     fn level_effect(&self, level: &Level, comparer: &Comparer) -> Option<LevelEffect> {
         let (effect, contexts) = self.contrast(&[level], comparer)?;
         Some(LevelEffect {
@@ -209,7 +209,7 @@ impl<'a> Grid<'a> {
         })
     }
 
-    /// The interaction of two levels, not tested yet.
+    /// Returns the interaction of two levels, without test.
     fn interaction(&self, pair: [&Level; 2], comparer: &Comparer) -> Option<Interaction> {
         let (effect, contexts) = self.contrast(&pair, comparer)?;
         Some(Interaction {
@@ -222,10 +222,11 @@ impl<'a> Grid<'a> {
         })
     }
 
-    /// The contrast of one level, or of two of different factors: the mean over all
-    /// contexts that have cells on every side of it, block by block; and how many these are.
+    /// Returns the contrast of one level, or of two of different factors: the mean over all
+    /// contexts that have cells on every side of it, block by block; and the number of these
+    /// contexts.
     fn contrast(&self, levels: &[&Level], comparer: &Comparer) -> Option<(Effect, usize)> {
-        // By context: for each combination of "has the level" the cells.
+        // For each context, the cells for each combination of "has the level".
         let mut contexts: BTreeMap<Vec<(&str, &str)>, Vec<Vec<usize>>> = BTreeMap::new();
         for (at, (side, _)) in self.cells.iter().enumerate() {
             let others =
@@ -248,8 +249,8 @@ impl<'a> Grid<'a> {
         Some((effect, differences.len()))
     }
 
-    /// Whether the cells of a context were asked the same except for the factors, and their
-    /// figures found by one rule.
+    /// Returns whether the cells of a context were given the same task except for the factors, and
+    /// their figures obtained by the same rules.
     fn alike(&self, groups: &[Vec<usize>]) -> bool {
         let mut sides = groups.iter().flatten().map(|at| self.cells[*at].0);
         let Some(first) = sides.next() else { return false };
@@ -260,8 +261,8 @@ impl<'a> Grid<'a> {
         })
     }
 
-    /// The difference of a context in every block in which all of its cells were measured:
-    /// a level less the rest; of two levels how far the first depends on the second.
+    /// Returns the difference within a context in every block in which all of its cells were
+    /// measured: a level minus the rest; for two levels, how far the first depends on the second.
     fn difference(&self, groups: &[Vec<usize>]) -> BTreeMap<u32, f64> {
         let Some(first) = groups.iter().flatten().next() else { return BTreeMap::new() };
         let in_block = |block: &u32| {
@@ -271,7 +272,7 @@ impl<'a> Grid<'a> {
                 logs.map(|logs| logs.iter().sum::<f64>() / logs.len() as f64)
             };
             let means: Vec<f64> = groups.iter().map(mean).collect::<Option<_>>()?;
-            // The sign of a group is that of the levels it lacks.
+            // The sign of a group depends on how many of the levels it lacks.
             let signed = means.iter().enumerate().map(|(group, mean)| {
                 let lacks = groups.len().trailing_zeros() - group.count_ones();
                 if lacks.is_multiple_of(2) { *mean } else { -mean }
@@ -282,9 +283,9 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// The mean over the contexts in each block, as pairs of figures. A context that is missing
-/// in a block counts there with its mean over the others, so that the mean of a block does
-/// not depend on which contexts it has.
+/// Returns the mean over the contexts in each block, as pairs of figures. A context missing from a
+/// block is taken to deviate there from its own mean as the others do on average, so that the mean
+/// of a block does not depend on which contexts it has.
 pub(crate) fn by_block(differences: &[BTreeMap<u32, f64>]) -> Vec<(f64, f64)> {
     let mean = |blocks: &BTreeMap<u32, f64>| blocks.values().sum::<f64>() / blocks.len() as f64;
     let means: Vec<f64> = differences.iter().map(mean).collect();

@@ -1,7 +1,7 @@
-//! One study: from its trials to the [`Analysis`] that every report prints. [`build`] puts it
-//! together from a row for each cell ([`row`]), the verdicts, and what only a whole study has:
-//! effects of factors, break-even sizes, the cost of profiling. Thresholds and recommendations
-//! are read from an analysis.
+//! One study: from its trials to the [`Analysis`] that every report prints. [`build`] assembles it
+//! from a row for each cell ([`row`]), the verdicts, and what only a whole study has: effects of
+//! factors, break-even sizes, the cost of profiling. Thresholds and recommendations are derived
+//! from an analysis.
 
 mod analysis;
 mod build;

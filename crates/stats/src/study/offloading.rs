@@ -1,5 +1,5 @@
-//! Results of copy engines in a study whose cells differ in the engine that copies for the
-//! sender and in the size of messages: at each size, block by block, compared with the first engine.
+//! Results of copy engines in a study whose cells differ in the sender's copy engine and in the
+//! message size: compared with the first engine at each size, block by block.
 
 use crate::estimate::Effect;
 use crate::metric::Metric;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The factor whose levels are sizes.
 const SIZE: &str = "message-size";
 
-/// Factors that name the paths, of which the engine is an option.
+/// Factors that name the paths; the engine is an option of a path.
 const PATHS: [&str; 2] = ["path", "tx"];
 
 /// The engines of a study. Costs are CPU seconds of the sender per unit of work.
@@ -21,13 +21,13 @@ const PATHS: [&str; 2] = ["path", "tx"];
 pub struct Offloading {
     /// The engine that the others are compared with.
     pub first: String,
-    /// Every cell of another engine compared with the otherwise identical one of the first.
+    /// Every cell of another engine compared with the otherwise identical cell of the first.
     pub points: Vec<CopyComparison<Levels>>,
-    /// From which size on each engine pays: in throughput, and in CPU time of the sender.
+    /// The size from which each engine pays off: in throughput, and in CPU time of the sender.
     pub break_even: Vec<BreakEven<Levels>>,
 }
 
-/// `None` if no two engines, or not two sizes, were measured.
+/// Compares the engines; `None` unless at least two engines and two sizes were measured.
 pub(crate) fn offloading(
     comparer: &Comparer,
     cells: &[Side],
@@ -68,8 +68,8 @@ pub(crate) fn offloading(
     Some(Offloading { first, points, break_even })
 }
 
-/// Where a cell belongs: what it shares with those that it is compared with are its levels and
-/// those of the sender's options that vary, but for engine and size.
+/// Returns the coordinates of a cell: engine, size, and what it shares with the cells that it is
+/// compared with (its other levels, and those of the sender's options that vary).
 fn place(side: &Side, engine: &str, varied: &BTreeSet<&str>) -> CopyCell<Levels> {
     let cell = side.cell;
     let levels = cell.levels.iter().filter(|(factor, _)| {
@@ -82,7 +82,7 @@ fn place(side: &Side, engine: &str, varied: &BTreeSet<&str>) -> CopyCell<Levels>
     CopyCell::new(engine, cell.stream.message_size, at)
 }
 
-/// The options of the sender, except for the engine, that are not the same in all cells.
+/// Returns the sender's options, except for the engine, in which the cells differ.
 fn varied<'a>(sides: &[Side<'a>]) -> BTreeSet<&'a str> {
     let options = || sides.iter().flat_map(|side| &side.cell.tx.options.0);
     let differs = |name: &&String| {
@@ -93,8 +93,8 @@ fn varied<'a>(sides: &[Side<'a>]) -> BTreeSet<&'a str> {
     names.filter(|name| *name != "copy").filter(differs).map(String::as_str).collect()
 }
 
-/// CPU time of the sender per unit of work to that of the first, block by block; `None` if
-/// the two were not found by one rule.
+/// Returns the CPU time of the sender per unit of work relative to the first engine, block by
+/// block; `None` if the two were obtained by different rules.
 fn sender_cost(comparer: &Comparer, base: Side, side: Side) -> Option<Effect> {
     if base.cost_rules() != side.cost_rules() {
         return None;

@@ -1,4 +1,4 @@
-//! Which cells are profiled, and what that cost the stream.
+//! Which cells are profiled, and what sampling cost in throughput.
 
 use crate::estimate::{Estimate, Interval, ratio};
 use crate::rules::Rules;
@@ -8,21 +8,20 @@ use bytepath_record::{CellId, Design, Study, Trial, distinct};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What the profiles of a study are, and what sampling cost.
+/// Summary of a study's profiles, and of what sampling cost.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ProfilingNote {
     /// The event that was sampled.
     pub event: String,
     /// Samples per second and CPU.
     pub rate: u64,
-    /// Cells with a profile that counts.
+    /// Cells with a valid profile.
     pub cells: Vec<CellId>,
-    /// Profile trials that count.
+    /// Number of valid profile trials.
     pub trials: u32,
-    /// Profile trials that failed, or that an event invalidated: its words.
+    /// Failed or invalidated profile trials, with the reason.
     pub spoiled: Vec<String>,
-    /// The rate with sampling over the rate without; `None` if a cell has
-    /// not both.
+    /// The rate with sampling over the rate without; `None` if no cell has both.
     pub cost: Option<SamplingCost>,
 }
 
@@ -31,14 +30,14 @@ pub struct ProfilingNote {
 pub struct SamplingCost {
     /// The ratio: 0.99 is one percent less.
     pub ratio: f64,
-    /// Where it lies; `None` if there is one trial only.
+    /// Its interval; `None` if there is only one trial.
     pub interval: Option<Interval>,
-    /// Whether the trials without sampling were whole trials too. If they took
-    /// turns in slices, the ratio holds the difference of the designs as well.
+    /// Whether the trials without sampling were whole trials too. If those took turns in slices,
+    /// the ratio also includes the difference between the designs.
     pub same_design: bool,
 }
 
-/// Notes on the profiles of a study; `None` if it has none.
+/// Summarises the profiles of a study; `None` if it has none.
 pub(crate) fn profiling_note(study: &Study, rules: &Rules) -> Option<ProfilingNote> {
     let first = study.profiles.iter().find_map(|trial| trial.profile.as_ref())?;
     let (counted, spoiled): (Vec<&Trial>, Vec<&Trial>) =
@@ -58,9 +57,9 @@ pub(crate) fn profiling_note(study: &Study, rules: &Rules) -> Option<ProfilingNo
     })
 }
 
-/// The mean over the cells of log(sampled) - log(not sampled), each a difference of
-/// two means with the standard error that Welch gives it; the degrees of freedom
-/// follow from all of their variances together (Satterthwaite).
+/// Returns the mean over the cells of log(sampled) - log(not sampled), each a difference of two
+/// means with Welch's standard error; the degrees of freedom follow from all of their variances
+/// together (Satterthwaite).
 fn cost(study: &Study, cells: &[CellId], confidence: f64) -> Option<SamplingCost> {
     let both = cells.iter().filter_map(|cell| {
         let logs = |trials: &[Trial]| -> Option<Moments> {
@@ -134,7 +133,7 @@ mod tests {
         assert!((cost.ratio.ln() + 0.020_204_7).abs() < 2e-6, "{}", cost.ratio.ln());
         let half = cost.interval.unwrap().log_half_width;
         assert!((half - 0.022_906).abs() < 2e-5, "{half}");
-        // The trials that count are not touched by any of this.
+        // Profile trials do not affect the trials that count.
         let row = &analyse(&study, &Rules::default()).rows[0];
         assert_eq!(row.status.measured, 3);
     }

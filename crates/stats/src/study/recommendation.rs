@@ -1,4 +1,4 @@
-//! Which cells a study recommends over its baseline, and what it leaves undecided.
+//! The cells that a study recommends over its baseline, and those it leaves undecided.
 
 use super::analysis::{Analysis, Row};
 use crate::estimate::{Effect, blocks_to_show};
@@ -10,12 +10,12 @@ use bytepath_record::Percentile;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recommendation<'a> {
     pub row: &'a Row,
-    /// In which questions: of all cells shown to be better than the baseline, its ratio is
-    /// the best.
+    /// The metrics in which it has the best ratio of all cells shown to be better than the
+    /// baseline.
     pub questions: Vec<Metric>,
 }
 
-/// A cell of which questions are undecided, all of them for want of the same.
+/// A cell with undecided metrics, all of them for the same kind of reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Undecided<'a> {
     pub row: &'a Row,
@@ -23,24 +23,24 @@ pub struct Undecided<'a> {
     /// What would decide them.
     pub needs: Requirement,
     /// About how many blocks would show the differences if they are as large as measured; `None` if
-    /// it takes more than 1000, or less noise.
+    /// it takes more than 1000, or if only less noise would help.
     pub as_measured: Option<u32>,
 }
 
-/// What an undecided question needs.
+/// What it takes to decide a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Requirement {
-    /// So many blocks; `None` if it takes more than 1000.
+    /// This many blocks; `None` if it takes more than 1000.
     Blocks(Option<u32>),
-    /// Two blocks at least: one shows no spread, so nothing says how many it takes.
+    /// At least two blocks: one has no spread, from which to estimate how many it takes.
     Spread,
-    /// A quieter machine: the difference is within this noise of the study, a part of one.
+    /// A quieter machine: the difference is within this noise of the study, as a part of one.
     LessNoise(f64),
 }
 
 impl Analysis {
-    /// What a choice rests on: rate, cost, and the tail of the latency, or instructions
-    /// alone where no speed was measured.
+    /// Returns the metrics that recommendations rest on: rate, cost, and the tail of the latency;
+    /// or instructions alone if no speed was measured.
     pub fn deciding(&self) -> Vec<Metric> {
         if self.functional.is_some() {
             return vec![Metric::Instructions];
@@ -52,8 +52,8 @@ impl Analysis {
         [Metric::Rate, Metric::Cpu].into_iter().chain(tail).collect()
     }
 
-    /// The cells to use instead of the baseline, at most one for each question. Empty where
-    /// none was shown to be better, or where no speed was measured.
+    /// Returns the cells to use instead of the baseline, at most one per metric. Empty if none was
+    /// shown to be better.
     pub fn choices(&self) -> Vec<Recommendation<'_>> {
         let mut choices: Vec<Recommendation> = Vec::new();
         for question in self.deciding() {
@@ -66,8 +66,8 @@ impl Analysis {
         choices
     }
 
-    /// Cells that were shown to be better than the baseline, too, and whose interval overlaps
-    /// that of the choice: the order of these is undecided.
+    /// Returns other cells that were also shown to be better than the baseline and whose interval
+    /// overlaps that of the choice: which of them is better is undecided.
     pub fn close(&self, choice: &Recommendation) -> Vec<&Row> {
         let overlaps = |row: &&Row, question: Metric| {
             let [a, b] = [choice.row, row].map(|row| better(row, question)?.interval);
@@ -77,7 +77,7 @@ impl Analysis {
         others.filter(|row| choice.questions.iter().any(|q| overlaps(row, *q))).collect()
     }
 
-    /// What more blocks, or a quieter machine, might decide.
+    /// Returns the cells that more blocks, or a quieter machine, might decide.
     pub fn undecided(&self) -> Vec<Undecided<'_>> {
         let deciding = self.deciding();
         let of = |row| {
@@ -108,7 +108,7 @@ impl Analysis {
         self.candidates().flat_map(of).collect()
     }
 
-    /// The undecided cell whose figures so far promise most.
+    /// Returns the undecided cell with the most promising figures so far.
     pub(crate) fn most_to_gain(&self) -> Option<&Row> {
         let gain = |undecided: &Undecided| {
             let gains = undecided.questions.iter().filter_map(|question| {
@@ -125,7 +125,7 @@ impl Analysis {
         Some(most.row).filter(|_| gain(most) > 0.0)
     }
 
-    /// Measured cells that can be compared with the baseline.
+    /// Returns the measured cells that can be compared with the baseline.
     pub fn candidates(&self) -> impl Iterator<Item = &Row> {
         let comparable = |row: &&Row| {
             let mut verdicts = row.comparisons.iter().map(|comparison| comparison.verdict);
@@ -141,7 +141,7 @@ impl Analysis {
 }
 
 impl Requirement {
-    /// What decides both; `None` if they are of different kinds.
+    /// Returns the requirement that covers both; `None` if they are of different kinds.
     fn with(self, other: Requirement) -> Option<Requirement> {
         match (self, other) {
             (Requirement::Blocks(a), Requirement::Blocks(b)) => {
@@ -156,7 +156,8 @@ impl Requirement {
     }
 }
 
-/// How many blocks show a difference as large as the measured one, where more blocks would do.
+/// Returns how many blocks would show a difference as large as the measured one, if more blocks
+/// would help.
 fn to_show(comparison: &Comparison) -> Option<u32> {
     let (effect, test) = (comparison.effect.as_ref()?, comparison.test?);
     let more_blocks_do = matches!(comparison.verdict, Verdict::Inconclusive { .. });
@@ -164,7 +165,7 @@ fn to_show(comparison: &Comparison) -> Option<u32> {
     blocks_to_show(stddev, effect.log_mean.abs(), test.different.confidence)
 }
 
-/// The effect of a cell that was shown to be better than the baseline.
+/// Returns the effect of a cell that was shown to be better than the baseline.
 fn better(row: &Row, question: Metric) -> Option<&Effect> {
     let comparison = row.comparison(question)?;
     comparison.effect.as_ref().filter(|_| comparison.verdict.better() == Some(true))
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(LessNoise(0.02).with(few), None);
     }
 
-    /// Cells a (the baseline), b and c, of which no CPU time is known.
+    /// Cells a (the baseline), b and c, without any CPU time.
     #[test]
     fn recommends_proven_cells_and_lists_undecided_ones() {
         let chosen = |blocks: &[[u64; 3]]| -> (Vec<String>, Vec<String>, Vec<String>) {

@@ -32,7 +32,7 @@ pub(crate) fn row(study: &Study, rules: &Rules, of: &CellTrials) -> Row {
         joules_per_unit: over(&|c| c.joules_per_unit()[role as usize]),
         ..end(role, work, cell, measured, costs)
     };
-    // Where speed was not measured, nothing is known to come back for what was spent.
+    // If speed was not measured, there is no return on what was spent.
     let returns: &[Costs] = if study.header.functional.is_none() { costs } else { &[] };
     Row {
         cell: cell.id.clone(),
@@ -98,7 +98,7 @@ fn status(trials: &[&Trial]) -> Status {
 
 fn end(role: Role, work: Work, cell: &Cell, measured: &[&Trial], costs: &[Costs]) -> End {
     let records: Vec<&RoleRecord> = measured.iter().filter_map(|t| t.role(role)).collect();
-    // The witness page is recorded with the sender; it refers to that end only.
+    // The witness page is recorded with the sender and refers only to that end.
     let count_of = |what| records.iter().filter(|r| r.witness == Some(what)).count() as u32;
     End {
         role,
@@ -127,7 +127,7 @@ fn calls_per_unit(work: Work, record: &RoleRecord) -> Option<f64> {
     counted.then(|| calls / (record.count as f64 / work.terms().unit_size))
 }
 
-/// The latency of all trials together, and of each by itself.
+/// Returns the latency of all trials together, and of each by itself.
 fn latency(measured: &[&Trial], rules: &Rules) -> Option<LatencyRow> {
     let each = || measured.iter().filter_map(|t| t.latency.as_ref());
     let mut all = Latency::default();
@@ -154,8 +154,8 @@ fn cpu_cost(role: Role, costs: &[Costs]) -> Option<CpuCost> {
     let cpu = |costs: &Costs| Some((costs.roles[role as usize]?, costs.units_per_second()));
     let all = costs.iter().filter_map(cpu).filter(|(_, work)| *work > 0.0);
     let all: Vec<(RoleCpu, f64)> = all.collect();
-    // Two rules give figures that do not compare; a trial by another rule than
-    // the first (a meter failed in between) is left out.
+    // Figures obtained by different rules are not comparable: trials with another rule than the
+    // first (because a meter failed) are left out.
     let RoleCpu { rule, exact, .. } = all.first()?.0;
     let alike = |(cpu, _): &(RoleCpu, f64)| (cpu.rule, cpu.exact) == (rule, exact);
     let all: Vec<_> = all.into_iter().filter(alike).collect();
@@ -208,7 +208,7 @@ fn pace(measured: &[&Trial]) -> Option<Pace> {
     for (_, (step, steps)) in &paced {
         let mean = Summary::of(steps.iter().copied()).map_or(0.0, |s| s.mean);
         let stalls = steps.iter().filter(|s| **s < mean * STALL).count();
-        // A damaged record may hold any step; the sum stays a number.
+        // A damaged record may contain any step; keep the sum finite.
         stalled = (stalled + stalls as f64 * step).clamp(f64::MIN, f64::MAX);
         stalled_trials += u32::from(stalls > 0);
     }
@@ -216,8 +216,8 @@ fn pace(measured: &[&Trial]) -> Option<Pace> {
     Some(Pace { step, min: range.min, max: range.max, stalled, stalled_trials, typical })
 }
 
-/// Length of a step, and the receiver's bytes per second step by step, all flows
-/// together. Steps that not all flows have are cut off. `None` of a trial that does not count.
+/// Returns the length of a step in seconds, and the receiver's bytes per second step by step, all
+/// flows together. Steps that some flow lacks are cut off. `None` for a trial that does not count.
 pub fn receiver_steps(trial: &Trial) -> Option<(f64, Vec<f64>)> {
     trial.rate()?;
     let of_receiver =
@@ -238,7 +238,8 @@ mod tests {
     use crate::{Metric, analyse};
     use bytepath_record::{REVERSE, RX_PACKETS};
 
-    /// Who sends depends on the workload, and of many connections there is one reading of an end.
+    /// Which end sends depends on the workload, and for many connections there is one reading per
+    /// end.
     #[test]
     fn segments_are_sent_again_by_either_end() {
         let mut first = trial("a", 0, 1.0, 1);
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(behind, [true, false, true], "a tenth, nothing, nearly all");
     }
 
-    /// A block whose p99 is among what was lost would leave those that lost least.
+    /// A block whose p99 lies among lost exchanges would drop out and leave those that lost least.
     #[test]
     fn percentiles_of_a_cell_that_lost_more_are_not_compared() {
         let mut study = study(0.1, &[[5_000, 5_000, 5_000]; 4]);

@@ -1,5 +1,5 @@
-//! How paths compare at each number of connections: each with the baseline's path, in cells that are
-//! otherwise the same, judged as the cells of a study are.
+//! Compares paths at each number of connections: each with the baseline's path, in cells that are
+//! otherwise identical, judged like the cells of a study.
 
 use crate::metric::Metric;
 use crate::verdict::{Comparer, Comparison, Noise, Side};
@@ -13,7 +13,7 @@ const CONNECTIONS: &str = "flows";
 /// Factors that name paths.
 const PATHS: [&str; 3] = ["path", "tx", "rx"];
 
-/// Fewest numbers of connections that make a course.
+/// Fewest numbers of connections that form a course.
 const FEWEST: usize = 3;
 
 /// The paths of a study over its numbers of connections.
@@ -21,17 +21,17 @@ const FEWEST: usize = 3;
 pub struct Scaling {
     /// The path that the others are compared with.
     pub first: String,
-    /// Each path, that one too, with each combination of the other factors.
+    /// Each path, including that one, with each combination of the other factors.
     pub courses: Vec<Course>,
 }
 
-/// A path at all numbers of connections.
+/// A path over all numbers of connections.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Course {
     pub path: String,
     /// The levels of the other factors that vary.
     pub at: Levels,
-    /// By the number of connections.
+    /// In ascending order of the number of connections.
     pub points: Vec<ScalingPoint>,
 }
 
@@ -40,14 +40,14 @@ pub struct Course {
 pub struct ScalingPoint {
     pub connections: u32,
     pub cell: CellId,
-    /// Against the first path at as many: of the rate, and of the cost. None of the first path
-    /// itself, nor where it has no such cell.
+    /// Comparisons with the first path at the same number of connections: rate and cost. Empty for
+    /// the first path itself, and if it has no such cell.
     pub comparisons: Vec<Comparison>,
 }
 
 impl Course {
-    /// The least number of connections from which on it is better than the first path beyond doubt
-    /// at every number, or worse; and how it compares there.
+    /// Returns the smallest number of connections such that it is significantly better (or worse)
+    /// than the first path there and at every larger number, with the comparison at that number.
     pub fn from(&self, question: Metric, better: bool) -> Option<(u32, &Comparison)> {
         let is_sure = |point: &&ScalingPoint| {
             let comparison = point.comparison(question);
@@ -64,7 +64,8 @@ impl ScalingPoint {
     }
 }
 
-/// `None` if no path but the first has enough numbers of connections, or no speed was measured.
+/// Compares the paths; `None` if no path but the first has enough numbers of connections, or no
+/// speed was measured.
 pub(crate) fn scaling(
     comparer: &Comparer,
     cells: &[Side],
@@ -111,7 +112,7 @@ pub(crate) fn scaling(
     courses.iter().any(is_course).then_some(Scaling { first, courses })
 }
 
-/// Where a cell belongs.
+/// Coordinates of a cell: path, number of connections, other levels.
 #[derive(Clone, PartialEq)]
 struct Place {
     path: String,
@@ -133,7 +134,7 @@ impl Place {
     }
 }
 
-/// The factors of which the cells have different levels.
+/// Returns the factors in whose levels the cells differ.
 fn varied<'a>(cells: &[Side<'a>]) -> Vec<&'a String> {
     let all = || cells.iter().flat_map(|side| &side.cell.levels);
     let varies = |name: &&String| {

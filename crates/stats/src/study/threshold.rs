@@ -1,11 +1,11 @@
-//! Limits that a build server checks: `socket.rate slower 2%`.
+//! Thresholds that a CI server checks: `socket.rate slower 2%`.
 //!
 //! ```text
 //! threshold = subject " " word " " amount
-//! subject   = cell "." metric          cell: its name, whole or as reports shorten it, or * for all
+//! subject   = cell "." metric          cell: its full name, or as reports shorten it, or * for all
 //! metric    = "rate" | "throughput"    two names of work per second
 //!           | "cpu"                    CPU time per unit of work, both ends
-//!           | "instructions"           the same where they are counted, and not time
+//!           | "instructions"           the same, if they are counted instead of time
 //!           | "p50" | "p90" | "p99" | "p99.9" | "p99.99"    latency
 //! word      = "lower" | "higher"       of any metric
 //!           | "slower" | "faster"      of a rate
@@ -14,11 +14,11 @@
 //! amount    = number "%"
 //! ```
 //!
-//! A threshold fails where the difference is *shown*: the whole interval lies
-//! beyond the limit. It passes where the whole interval lies on the good side of
-//! it, and is undecided in between, which is not a pass: more blocks are needed.
-//! The intervals are those of Bonferroni for as many checks as are made together,
-//! so that the confidence holds for the build and not for each of them.
+//! A threshold fails if the difference is *shown*: the whole interval lies beyond the limit. It
+//! passes if the whole interval lies on the good side of it, and is undecided otherwise, which is
+//! not a pass: more blocks are needed. The intervals have a Bonferroni correction for the number of
+//! checks made together, so that the confidence holds for the whole build and not only for each
+//! check.
 
 use super::analysis::Analysis;
 use crate::estimate::{Estimate, Interval};
@@ -32,14 +32,14 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Threshold {
     pub text: String,
-    /// The cell; `None` for all.
+    /// The cell; `None` for all cells.
     #[serde(skip)]
     cell: Option<String>,
     #[serde(skip)]
     question: Metric,
-    /// The ratio that must not be passed.
+    /// The ratio that must not be exceeded, or not fallen below.
     pub limit: f64,
-    /// True where ratios above the limit fail, false where those below do.
+    /// True if ratios above the limit fail, false if those below it do.
     #[serde(skip)]
     above: bool,
 }
@@ -51,12 +51,11 @@ pub struct ThresholdResult {
     pub threshold: Threshold,
     pub cell: CellId,
     pub outcome: Outcome,
-    /// Where the ratio lies, at the confidence of this check; `None` if nothing
-    /// was measured.
+    /// The interval of the ratio at the confidence of this check; `None` if nothing was measured.
     pub interval: Option<Interval>,
 }
 
-/// The answer to a check.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -64,12 +63,12 @@ pub enum Outcome {
     Failed,
     /// The whole interval lies on the good side.
     Passed,
-    /// The interval holds the limit, or there is none.
+    /// The interval contains the limit, or there is none.
     Undecided,
 }
 
 impl Outcome {
-    /// The word that reports show.
+    /// Returns the word that reports show.
     pub fn word(self) -> &'static str {
         match self {
             Outcome::Failed => "FAILED",
@@ -79,17 +78,17 @@ impl Outcome {
     }
 }
 
-/// Something that a threshold can be about.
+/// One cell's result in one metric, which a threshold may refer to.
 #[derive(Clone, Debug)]
 pub struct Subject<'a> {
     pub cell: &'a CellId,
     pub question: Metric,
-    /// What was found; `None` without an interval.
+    /// The measured estimate; `None` without an interval.
     pub estimate: Option<Estimate>,
 }
 
 impl Threshold {
-    /// Reads a threshold; the fault has an example of what would be right.
+    /// Parses a threshold; the fault has an example of correct syntax.
     pub fn parse(text: &str) -> Result<Threshold, Fault> {
         const EXAMPLE: &str = "write CELL.rate slower 2%, CELL.cpu more 5%, CELL.instructions \
                                more 3% or CELL.p99 higher 10%";
@@ -124,7 +123,8 @@ impl Threshold {
         })
     }
 
-    /// The same, of the cell that `whole` finds by the name, which may be a short one.
+    /// Returns the threshold with the cell's full name, which `whole` finds from a possibly short
+    /// one.
     pub fn named(&self, whole: impl Fn(&str) -> Option<String>) -> Threshold {
         let cell = self.cell.as_ref().map(|name| whole(name).unwrap_or_else(|| name.clone()));
         Threshold { cell, ..self.clone() }
@@ -147,8 +147,8 @@ impl Threshold {
     }
 }
 
-/// Checks every threshold against every subject that it is about. A threshold
-/// about nothing is a fault: a limit that is never checked guards nothing.
+/// Checks every threshold against every subject that it refers to. One that refers to none is a
+/// fault: a limit that is never checked guards nothing.
 pub fn judge_thresholds(
     thresholds: &[Threshold],
     subjects: &[Subject],
@@ -182,20 +182,20 @@ pub fn judge_thresholds(
     Ok(checks.into_iter().map(check).collect())
 }
 
-/// What a study offers to thresholds: every cell but the baseline.
+/// Returns the subjects that a study has for thresholds: every cell but the baseline.
 pub fn subjects(analysis: &Analysis) -> Vec<Subject<'_>> {
     let mut subjects = Vec::new();
     for row in analysis.rows.iter().filter(|row| !row.baseline) {
         for question in Metric::ALL {
             let comparison = row.comparison(question);
-            // What no trial has a figure for is not a subject, so that a limit on it is
-            // a fault and not a check that never fails.
+            // A metric that no trial has a figure for is not a subject, so that a limit on it is a
+            // fault and not a check that never fails.
             let other_cost = matches!(question, Metric::Cpu | Metric::Instructions)
                 && question != analysis.cost();
             if comparison.is_none() && (other_cost || matches!(question, Metric::Latency(_))) {
                 continue;
             }
-            // A limit does not fail where the report makes no claim.
+            // A limit does not fail if the report makes no claim.
             let claims = |c: &&Comparison| {
                 let withheld =
                     matches!(c.verdict, Verdict::NoiseTooHigh { .. } | Verdict::Saturated { .. });
@@ -280,7 +280,7 @@ mod tests {
         let subject = |cell| Subject {
             cell,
             question: Metric::Rate,
-            // 2.8 standard errors below the limit: alone a failure, p 0.02.
+            // 2.8 standard errors below the limit: a failure if it is the only check, p 0.02.
             estimate: estimate(0.98 * (-0.028f64).exp(), 0.01),
         };
         let subjects: Vec<Subject> = names.iter().map(subject).collect();
@@ -315,7 +315,7 @@ mod tests {
             let said = fault.to_string();
             assert!(said.contains(words) && said.contains("CELL.rate slower 2%"), "{said}");
         }
-        // A cell id may hold blanks, dots and signs.
+        // A cell id may contain blanks, dots and signs.
         let t = Threshold::parse("splice+socket mtu=9000 v1.2.throughput slower 2%").unwrap();
         assert_eq!(t.cell.as_deref(), Some("splice+socket mtu=9000 v1.2"));
     }

@@ -1,44 +1,41 @@
 //! Attribution of CPU time to roles.
 //!
-//! **Roles pinned to different CPUs**: a role's time is what its CPU was busy,
-//! `cpu.busy` = wall - idle - iowait - steal, over `cpu.wall`. Idle and iowait
-//! are exact on a tickless kernel. Busy ticks are sampled, and a CPU that
-//! alternates between idle and busy loses some of them, so they only give the
-//! proportions (user : system : softirq + irq) in which the exact total is
-//! split. A kernel thread that polls for the device (`napi/...`) runs with
-//! softirqs masked but outside of a softirq, so the kernel counts its ticks as
-//! system (kernel/sched/cputime.c, `account_system_time`); its own run time is
-//! moved to softirq here.
+//! **Roles pinned to different CPUs**: a role's time is what its CPU was busy, `cpu.busy` = wall -
+//! idle - iowait - steal, over `cpu.wall`. Idle and iowait are exact on a tickless kernel. Busy
+//! ticks are sampled, and a CPU that alternates between idle and busy loses some of them, so they
+//! only give the proportions (user : system : softirq + irq) in which the exact total is split. A
+//! kernel thread that polls the device (`napi/...`) runs with softirqs masked but outside of a
+//! softirq, so the kernel counts its ticks as system (kernel/sched/cputime.c,
+//! `account_system_time`); its own run time is moved to softirq here.
 //!
-//! **Otherwise**: a role's time is the run time of its own threads (exact, from
-//! schedstat), split into user and system by ticks. A softirq that ran on top
-//! of a thread is inside its system time, one that ran on an idle CPU is not
-//! seen; a report has to mention that. Threads are read before the window begins and after it
-//! ends, and the reader may take the CPU from them meanwhile. The engine's own threads know
-//! what they ran between the edges themselves ([`ENGINE_RUN`]); all others are taken to have
-//! worked in the same proportion.
+//! **Otherwise**: a role's time is the run time of its own threads (exact, from schedstat), split
+//! into user and system by ticks. A softirq that ran on top of a thread is included in its system
+//! time; one that ran on an idle CPU is missed, which a report has to mention. Threads are read
+//! before the window begins and after it ends, and the reader may take CPU time from them
+//! meanwhile. The engine's own threads measure what they ran within the window themselves
+//! ([`ENGINE_RUN`]); all others are assumed to have worked in the same proportion.
 //!
-//! **Exact.** Where the kernel kept an account for the meter `cpu` (a reading
-//! `cpu.foreign` of the role's CPU shows that), nothing is proportioned: user and system time
-//! are those of the role's threads and io_uring workers on all CPUs, softirq is what
-//! softirqs and interrupts took of its own CPU, and work of others is not in the total.
-//! Time that the hypervisor took is subtracted from each in proportion. By the second rule the
-//! account only splits the threads' run time into user and system.
+//! **Exact.** Where the kernel kept an account for the meter `cpu` (indicated by a reading
+//! `cpu.foreign` of the role's CPU), nothing is proportioned: user and system time are those of the
+//! role's threads and io_uring workers on all CPUs, softirq is what softirqs and interrupts took of
+//! its own CPU, and work of others is not in the total. Time that the hypervisor took is subtracted
+//! from each in proportion. Under the second rule the account only splits the threads' run time
+//! into user and system.
 //!
-//! **Work for a role's device away from the role's CPU** is still the role's: see
-//! [`super::device_work`]. Where a thread that polls for it may run anywhere, no CPU is
-//! anyone's own, and the second rule holds.
+//! **Work for a role's device on another CPU** still belongs to the role: see
+//! [`super::device_work`]. If a thread that polls the device may run anywhere, no CPU belongs to
+//! one role alone, and the second rule applies.
 //!
 //! **A guest** that plays the peer is run by threads of this host that may be on any of its CPUs
-//! ([`super::guest`]), so busy time of the role's CPU may be the guest's: the second rule holds, with the
-//! softirqs of CPUs that are reserved for those.
+//! ([`super::guest`]), so the busy time of the role's CPU may include the guest's: the second rule
+//! applies, plus the softirqs of CPUs that are reserved for them.
 //!
-//! **Helpers** are threads that work for one of the engine's and are named after it
-//! (`sender/0 copy`); they avoid its CPU if there is another, and belong to the same role.
-//! One that models a device (`sender/0 model`) is shown, but is in no sum.
+//! **Helpers** are threads that work for one of the engine's threads and are named after it
+//! (`sender/0 copy`); they avoid its CPU if there is another, and belong to the same role. A helper
+//! that models a device (`sender/0 model`) is shown, but is in no sum.
 //!
-//! iowait is idle: no thread ran. It is kept apart, never added. ksoftirqd
-//! needs no care: its time is in its CPU's softirq ticks, once.
+//! iowait is idle: no thread ran. It is kept apart and never added. ksoftirqd needs no special
+//! care: its time is in its CPU's softirq ticks, once.
 
 use super::device_work::{Correction, DeviceWork, softirq_time};
 use super::guest::GuestCpu;
@@ -48,11 +45,11 @@ use bytepath_record::{Cell, Role, Trial};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// How CPU time was given to roles.
+/// How CPU time was attributed to a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CpuRule {
-    /// The role has this CPU to itself: all of its busy time.
+    /// The role has this CPU to itself and is charged all of its busy time.
     WholeCpu(u32),
     /// Run time of the role's own threads.
     Threads,
@@ -62,7 +59,7 @@ pub enum CpuRule {
 /// `total = user + system + softirq + unsplit`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RoleCpu {
-    /// How it was found.
+    /// How it was attributed.
     pub rule: CpuRule,
     /// Whether the kinds come from the kernel's account of each CPU, not from ticks.
     pub exact: bool,
@@ -70,21 +67,21 @@ pub struct RoleCpu {
     pub user: f64,
     /// In the kernel, on behalf of a thread.
     pub system: f64,
-    /// In softirq or interrupt context, or in a thread that polls for the device.
+    /// In softirq or interrupt context, or in a thread that polls the device.
     pub softirq: f64,
-    /// What no tick attributes.
+    /// Not attributed by any tick.
     pub unsplit: f64,
-    /// The CPU idle while a task waited for I/O; `None` by [`CpuRule::Threads`].
+    /// Time that the CPU was idle while a task waited for I/O; `None` under [`CpuRule::Threads`].
     /// Not part of the total.
     pub iowait: Option<f64>,
     /// Run time of the role's own threads.
     pub threads: f64,
-    /// The part of the total outside of the role's own threads: interrupt work
-    /// on an idle CPU, or something foreign. Zero by [`CpuRule::Threads`].
+    /// The part of the total outside of the role's own threads: interrupt work on an idle CPU, or
+    /// something foreign. Zero under [`CpuRule::Threads`].
     pub other: f64,
 }
 
-/// CPU time of a role in a trial; `None` if no meter saw it.
+/// Returns the CPU time of a role in a trial; `None` if no meter measured it.
 pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
     let threads = Threads::of(trial, role);
     let apart =
@@ -103,9 +100,9 @@ pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
         .or_else(|| by_threads(&threads.within(trial, role), account_of(trial, role)))
 }
 
-/// The role on the host of a guest: threads of the guest are on any CPU, and softirqs on top of them
-/// are in their run time. Those of CPUs that are reserved for softirqs are the role's, and nothing
-/// else that these CPUs did.
+/// Returns the CPU time of the role on the host of a guest: the guest's threads are on any CPU, and
+/// softirqs on top of the role's threads are in their run time. Of CPUs that are reserved for
+/// softirqs, only the softirqs are charged to the role.
 fn beside_guest(
     trial: &Trial,
     role: Role,
@@ -120,7 +117,7 @@ fn beside_guest(
     Some(RoleCpu { total: own.total + reserved, softirq: own.softirq + reserved, ..own })
 }
 
-/// Softirqs and interrupts on these CPUs, in cores; zero where they were not seen.
+/// Returns the softirqs and interrupts on these CPUs, in cores; zero if not measured.
 fn softirqs_on(trial: &Trial, role: Role, cpus: &[u32]) -> f64 {
     let Some(wall) = trial.of_machine("cpu.wall", role).filter(|wall| *wall > 0.0) else {
         return 0.0;
@@ -141,7 +138,7 @@ fn whole_cpu(
     let polling_here = if correction.polls_here { threads.polling } else { 0.0 };
     let own_threads = threads.run + polling_here;
     if let Some(account) = account_of(trial, role).filter(|_| of("cpu.foreign").is_some()) {
-        // The account knows nothing of steal.
+        // The account does not consider steal.
         let kept = total / (total + of("cpu.steal").unwrap_or(0.0));
         let part = |cores: f64| if kept.is_finite() { cores * kept } else { 0.0 };
         let [user, system] = account.without(threads.models);
@@ -170,7 +167,7 @@ fn whole_cpu(
     let polling = polling_here.min(split(system));
     let less = correction.less.min(split(system) - polling);
     let total_here = total - less;
-    // These were not on this CPU, and their own ticks are few.
+    // Helpers ran on other CPUs, and their own ticks are few.
     let elsewhere = threads.helpers;
     Some(RoleCpu {
         rule: CpuRule::WholeCpu(cpu),
@@ -214,7 +211,7 @@ fn by_threads(threads: &Threads, account: Option<Account>) -> Option<RoleCpu> {
     })
 }
 
-/// A role's threads and workers on all CPUs by the kernel's account, in cores.
+/// A role's threads and workers on all CPUs, by the kernel's account, in cores.
 struct Account {
     user: f64,
     system: f64,
@@ -222,13 +219,14 @@ struct Account {
 }
 
 impl Account {
-    /// User and system time less that of software devices, which are named as the role's.
+    /// Returns user and system time without that of modelled devices, whose threads are named like
+    /// the role's.
     fn without(&self, models: [f64; 2]) -> [f64; 2] {
         [self.user - models[0], self.system - models[1]].map(|part| part.max(0.0))
     }
 }
 
-/// `None` if the kernel kept no account on the role's host.
+/// Returns the kernel's account; `None` if none was kept on the role's host.
 fn account_of(trial: &Trial, role: Role) -> Option<Account> {
     let wall = trial.of_machine("cpu.wall", role).filter(|wall| *wall > 0.0)?;
     let sum = |kind: &str| {
@@ -248,8 +246,8 @@ mod tests {
 
     #[test]
     fn a_pinned_role_pays_for_its_whole_cpu_in_proportion_of_the_ticks() {
-        // Busy 2.4 of 3 s, but the ticks saw only 2.0 of them: they give the
-        // proportions 1 : 6 : 3, not the amount.
+        // Busy 2.4 of 3 s, but the ticks show only 2.0 of them: they give the proportions 1 : 6 :
+        // 3, not the amount.
         let mut t = wall(trial("a", 0, 3.0, 0), 3.0);
         t.roles[0].threads = vec![thread("tx", 2.1, 0.2, 1.7)];
         let ticks =
@@ -277,8 +275,8 @@ mod tests {
 
     #[test]
     fn engine_run_time_rescales_the_threads_to_the_window() {
-        // Two roles on one CPU: both ran half of the window of 1 s, and less of the 0.2 s
-        // that it took to look at them. A worker and a polling thread are corrected too.
+        // Two roles on one CPU: both ran half of the window of 1 s, and less of the 0.2 s that it
+        // took to read their run times. A worker and a polling thread are corrected too.
         let scope = || Scope::Role(Role::Receiver);
         let mut t = trial("a", 0, 1.0, 0);
         t.roles[1].threads = vec![
@@ -322,7 +320,7 @@ mod tests {
         assert!(near(total(&free, &t), 1.3), "{}", total(&free, &t));
         let ticks = with_cpu(t.clone(), 0, &[("cpu.busy", 0.9), ("cpu.user", 0.8)]);
         assert!(near(total(&cell("a"), &ticks), 1.4), "its CPU, and the helper elsewhere");
-        // The kernel's account has all three, since they are named after the role.
+        // The kernel's account includes all three, since they are named after the role.
         let t = with_cpu(t, 0, &[("cpu.busy", 0.8)]);
         let t = accounted(t, 0, [2.05, 0.25, 0.0, 0.0]);
         let c = role_cpu(&cell("a"), &t, Role::Sender).unwrap();
@@ -360,7 +358,7 @@ mod tests {
         assert_eq!(role_cpu(&cell("a"), &unseen, Role::Sender), None);
     }
 
-    /// A made-up account by the kernel of a role on a CPU.
+    /// Adds a made-up kernel account of a role on a CPU.
     fn accounted(t: Trial, cpu: u32, [user, system, uring, foreign]: [f64; 4]) -> Trial {
         let role = Role::ALL[cpu as usize];
         let metric = |kind: &str| format!("cpu.{role}.{kind}");
@@ -381,7 +379,7 @@ mod tests {
         assert!(c.exact && c.rule == CpuRule::WholeCpu(0));
         assert!(near(c.user, 0.1) && near(c.system, 0.35) && near(c.softirq, 0.25), "{c:?}");
         assert!(near(c.total, 0.7) && near(c.other, 0.2), "{c:?}");
-        // A worker of io_uring on another CPU is the role's; so is what the hypervisor left.
+        // An io_uring worker on another CPU belongs to the role; so does what the hypervisor left.
         let t = with_cpu(t, 3, &[("cpu.sender.uring", 0.4)]);
         let t = with_cpu(t, 0, &[("cpu.steal", 0.0)]);
         assert!(near(role_cpu(&cell("a"), &t, Role::Sender).unwrap().system, 0.55));
@@ -389,7 +387,7 @@ mod tests {
         stolen.readings.retain(|r| r.metric != "cpu.steal" && r.metric != "cpu.busy");
         let stolen = with_cpu(stolen, 0, &[("cpu.busy", 1.2), ("cpu.steal", 0.4)]);
         assert!(near(role_cpu(&cell("a"), &stolen, Role::Sender).unwrap().user, 0.075));
-        // Left to the scheduler, its threads' run time is split by the account.
+        // For an unpinned role, its threads' run time is split by the account.
         let mut free = cell("a");
         free.placement = Placement::default();
         let c = role_cpu(&free, &t, Role::Sender).unwrap();

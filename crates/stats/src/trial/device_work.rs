@@ -1,22 +1,22 @@
-//! Attribution of the work for a network device that ran on a CPU other than its role's:
-//! it is still charged to the role.
+//! Attribution of the work for a network device that ran on another CPU than its role's: it is
+//! still charged to the role.
 //!
-//! Of a polling thread that was put on another CPU the run time is added to the role's, and
-//! taken from its peer's if it was put there. Of softirqs that were put on a CPU that belongs
-//! to no role, by RPS or by a NIC's interrupts, that CPU's time in them is added. Where nothing
-//! put them anywhere, they are looked for: a NIC raises them on the CPU that its queue
-//! interrupts. A CPU that runs no role and at least [`A_PART`] of its machine's network
-//! softirqs counts; where the hosts share the machine, as the receiver's.
+//! The run time of a polling thread that was placed on another CPU is added to the role's, and
+//! subtracted from its peer's if it was placed there. For softirqs that were placed on a CPU that
+//! belongs to no role, by RPS or by a NIC's interrupts, that CPU's softirq time is added. If
+//! nothing placed them, they are searched for: a NIC raises them on the CPU that its queue
+//! interrupts. A CPU counts if it runs no role and at least [`A_PART`] of its machine's network
+//! softirqs; if the hosts share the machine, it counts for the receiver.
 
 use super::threads::{Threads, cores};
 use bytepath_record::{Cell, Role, SoftirqCpu, Trial};
 
-/// The share of a machine's received network softirqs from which on an unnamed CPU
-/// takes part in the work.
+/// Smallest share of a machine's received network softirqs with which a CPU that was not named
+/// counts.
 pub(crate) const A_PART: f64 = 0.05;
 
-/// The CPUs that take part in the work for the device of a role's host without being any
-/// role's: those that were named, else those that were seen.
+/// Returns the CPUs that do work for the device of a role's host without belonging to a role: the
+/// named ones, or else those observed.
 pub fn softirq_cpus(cell: &Cell, trial: &Trial, role: Role) -> Vec<u32> {
     let apart = trial.has_hosts_apart();
     let on_this_machine = |of: &Role| !apart || *of == role;
@@ -24,7 +24,7 @@ pub fn softirq_cpus(cell: &Cell, trial: &Trial, role: Role) -> Vec<u32> {
     let free = |cpu: &u32| roles().all(|of| !cell.placement.cpus(of).contains(cpu));
     let own = cell.softirq_cpus(role);
     if !own.is_empty() {
-        // One that serves both devices is counted once.
+        // A CPU that serves both devices is counted once.
         let is_sender = role == Role::Sender && !apart;
         let twice = |cpu: &u32| is_sender && cell.softirq_cpus(Role::Receiver).contains(cpu);
         return own.into_iter().filter(|cpu| free(cpu) && !twice(cpu)).collect();
@@ -44,25 +44,25 @@ pub fn softirq_cpus(cell: &Cell, trial: &Trial, role: Role) -> Vec<u32> {
     counts.into_iter().filter_map(part).filter(|cpu| free(cpu) && !named(cpu)).collect()
 }
 
-/// Where the packets of one end were taken from its device.
+/// Where one end's packets were taken from its device.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DeviceWork {
     /// On a CPU whose busy time includes it.
     Counted,
-    /// By a polling thread on another CPU than the role's, that ran for so long, in cores.
+    /// By a polling thread on another CPU than the role's, with its run time in cores.
     Thread { cpu: u32, run: f64 },
-    /// By softirqs on CPUs that belong to no role, and whether one was reserved for them.
+    /// By softirqs on CPUs that belong to no role; `named` if the CPUs were reserved for them.
     Softirqs { cpus: Vec<u32>, named: bool },
-    /// By polling threads on several CPUs, or on any.
+    /// By polling threads on several CPUs, or on unknown ones.
     Anywhere,
 }
 
-/// How a role's own CPU time is corrected for device work, in cores.
+/// Correction of a role's own CPU time for device work, in cores.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Correction {
-    /// Done for it elsewhere.
+    /// Work done for it on other CPUs.
     pub more: f64,
-    /// Done on its CPU for its peer, by a thread that polls.
+    /// Work done on its CPU for its peer, by a polling thread.
     pub less: f64,
     /// Whether its own polling thread ran on its own CPU.
     pub polls_here: bool,
@@ -83,19 +83,19 @@ impl DeviceWork {
     }
 }
 
-/// Whether threads that poll have more than one CPU to be on.
+/// Returns whether polling threads may run on more than one CPU.
 fn is_spread(softirq: SoftirqCpu) -> bool {
     matches!(softirq, SoftirqCpu::Free | SoftirqCpu::Turns(_))
 }
 
-/// Seconds that a CPU spent in softirqs and interrupts; `None` if it was not seen.
+/// Returns the seconds that a CPU spent in softirqs and interrupts; `None` if not measured.
 pub(crate) fn softirq_time(trial: &Trial, role: Role, cpu: u32) -> Option<f64> {
     let read = |metric| trial.of_cpu(metric, role, cpu);
     Some(read("cpu.softirq")? + read("cpu.irq").unwrap_or(0.0))
 }
 
 impl Correction {
-    /// `None` if a CPU that the work was on was not seen.
+    /// Computes the correction; `None` if a CPU that did the work was not measured.
     pub(crate) fn of(
         trial: &Trial,
         (role, own_cpu): (Role, u32),
@@ -110,7 +110,8 @@ impl Correction {
             DeviceWork::Softirqs { cpus, named } => {
                 let wall = trial.of_machine("cpu.wall", role).filter(|w| *w > 0.0)?;
                 let in_softirqs = |cpu: &u32| match trial.of_cpu("cpu.foreign", role, *cpu) {
-                    // Ticks are sampled. What was reserved does nothing else.
+                    // Ticks are sampled. A reserved CPU does nothing else, so all its busy time
+                    // counts.
                     None if *named => trial.of_cpu("cpu.busy", role, *cpu),
                     _ => softirq_time(trial, role, *cpu),
                 };
@@ -143,7 +144,7 @@ mod tests {
         let t = with_cpu(t, 2, &ticks(0.0, 0.25));
         let mut c = cell("a");
         c.link.threaded_napi = true;
-        // The thread that polls shares the sender's CPU.
+        // The polling thread shares the sender's CPU.
         c.placement.softirq = SoftirqCpu::Cpu(0);
         let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
         assert!(near(tx.total, 0.5) && near(tx.system, 0.4) && near(tx.other, 0.0), "{tx:?}");
@@ -152,7 +153,7 @@ mod tests {
         c.placement.softirq = SoftirqCpu::Cpu(2);
         let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
         assert!(near(tx.total, 0.8) && near(rx.total, 0.9), "{tx:?} {rx:?}");
-        // Anywhere: it may have been on either role's CPU.
+        // Unknown: it may have run on either role's CPU.
         c.placement.softirq = SoftirqCpu::Free;
         let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
         assert_eq!((tx.rule, rx.rule), (CpuRule::Threads, CpuRule::Threads));
@@ -169,8 +170,8 @@ mod tests {
         }
     }
 
-    /// Two ends with two CPUs each: threads on 0 and 1, the queues of their NICs interrupt
-    /// 2 and 3. Made up.
+    /// Two ends with two CPUs each: threads on 0 and 1, the queues of their NICs interrupt 2 and 3.
+    /// Made up.
     fn two_cores_an_end() -> Trial {
         let mut t = wall(trial("a", 0, 1.0, 0), 1.0);
         t.roles[0].threads = vec![thread("tx", 0.5, 0.1, 0.4)];
@@ -198,11 +199,13 @@ mod tests {
         let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
         assert!(near(tx.total, 0.7) && near(tx.softirq, 0.2), "{tx:?}");
         assert!(near(rx.total, 1.3) && near(rx.softirq, 0.7), "{rx:?}");
-        // Both devices interrupt the same CPU: whose it was is unknown, and it counts once.
+        // Both devices interrupt the same CPU: for which of them it worked is unknown, and it
+        // counts once.
         c.placement.sender_softirq = SoftirqCpu::Cpu(3);
         let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
         assert!(near(tx.total, 0.5) && near(rx.total, 1.3), "{tx:?} {rx:?}");
-        // The sender's adapters interrupt two CPUs in turn, which are reserved for that: they count whole.
+        // The sender's adapters interrupt two CPUs in turn, which are reserved for that: all of
+        // their time counts.
         c.link.adapters = 2;
         c.placement.sender_softirq = SoftirqCpu::Turns(vec![2, 4].try_into().unwrap());
         let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
@@ -217,7 +220,7 @@ mod tests {
         assert_eq!(softirq_cpus(&c, &t, Role::Receiver), [2, 3], "CPU 4 did next to nothing");
         let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
         assert!(near(tx.total, 0.5) && near(rx.total, 1.5), "{tx:?} {rx:?}");
-        // On machines of their own each pays for what its own NIC raised.
+        // On separate machines each is charged for what its own NIC raised.
         let mut apart = t.clone();
         for reading in &mut apart.readings {
             let role = match reading.scope {

@@ -1,5 +1,5 @@
-//! What a trial cost, and what it achieved: CPU per unit of work, return on
-//! investment, service demand, and the headline of published work.
+//! The costs of a trial and its returns: CPU per unit of work, return on investment, service
+//! demand, and the headline of published work.
 
 use super::cpu::{CpuRule, RoleCpu, role_cpu};
 use super::guest::GuestCpu;
@@ -10,18 +10,17 @@ use bytepath_record::{Cell, Role, Scope, Trial, Work};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Name of the reading that return on investment by power takes: mean power over
-/// the window in watts, of `Scope::Role` or `Scope::MachineOf` for one end, of
-/// `Scope::Machine` for all that both ends draw.
+/// Name of the reading used for return on investment by power: mean power over the window in watts,
+/// of `Scope::Role` or `Scope::MachineOf` for one end, of `Scope::Machine` for both ends together.
 pub const POWER: &str = "power.watts";
 
-/// Fewest trials from which the first and the last are dropped.
+/// Fewest trials for which the first and the last are dropped.
 const HEADLINE: usize = 5;
 
 /// Bytes of a KiB.
 const KIB: f64 = 1024.0;
 
-/// What one trial cost.
+/// The costs of one trial.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
     /// Block of the trial.
@@ -29,54 +28,53 @@ pub struct Costs {
     work: Work,
     /// Work per second.
     rate: f64,
-    /// Instructions that a CPU second represents, where they are counted.
+    /// Instructions that a CPU second represents, if those are counted.
     instructions_per_second: Option<f64>,
     /// Packets per second at the receiver's device; `None` if no meter counted them.
     pub packets_per_second: Option<f64>,
     /// CPU time by role, in the order of `Role::ALL`.
     pub roles: [Option<RoleCpu>; 2],
-    /// What a guest took of the other role's host, by the role it plays, in the same order.
+    /// CPU time that a guest took on the other role's host, by the role the guest plays, in the
+    /// same order.
     pub guests: [Option<GuestCpu>; 2],
-    /// Watts drawn by role, then by both together, less the idle power if that is taken
-    /// off.
+    /// Watts drawn by each role, then by both together, less the idle power if that is subtracted.
     pub watts: [Option<f64>; 3],
 }
 
-/// A figure of one trial by end, over the measured trials, with the interval of
-/// its mean.
+/// A figure per end, over the measured trials, with the interval of its mean.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct PerEnd {
-    /// By what the sender spent.
+    /// Based on the sender's costs.
     pub sender: Option<Summary>,
-    /// By what the receiver spent.
+    /// Based on the receiver's costs.
     pub receiver: Option<Summary>,
     pub total: Option<Summary>,
 }
 
-/// The mean rate without the first and the last trial in order of time, to
-/// be compared with work that publishes "the middle three of five runs". It decides
-/// nothing: verdicts and intervals use every trial that counts.
+/// The mean rate without the first and the last trial in order of time, for comparison with work
+/// that publishes "the middle three of five runs". It decides nothing: verdicts and intervals use
+/// every trial that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Headline {
-    /// Mean of the kept trials, work per second.
+    /// Mean of the kept trials, in work per second.
     pub mean: f64,
     pub kept: u32,
     pub of: u32,
 }
 
-/// CPU of both ends of a measured trial: seconds per unit of work, and nanoseconds per
-/// packet that the receiver's device took in.
+/// Returns the CPU time of both ends of a measured trial: seconds per unit of work, and nanoseconds
+/// per packet received by the receiver's device.
 pub fn costs(cell: &Cell, trial: &Trial) -> [Option<f64>; 2] {
     let costs = Costs::of(cell, trial, None);
     [costs.cpu_per_unit(), costs.cpu_per_packet()]
 }
 
 impl Costs {
-    /// The costs of a measured trial, whose CPU seconds each represent that many
-    /// instructions, where those were counted.
+    /// Computes the costs of a measured trial. Each CPU second represents `instructions_per_second`
+    /// instructions, if those were counted.
     pub fn of(cell: &Cell, trial: &Trial, instructions_per_second: Option<f64>) -> Costs {
         let watts = |scope| trial.reading(POWER, &scope).filter(|w| *w > 0.0 && w.is_finite());
-        // A host that has no other role draws all it draws for this one.
+        // If the host has no other role, all its power is this role's.
         let of = |role| watts(Scope::Role(role)).or_else(|| watts(Scope::MachineOf(role)));
         let [tx, rx] = Role::ALL.map(of);
         let both = watts(Scope::Machine).or_else(|| Some(tx? + rx?));
@@ -92,13 +90,13 @@ impl Costs {
         }
     }
 
-    /// Units of work, as costs are given for, per second.
+    /// Returns work per second, in the units that costs refer to.
     pub fn units_per_second(&self) -> f64 {
         self.rate / self.work.terms().unit_size
     }
 
-    /// The figure of a question about costs; `None` of other questions. CPU time that
-    /// counts instructions answers for those, and not for time.
+    /// Returns the figure of a cost metric; `None` for other metrics. CPU time that represents
+    /// instructions answers `Instructions`, not `Cpu`.
     pub fn answer(&self, question: Metric) -> Option<f64> {
         match (question, self.instructions_per_second) {
             (Metric::Cpu, None) => self.cpu_per_unit(),
@@ -107,12 +105,12 @@ impl Costs {
         }
     }
 
-    /// CPU seconds per unit of work, both ends together.
+    /// Returns CPU seconds per unit of work, both ends together.
     pub fn cpu_per_unit(&self) -> Option<f64> {
         self.per_unit(self.cores()[2])
     }
 
-    /// CPU seconds of one end per unit of work.
+    /// Returns CPU seconds of one end per unit of work.
     pub fn role_per_unit(&self, role: Role) -> Option<f64> {
         self.per_unit(self.cores()[role as usize])
     }
@@ -121,27 +119,27 @@ impl Costs {
         Some(cores? / self.units_per_second()).filter(|cost| cost.is_finite())
     }
 
-    /// CPU nanoseconds per packet that the receiver's device took in, both ends together.
+    /// Returns CPU nanoseconds per packet received by the receiver's device, both ends together.
     pub fn cpu_per_packet(&self) -> Option<f64> {
         let cost = self.cores()[2]? * 1e9 / self.packets_per_second?;
         Some(cost).filter(|cost| cost.is_finite())
     }
 
-    /// Joules per unit of work by role, then of both together.
+    /// Returns joules per unit of work by role, then for both together.
     pub fn joules_per_unit(&self) -> [Option<f64>; 3] {
         let joules = |watts: f64| Some(watts / self.units_per_second()).filter(|j| j.is_finite());
         self.watts.map(|watts| joules(watts?))
     }
 
-    /// Return on investment by power, T^n / P^m, likewise.
+    /// Returns return on investment by power, T^n / P^m, by role, then for both together.
     pub fn roi_power(&self, rules: &Rules) -> [Option<f64>; 3] {
         let rate = self.shown_rate().powf(rules.roi_throughput);
         self.watts.map(|watts| Some(rate / watts?.powf(rules.roi_power)))
     }
 
-    /// By which rules the two ends' CPU time was found: the whole of a CPU or not, less
-    /// the work of others or not. Figures found by different rules do not compare: one
-    /// holds what the other misses.
+    /// Returns the rules by which the two ends' CPU time was obtained: whether of a whole CPU, and
+    /// whether without the work of others. Figures by different rules are not comparable: one
+    /// includes what the other misses.
     pub fn rules(&self) -> Option<[(bool, bool); 2]> {
         let rule = |cpu: RoleCpu| {
             let whole = matches!(cpu.rule, CpuRule::WholeCpu(_));
@@ -150,8 +148,8 @@ impl Costs {
         Some([rule(self.roles[0]?), rule(self.roles[1]?)])
     }
 
-    /// CPUs kept busy by each end, then by both: of a guest those of its host, since the time of its
-    /// virtual CPUs has its own.
+    /// Returns the CPUs kept busy by each end, then by both. The sum uses the host's CPU time for a
+    /// guest, which includes the time of its virtual CPUs.
     fn cores(&self) -> [Option<f64>; 3] {
         let ends = self.roles.map(|role| role.map(|cpu| cpu.total));
         let guests = self.guests.map(|guest| guest.map(|guest| guest.total()));
@@ -159,32 +157,33 @@ impl Costs {
         [ends[0], ends[1], tx_of_both.zip(rx_of_both).map(|(tx, rx)| tx + rx)]
     }
 
-    /// The rate as reports show it.
+    /// Returns the rate as reports show it.
     fn shown_rate(&self) -> f64 {
         self.rate * self.work.terms().rate_scale
     }
 }
 
-/// Return on investment, T^n / C.
+/// Computes return on investment, T^n / C.
 pub(crate) fn roi(costs: &[Costs], rules: &Rules) -> PerEnd {
     per_end(costs, rules, |c, part| {
         Some(c.shown_rate().powf(rules.roi_throughput) / c.cores()[part]?)
     })
 }
 
-/// Return on investment by power, T^n / P^m.
+/// Computes return on investment by power, T^n / P^m.
 pub(crate) fn roi_power(costs: &[Costs], rules: &Rules) -> PerEnd {
     per_end(costs, rules, |c, part| c.roi_power(rules)[part])
 }
 
-/// CPU microseconds per KiB; none but of bytes.
+/// Computes service demand: CPU microseconds per KiB; defined for bytes only.
 pub(crate) fn service_demand(costs: &[Costs], rules: &Rules) -> PerEnd {
     per_end(costs, rules, |c, part| {
         (c.work == Work::Bytes).then_some(c.cores()[part]? * 1e6 / (c.rate / KIB))
     })
 }
 
-/// The figure of each trial; what is not a number (nothing was spent) is left out.
+/// Summarises a figure over the trials; trials where it is not finite (nothing was spent) are left
+/// out.
 fn per_end(
     costs: &[Costs],
     rules: &Rules,
@@ -216,8 +215,8 @@ mod tests {
     use bytepath_record::unit::GIB;
     use bytepath_record::{Reading, Unit};
 
-    /// 10 Gbit/s for one second, half a CPU at the sender and a quarter at the
-    /// receiver, 40 and 60 watts.
+    /// 10 Gbit/s for one second, half a CPU at the sender and a quarter at the receiver, 40 and 60
+    /// watts.
     fn worked() -> Trial {
         let mut t = trial("a", 0, 1.0, 1_250_000_000);
         t.roles[0].threads = vec![thread("tx", 0.5, 0.1, 0.4)];
@@ -245,7 +244,7 @@ mod tests {
         }
         assert_eq!(costs[0].watts[2], Some(100.0));
         assert!(near(p.sender, 2.5) && near(p.receiver, 100.0 / 60.0) && near(p.total, 1.0));
-        // Hosts apart draw what their roles do.
+        // Separate hosts draw what their roles do.
         let mut apart = worked();
         for reading in &mut apart.readings {
             let Scope::Role(role) = reading.scope else { continue };
@@ -274,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_headline_is_the_middle_in_order_of_time_not_of_value() {
-        // The largest and the smallest are kept if they came in the middle.
+        // The largest and the smallest are kept if they ran in the middle.
         let mut trials: Vec<Trial> =
             [3, 100, 4, 1, 5].into_iter().map(|b| trial("a", 0, 8.0, b)).collect();
         for (order, t) in trials.iter_mut().enumerate() {
@@ -296,7 +295,7 @@ mod tests {
         assert!((costs[0].cpu_per_unit().unwrap() - 30e-6).abs() < 1e-12);
         let answers = |costs: &Costs| [Metric::Cpu, Metric::Instructions].map(|q| costs.answer(q));
         assert_eq!(answers(&costs[0]), [costs[0].cpu_per_unit(), None]);
-        // The same seconds where each is 62.5 million instructions: 1875 for an exchange.
+        // The same seconds, each 62.5 million instructions: 1875 per exchange.
         let [time, counted] = answers(&Costs::of(&cell("a"), &rr, Some(62.5e6)));
         assert!(time.is_none() && (counted.unwrap() - 1875.0).abs() < 1e-6, "{counted:?}");
         assert!((costs[0].joules_per_unit()[2].unwrap() - 4e-3).abs() < 1e-12);

@@ -1,39 +1,38 @@
 //! What invalidates a trial: a recorded event, never an odd value.
 //!
-//! A trial that was slow is a result. A trial whose CPU was taken away is not a
-//! trial of its path. The list of events and their limits is here, is applied
-//! before anyone has looked at the throughput, and is printed in every report:
+//! A trial that was slow is a result. A trial whose CPU was taken away is not a trial of its path.
+//! The events and their limits are listed here, are applied before anyone has looked at the
+//! throughput, and are printed in every report:
 //!
 //! | event | limit | why there |
 //! |---|---|---|
-//! | steal (*) | [`STEAL_LIMIT`] of a role's CPU | what the hypervisor takes, the stream loses; but on rented machines a few percent are always gone, and meet all cells of a block alike, so only what one block alone may suffer counts |
-//! | foreign CPU (*) | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; `interference.rs` explains how it is found |
-//! | foreign CPU, a role left to the scheduler (*) | [`FOREIGN_LIMIT`] of all CPUs | the same for cells that have no CPU of their own |
+//! | steal (*) | [`STEAL_LIMIT`] of a role's CPU | what the hypervisor takes, the stream loses; but rented machines always lose a few percent, which meets all cells of a block alike, so the limit lies above that |
+//! | foreign CPU (*) | [`FOREIGN_LIMIT`] of a role's CPU | other processes on a CPU that the role has for itself; `interference.rs` explains how this is found |
+//! | foreign CPU, a role left to the scheduler (*) | [`FOREIGN_LIMIT`] of all CPUs | the same for cells that are not pinned |
 //! | meters out of step | 10 % and 50 ms | the windows of meters and stream differ, so no cost per byte holds |
-//! | windows of hosts apart out of step | 5 % and 50 ms, and what their clocks may be off | one end's cost is divided by what the other one counted: what happened while the window of one alone was open is in one of the two only. The part is half of that for meters, because it comes on top; the seconds are the same, because who opens a window may wake late |
+//! | separate hosts, windows out of step | 5 % and 50 ms, plus the error of their clocks | one end's cost is divided by the other end's count, so what happened while only one window was open is in just one of the two. The part is half of that for meters, because it comes on top; the seconds are the same, because the thread that opens a window may wake late |
 //! | a role's process was kept from running | 0.1 s at once | stopped, frozen or suspended with its machine, it moved nothing, whatever its path |
 //! | a role's thread may run on another CPU than it was pinned to | any | its placement is part of the contract |
-//! | threads or flows lost | any | a role's figures then lack a part of it |
-//! | a role's CPU came or went | any | its busy time is not known |
+//! | threads or flows lost | any | a role's figures then lack a part |
+//! | a role's CPU went online or offline | any | its busy time is unknown |
 //! | a role's CPU was throttled | any | it ran at another speed than its neighbours in the block |
 //! | a control group's CPU quota used up | [`STEAL_LIMIT`] of the window, all CPUs together | the group's threads then wait for the next period, and how long depends on the quota, not on the path |
-//! | clock source changed | any | times before and after do not compare |
+//! | clock source changed | any | times before and after are not comparable |
 //! | settings of the link changed | any | the rest of the trial ran over another link |
 //! | settings of the host changed | any, by someone else | the rest of the trial ran on another host |
-//! | a client ran out of ports | any | its rate is that at which ports become free again, whatever its path |
-//! | an open loop answered more than was due | [`BACKLOG`], and what chance makes of so many | it worked off what a stall before the window had left, and its rate and latency are of that |
-//! | samples lost | any | a profile trial's own: what is missing is not missing at random |
+//! | a client ran out of ports | any | its rate is the rate at which ports become free again, whatever its path |
+//! | an open loop answered more than was due | [`BACKLOG`], plus the chance variation of that many requests | it worked off the backlog of a stall before the window, which its rate and latency then describe |
+//! | samples lost | any | profile trials only: what is missing is not missing at random |
 //!
-//! (*) These disturb a trial, and it counts, marked, unless the study limits them
-//! (`Schedule::max_interference`): others who come and go meet the cells of a block, which take turns in
-//! random order, alike. They are noise, which widens intervals; what they are not is the same machine
-//! as an idle one, so every report of such a study says so.
+//! (*) Such a trial is disturbed: it counts, with a mark, unless the study sets a limit
+//! (`Schedule::max_interference`). The cells of a block take turns in random order, so disturbances
+//! that come and go meet them alike. They are noise, which widens intervals; but the machine is not
+//! the same as an idle one, so every report of such a study says so.
 //!
-//! Packets dropped on the link and retransmits are results of the path, and no
-//! events. `/proc/stat` gives every time here to within 10 ms, at both ends of a
-//! window, so a limit is passed only by more than that. The windows of a sliced
-//! trial are many; their errors are as likely up as down and add up like the root of
-//! their number.
+//! Packets dropped on the link and retransmits are results of the path, not events. `/proc/stat`
+//! gives every time used here to within 10 ms at both ends of a window, so a limit is exceeded only
+//! by more than that. A sliced trial has many windows; their errors are as likely positive as
+//! negative and add up like the root of their number.
 
 use super::interference;
 use bytepath_record::{
@@ -41,39 +40,39 @@ use bytepath_record::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Seconds for which a role's process was kept from running within the window, as its agent noticed.
+/// Seconds within the window for which a role's process was kept from running, as its agent
+/// noticed.
 pub const PAUSED: &str = "agent.paused";
 
-/// Connections that found no free port at the client, in the whole trial.
+/// Connections that found no free port at the client, over the whole trial.
 const NO_PORT: &str = "connections.no-port";
 
-/// Most time that the hypervisor may take from a role's CPU, as a part of the
-/// window.
+/// Largest share of a role's CPU that the hypervisor may take during the window.
 pub const STEAL_LIMIT: f64 = 0.10;
 
-/// Most time that others may use of a role's own CPU, as a part of the window. Where only
-/// ticks are there, part of it is more than the cell's earlier trials have.
+/// Largest share of a role's own CPU that other processes may use during the window. Where only
+/// ticks are available, part of the figure is measured against the cell's earlier trials.
 pub const FOREIGN_LIMIT: f64 = 0.10;
 
-/// How long the window of one end alone may be open: a part of it, and seconds, because
+/// How long the window of one end alone may be open: as a part of the window, plus seconds, because
 /// the thread that opens it may wake late.
 const ALONE: (f64, f64) = (0.05, 0.05);
 
-/// How much more an open loop may answer than is due, as a part of that.
+/// How many more requests an open loop may answer than are due, as a part of those.
 const BACKLOG: f64 = 0.1;
 
-/// What a column of `/proc/stat` may be off over one window, seconds.
+/// Largest error of a `/proc/stat` column over one window, in seconds.
 const TICK: f64 = 0.01;
 
-/// How far the meters' window may be from the stream's: a part of it, and seconds.
+/// How far the meters' window may differ from the stream's: as a part of it, plus seconds.
 const OUT_OF_STEP: (f64, f64) = (0.1, 0.05);
 
-/// What happened to a trial, each in words.
+/// The events of a trial, in words.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Events {
-    /// What invalidates it.
+    /// Events that invalidate the trial.
     pub invalidating: Vec<String>,
-    /// What others did on its CPUs, which does not.
+    /// Work of other processes on its CPUs, which does not invalidate it.
     pub disturbing: Vec<String>,
     limit: Option<f64>,
 }
@@ -83,7 +82,7 @@ impl Events {
         self.invalidating.extend(events);
     }
 
-    /// Others took this share of a CPU.
+    /// Enters that others took this share of a CPU.
     fn disturb(&mut self, share: f64, what: String) {
         match self.limit.filter(|limit| share > *limit) {
             Some(limit) => self.invalidate([format!("{what} (limit {})", percent(limit))]),
@@ -92,8 +91,8 @@ impl Events {
     }
 }
 
-/// The events of a trial. Only a measured trial has any. What no meter saw cannot spoil it.
-/// `earlier` are the trials of the same cell that were measured, undisturbed, before.
+/// Returns the events of a trial; only a measured trial has any. What no meter measured cannot
+/// invalidate it. `earlier` are the earlier trials of the same cell that were measured undisturbed.
 pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule, earlier: &[&Trial]) -> Events {
     let mut events = Events { limit: schedule.max_interference, ..Events::default() };
     if trial.status != TrialStatus::Measured {
@@ -111,7 +110,7 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule, earlier: &[
             Design::Slices { slice } if slice > 0.0 => TICK * (wall / slice).max(1.0).sqrt(),
             _ => TICK,
         };
-        // Where threads of one end take several CPUs in turn, those are judged with all others.
+        // CPUs that the threads of one end use in turn are judged together with all others.
         let of_turns = |cpu: &u32| {
             Role::ALL.iter().any(|role| cell.placement.turns(*role).cpus().contains(cpu))
         };
@@ -142,7 +141,7 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule, earlier: &[
     events
 }
 
-/// An open loop's answers to requests that were due before the window.
+/// Detects an open loop that answers requests which were due before the window.
 fn backlog(trial: &Trial) -> Option<String> {
     let (due, answered) = (trial.offered?, trial.rate()?);
     let limit = BACKLOG + by_chance(due * trial.window);
@@ -154,12 +153,13 @@ fn backlog(trial: &Trial) -> Option<String> {
     })
 }
 
-/// How far a count is off by chance, as a part of it: four standard deviations of random arrivals.
+/// Returns how much a count varies by chance, as a part of it: four standard deviations of random
+/// arrivals.
 pub(crate) fn by_chance(count: f64) -> f64 {
     4.0 / count.max(1.0).sqrt()
 }
 
-/// Ends whose windows were not open at the same time, beyond what their clocks explain.
+/// Detects windows of the two ends that differ by more than the error of their clocks explains.
 fn out_of_step(trial: &Trial) -> Option<String> {
     let clocks = trial.clocks.as_ref()?;
     let alone = clocks.out_of_step();
@@ -173,9 +173,9 @@ fn out_of_step(trial: &Trial) -> Option<String> {
     })
 }
 
-/// What did not stay as it was, by the meter `steady`.
+/// Changes during the trial, as reported by the meter `steady`.
 fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
-    // A role without CPUs of its own may have run on any.
+    // A role that is not pinned may have run on any CPU.
     let runs_on = |role: Role, cpu: u32| {
         let own = cell.placement.cpus(role);
         own.is_empty() || own.contains(&cpu)
@@ -227,7 +227,7 @@ fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
         .collect()
 }
 
-/// The first few settings that changed; from what to what is in the trial's warnings and in a
+/// Names the first few settings that changed. Their values are in the trial's warnings and in a
 /// remark on the study.
 fn changed_settings(trial: &Trial) -> String {
     let changes = trial.warnings.iter().filter_map(|warning| warning.strip_prefix(HOST_CHANGE));
@@ -239,10 +239,10 @@ fn changed_settings(trial: &Trial) -> String {
     listed(&names.collect::<Vec<_>>(), MOST_SETTINGS)
 }
 
-/// Changed settings that a trial names.
+/// Most changed settings that an event names.
 const MOST_SETTINGS: usize = 3;
 
-/// What happened to a CPU that a role, or both, are pinned to.
+/// Judges a CPU that one or both roles are pinned to.
 fn of_cpu(
     trial: &Trial,
     cell: &Cell,
@@ -269,7 +269,7 @@ fn foreign(share: Option<f64>, of: &str, events: &mut Events) {
     }
 }
 
-/// Steal where a role is left to the scheduler, which may put it on any CPU.
+/// Judges steal where a role is left to the scheduler, which may put it on any CPU.
 fn stolen_anywhere(trial: &Trial, (wall, tick): (f64, f64), events: &mut Events) {
     let of_cpu = |r: &&Reading| r.metric == "cpu.steal" && matches!(r.scope, Scope::Cpu(_));
     let steal: Vec<f64> = trial.readings.iter().filter(of_cpu).map(|r| r.value).collect();
@@ -280,11 +280,11 @@ fn stolen_anywhere(trial: &Trial, (wall, tick): (f64, f64), events: &mut Events)
     }
 }
 
-/// What a meter should have seen of a role and did not.
+/// Returns the threads and flows of a role that the meters should have reported and did not.
 fn lost(trial: &Trial, cell: &Cell, role: Role) -> Vec<String> {
     let mut events = Vec::new();
-    // A thread for each flow, or those of an event loop, whose flows count as one; workers of the
-    // kernel come on top.
+    // One thread for each flow, or the threads of an event loop, whose flows count as one; kernel
+    // workers come on top.
     let flows = cell.threads(role) as usize;
     let threads = trial.role(role).map_or(0, |record| record.threads.len());
     if threads > 0 && threads < flows {
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(at(None, 54_109), [""; 0], "a closed loop");
         let [event] = &at(Some(20_000.0), 54_109)[..] else { panic!("one event") };
         assert!(event.starts_with("it answered 54109 requests a second where 20000"), "{event}");
-        // Of few requests that is chance.
+        // With few requests that is chance.
         assert_eq!(at(Some(100.0), 140), [""; 0]);
     }
 
@@ -343,16 +343,16 @@ mod tests {
         assert_eq!(events(&t), [""; 0], "within the limit and a tick");
         read(&mut t, "cpu.steal", Scope::Cpu(1), 0.33);
         assert_eq!(events(&t), ["CPU 1 lost 11% to the hypervisor (limit 10%)"]);
-        // Thirty slices of 0.1 s: 55 ms of it may be rounding.
+        // Thirty slices of 0.1 s: 55 ms may be rounding.
         let sliced = Schedule { design: Design::Slices { slice: 0.1 }, ..SCHEDULE };
         assert_eq!(judge_events(&t, &cell("a"), &sliced, &[]).invalidating, [""; 0]);
         read(&mut t, "cpu.steal", Scope::Cpu(1), 0.4);
         assert_eq!(judge_events(&t, &cell("a"), &sliced, &[]).invalidating.len(), 1);
-        // On a CPU that no role uses it is nothing to us.
+        // Steal on a CPU that no role uses does not matter.
         let mut t = quiet();
         read(&mut t, "cpu.steal", Scope::Cpu(5), 3.0);
         assert_eq!(events(&t), [""; 0]);
-        // Unless the roles may be anywhere: two of six seconds.
+        // Unless the roles are not pinned: two of six seconds.
         let mut t = quiet();
         read(&mut t, "cpu.steal", Scope::Cpu(1), 2.0);
         let mut free = cell("a");
@@ -503,7 +503,7 @@ mod tests {
                 "settings of the receiver's link byte1 changed",
             ]
         );
-        // Of hosts apart, each has its own.
+        // Separate hosts each have their own.
         let mut apart = quiet();
         read(&mut apart, "steady.throttled", Scope::CpuOf(Role::Sender, 1), 2.0);
         assert_eq!(events(&apart), [""; 0], "CPU 1 is the receiver's");

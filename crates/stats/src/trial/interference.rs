@@ -1,29 +1,28 @@
-//! Foreign work during a stream.
+//! Foreign work during a trial: CPU time of other processes.
 //!
-//! **Exact** where the kernel kept an account for the meter `cpu`: `cpu.foreign` is what ran
-//! there and was neither a thread or worker of a role nor a softirq, an interrupt or a
-//! thread that serves them. bytepath's own meters and pipes are in it. It has the same
-//! bound for every path.
+//! **Exact** where the kernel kept an account for the meter `cpu`: `cpu.foreign` is what ran on the
+//! CPU and was neither a thread or worker of a role nor a softirq, an interrupt or a thread that
+//! serves them. It includes bytepath's own meters and pipes. The limit is the same for every path.
 //!
 //! **By ticks** otherwise, by the larger of two figures:
 //!
-//! 1. User time that is not of the roles' threads: no kernel thread has any.
-//! 2. Busy time that neither the roles' threads nor interrupts explain, above what is usual
-//!    in this cell. It is not all foreign work: interrupts that wake an idle CPU
-//!    make it busy and are lost to the ticks, so that a path whose sender sleeps while the
-//!    kernel works for it always has some, and more of it than another path. So a trial is
-//!    compared with the median of the cell's earlier trials ([`MIN_EARLIER`] of them at least,
-//!    otherwise this figure is not used): no path is rejected for being itself.
+//! 1. User time that does not belong to the roles' threads: kernel threads have none.
+//! 2. Busy time that neither the roles' threads nor interrupts explain, above what is usual in this
+//! cell. It is not all foreign work: interrupts that wake an idle CPU make it busy but are missed
+//! by the ticks, so a path whose sender sleeps while the kernel works for it always has some, and
+//! more than another path. So a trial is compared with the median of the cell's earlier trials (at
+//! least [`MIN_EARLIER`], otherwise this figure is not used): no path is rejected for its own
+//! nature.
 
 use super::threads::polls_for_device;
 use crate::estimate::Summary;
 use bytepath_record::{Cell, Reading, Role, Scope, ThreadTime, Trial};
 
-/// From this many trials on their median shows what is usual.
+/// Fewest earlier trials whose median is taken as usual.
 const MIN_EARLIER: usize = 3;
 
-/// The share of a CPU that a role, or both, are pinned to. `tick`: what a column of
-/// `/proc/stat` may be off, seconds. `None` if it was not seen.
+/// Returns the foreign share of a CPU that one or both roles are pinned to. `tick` is the possible
+/// error of a `/proc/stat` column, in seconds. `None` if not measured.
 pub(crate) fn of_cpu(
     trial: &Trial,
     cell: &Cell,
@@ -35,12 +34,12 @@ pub(crate) fn of_cpu(
     share(cpu_use(trial)?, tick, earlier.iter().filter_map(|trial| cpu_use(trial)))
 }
 
-/// The share of all CPUs together, where a role is left to the scheduler. Pinned cells and
-/// free ones are then judged alike, and a comparison of the two does not keep the disturbed
-/// trials of one side only.
+/// Returns the foreign share of all CPUs together, for cells in which a role is left to the
+/// scheduler. So pinned and unpinned cells are judged alike, and a comparison of the two does not
+/// keep the disturbed trials of one side only.
 pub(crate) fn anywhere(trial: &Trial, tick: f64, earlier: &[&Trial]) -> Option<f64> {
     let cpu_use = CpuUse::at_all(trial)?;
-    // Errors of this many CPUs are as likely up as down.
+    // The CPUs' errors are as likely positive as negative.
     let tick = tick * cpu_use.cpus.sqrt();
     share(cpu_use, tick, earlier.iter().filter_map(|trial| CpuUse::at_all(trial)))
 }
@@ -59,20 +58,20 @@ fn share(cpu_use: CpuUse, tick: f64, earlier: impl Iterator<Item = CpuUse>) -> O
     if earlier.len() < MIN_EARLIER {
         return Some(user);
     }
-    // Busy is cut three times: idle, iowait, steal.
+    // Three columns are subtracted for busy time: idle, iowait, steal.
     let unusual = (cpu_use.unexplained - 3.0 * tick) / time - Summary::of(earlier)?.median.max(0.0);
     Some(user.max(unusual))
 }
 
-/// CPU time of others during a trial, seconds.
+/// CPU time of others during a trial, in seconds.
 struct CpuUse {
     /// Length of the window.
     wall: f64,
-    /// How many CPUs it is about.
+    /// Number of CPUs.
     cpus: f64,
-    /// By the kernel's account.
+    /// Foreign time by the kernel's account.
     exact: Option<f64>,
-    /// User time of others by ticks.
+    /// User time of others, by ticks.
     user: f64,
     /// Busy time that neither threads nor interrupts explain.
     unexplained: f64,
@@ -84,8 +83,8 @@ impl CpuUse {
         let here = |role: Role| cell.placement.cpu(role) == Some(cpu);
         let of_roles = trial.roles.iter().filter(|record| here(record.role));
         let threads: Vec<&ThreadTime> = of_roles.flat_map(|record| &record.threads).collect();
-        // A thread that polls for the device of a role with another CPU may not be pinned,
-        // and may have run here.
+        // A thread that polls the device of a role on another CPU may be unpinned and may have run
+        // here.
         let others = trial.roles.iter().filter(|record| !here(record.role));
         let polling = others.flat_map(|record| &record.threads).filter(|t| polls_for_device(t));
         let polling = polling.map(|thread| thread.run).sum::<f64>();
@@ -152,7 +151,7 @@ mod tests {
         assert_eq!(events(&exact(0.29)), [""; 0]);
         assert_eq!(events(&exact(0.33)), ["other processes used 11% of CPU 0 (limit 10%)"]);
         assert_eq!(judge(&exact(0.33), &[]).len(), 1, "it needs no other trials");
-        // Without a CPU of their own: of both CPUs, and only if both were accounted for.
+        // Unpinned: of both CPUs, and only if there is an account of both.
         let mut free = cell("a");
         free.placement = Placement::default();
         let mut t = exact(0.8);
@@ -183,9 +182,9 @@ mod tests {
         );
     }
 
-    /// Ticks are drawn as the kernel draws them: one in a hundred of a second, to whatever is
-    /// on the CPU then. A path whose interrupts they mostly miss is no more often rejected
-    /// than one whose interrupts they see, and the same disturbance is found in both.
+    /// Ticks are drawn as the kernel draws them: one per hundredth of a second, charged to whatever
+    /// is on the CPU then. A path whose interrupts they mostly miss is rejected no more often than
+    /// one whose interrupts they catch, and the same disturbance is found in both.
     #[test]
     fn lost_ticks_neither_reject_nor_hide() {
         let mut random = Random::new(9);
@@ -239,7 +238,7 @@ mod tests {
         // Another process used 0.8 of the 6 seconds.
         read(&mut t, "cpu.user", Scope::Cpu(0), 0.91);
         assert_eq!(judge(&t), ["other processes used 13.2% of the machine's CPUs (limit 10%)"]);
-        // On four CPUs it is less of them.
+        // On four CPUs its share is smaller.
         for cpu in [2, 3] {
             for metric in ["cpu.busy", "cpu.user", "cpu.softirq"] {
                 read(&mut t, metric, Scope::Cpu(cpu), 0.0);

@@ -1,5 +1,6 @@
-//! One trial: whether it counts ([`events`], [`interference`]), what CPU time its roles took
-//! ([`threads`], [`cpu`], [`device_work`], [`guest`]), and what it achieved for that ([`efficiency`]).
+//! One trial: whether it counts ([`events`], [`interference`]), how much CPU time its roles took
+//! ([`threads`], [`cpu`], [`device_work`], [`guest`]), and what it achieved with that
+//! ([`efficiency`]).
 
 mod cpu;
 mod device_work;
@@ -21,13 +22,13 @@ pub(crate) use threads::in_its_place;
 
 use bytepath_record::{Reading, Trial, TrialStatus};
 
-/// The sum of some of a trial's readings; `None` if there are none.
+/// Returns the sum of a trial's matching readings; `None` if there are none.
 pub(crate) fn sum_of(trial: &Trial, counts: impl Fn(&Reading) -> bool) -> Option<f64> {
     let readings = trial.readings.iter().filter(|reading| counts(reading));
     readings.map(|reading| reading.value).reduce(|sum, value| sum + value)
 }
 
-/// Why a trial does not count; `None` if it does.
+/// Returns why a trial does not count; `None` if it does.
 pub fn why_not_measured(trial: &Trial) -> Option<String> {
     match &trial.status {
         TrialStatus::Measured => None,

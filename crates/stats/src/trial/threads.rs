@@ -2,8 +2,8 @@
 
 use bytepath_record::{MODEL, Role, Scope, ThreadTime, Trial};
 
-/// Name of the reading, of `Scope::Role`, of what the engine's threads ran between the edges
-/// of the window, in seconds.
+/// Name of the reading, of `Scope::Role`, of the run time of the engine's threads within the
+/// window, in seconds.
 pub const ENGINE_RUN: &str = "engine.run";
 
 /// Run times of a role's threads, in cores.
@@ -12,16 +12,16 @@ pub(crate) struct Threads {
     pub run: f64,
     pub user: f64,
     pub system: f64,
-    /// Kernel threads that poll for the device.
+    /// Kernel threads that poll the device.
     pub polling: f64,
-    /// What of `run` is of the flows' own threads: not of io_uring's workers, nor of helpers.
+    /// The part of `run` by the flows' own threads: without io_uring workers and helpers.
     engine: f64,
-    /// What of `run` is of kernel threads that work in the place of the flows' own.
+    /// The part of `run` by kernel threads that work in place of the flows' own.
     in_place: f64,
-    /// What of `run` is of helpers: they run off the role's CPU.
+    /// The part of `run` by helpers, which run off the role's CPU.
     pub helpers: f64,
-    /// User and system time of software devices, which model work that takes no CPU time:
-    /// in nothing else.
+    /// User and system time of modelled devices, which stand for work that takes no CPU time:
+    /// included in no other field.
     pub models: [f64; 2],
 }
 
@@ -29,8 +29,8 @@ impl Threads {
     pub(crate) fn of(trial: &Trial, role: Role) -> Threads {
         let mut sums = Threads::default();
         let Some(record) = trial.role(role) else { return sums };
-        // The interval that the threads were looked at over, which is a little longer than
-        // the window; records before it was a reading have the window alone.
+        // The interval between the two readings of the threads, which is a little longer than the
+        // window; earlier records have only the window.
         let wall = trial.reading("threads.wall", &Scope::Role(role)).filter(|wall| *wall > 0.0);
         let window = if record.window > 0.0 { record.window } else { trial.window };
         let window = wall.unwrap_or(window);
@@ -57,8 +57,8 @@ impl Threads {
         sums
     }
 
-    /// The same within the edges of the window, where the engine reports what it ran there. An
-    /// engine that waits for kernel threads in its place shows nothing of what those did there.
+    /// Scales to what ran within the window, if the engine reports that. An engine that waits for
+    /// kernel threads in its place says nothing about theirs, so nothing is scaled then.
     pub(crate) fn within(self, trial: &Trial, role: Role) -> Threads {
         let window = trial.role(role).map_or(0.0, |record| record.window);
         let run = trial.reading(ENGINE_RUN, &Scope::Role(role)).map(|run| cores(run, window));
@@ -79,17 +79,17 @@ impl Threads {
     }
 }
 
-/// Whether a kernel thread works in the place of an end's own: pktgen's and vhost's.
+/// Returns whether a kernel thread works in place of an end's own: pktgen's and vhost's do.
 pub(crate) fn in_its_place(thread: &str) -> bool {
     thread.starts_with("kpktgend_") || thread.starts_with("vhost-")
 }
 
-/// Whether this is a kernel thread that polls for a device (threaded NAPI).
+/// Returns whether this is a kernel thread that polls for a device (threaded NAPI).
 pub(crate) fn polls_for_device(thread: &ThreadTime) -> bool {
     thread.name.starts_with("napi/")
 }
 
-/// Seconds of CPU over seconds of wall; nonsense counts as nothing.
+/// Returns CPU seconds over wall seconds; zero if that is not a valid number.
 pub(crate) fn cores(seconds: f64, wall: f64) -> f64 {
     let cores = seconds / wall;
     if cores.is_finite() { cores.max(0.0) } else { 0.0 }

@@ -1,4 +1,4 @@
-//! The comparisons of a study: every cell against the baseline, in every question.
+//! The comparisons of a study: every cell against the baseline, in every metric.
 
 use super::contract::{other_load, undeclared, unlike};
 use super::judge::{Ceiling, Findings, Noise, Test, Verdict, judge, tests};
@@ -14,8 +14,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Name of the reading that the link's ceiling follows from: its rate in bytes
-/// per second, of `Scope::Link`. Links without a rate (veth) have no such reading.
+/// Name of the reading that gives the link's ceiling: its rate in bytes per second, of
+/// `Scope::Link`. Links without a rate (veth) have no such reading.
 const LINK_RATE: &str = "link.rate";
 
 /// Bytes of a packet at full MTU that carry no payload: IPv4 and TCP with
@@ -26,7 +26,7 @@ const HEADERS: f64 = 20.0 + 20.0 + 12.0;
 /// check sequence, gap (IEEE 802.3).
 const FRAMING: f64 = 8.0 + 14.0 + 4.0 + 12.0;
 
-/// The rate of a device of the link, and of which end.
+/// Returns the end that a device of the link belongs to, and the rate of the device.
 fn link_rate(reading: &Reading) -> Option<(Role, f64)> {
     match reading.scope {
         Scope::Link(role, _) if reading.metric == LINK_RATE => Some((role, reading.value)),
@@ -34,36 +34,36 @@ fn link_rate(reading: &Reading) -> Option<(Role, f64)> {
     }
 }
 
-/// A cell against the baseline, in one question.
+/// A cell against the baseline, in one metric.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
     pub question: Metric,
     /// Ratio, cell over baseline; `None` if no block has both.
     pub effect: Option<Effect>,
-    /// How sure a claim is among all of the study; `None` without an interval.
+    /// The tests of a claim, corrected for all comparisons of the study; `None` without an
+    /// interval.
     pub test: Option<Test>,
-    /// The word for it.
     pub verdict: Verdict,
-    /// How far the ratio scatters between pairs of hosts, where the study has several.
+    /// How far the ratio scatters between pairs of hosts, if the study has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pairs: Option<PairSpread>,
-    /// Why the two cannot be compared, if so.
+    /// Reasons why the two cannot be compared; empty if they can.
     pub reasons: Vec<String>,
 }
 
-/// A cell with all that was run of it.
+/// A cell with all of its trials.
 #[derive(Clone, Copy)]
 pub(crate) struct Side<'a> {
     pub cell: &'a Cell,
     /// Its trials, in the order run.
     pub trials: &'a [&'a Trial],
-    /// The costs of those that were measured.
+    /// The costs of the measured ones.
     pub costs: &'a [Costs],
 }
 
 impl Side<'_> {
-    /// The figure of every block that was measured. Where a block holds several
-    /// trials of a cell, the last counts.
+    /// Returns the figure of every measured block. If a block has several trials of the cell, the
+    /// last counts.
     pub(crate) fn figures(&self, question: Metric) -> BTreeMap<u32, f64> {
         match question {
             Metric::Rate => self.trials.iter().filter_map(|t| Some((t.block, t.rate()?))).collect(),
@@ -81,24 +81,24 @@ impl Side<'_> {
         }
     }
 
-    /// Blocks that it was run in, whatever became of its trials.
+    /// Returns the number of blocks that it was run in, whatever became of its trials.
     fn blocks(&self) -> usize {
         self.trials.iter().map(|trial| trial.block).collect::<BTreeSet<u32>>().len()
     }
 
-    /// By which rules its CPU time was obtained; see [`Costs::rules`].
+    /// Returns the rules by which its CPU time was obtained; see [`Costs::rules`].
     pub(crate) fn cost_rules(&self) -> Option<[(bool, bool); 2]> {
         self.costs.iter().find_map(Costs::rules)
     }
 
-    /// Whether either end copies most of the bytes, or may.
+    /// Returns whether at least one end copies most of the bytes, or may do so.
     fn copies(&self) -> bool {
         let passes = |role: &RoleRecord| role.ledger.not_copied > role.ledger.delivered / 2;
         let by_reference = |t: &&Trial| !t.roles.is_empty() && t.roles.iter().all(passes);
         !self.trials.iter().any(by_reference)
     }
 
-    /// What its rejected trials were rejected for.
+    /// Returns the events that its rejected trials were rejected for.
     fn rejected(&self) -> Vec<String> {
         let is_rejected = |t: &&&Trial| matches!(t.status, TrialStatus::Rejected { .. });
         let rejected = self.trials.iter().filter(is_rejected);
@@ -115,23 +115,22 @@ pub(crate) struct Comparer<'a> {
     pub looks: Looks,
     /// Blocks that it was planned with.
     pub planned: u32,
-    /// Copy bandwidth, where it is known.
+    /// Copy bandwidth, if known.
     pub ceiling: Option<CopyCeiling>,
-    /// Rates of cells whose load is a part of their peak.
+    /// Rates of cells whose load is defined as a part of their peak.
     pub loads: &'a [Load],
-    /// Whether the study measured no speed: nothing is claimed of it then, and no ratio
-    /// is given.
+    /// Whether the study measured no speed: then it makes no claims and gives no ratios.
     pub functional: bool,
 }
 
 impl Comparer<'_> {
-    /// Whether a question is left open: speed was not measured, and only instructions
-    /// are the same whatever the speed.
+    /// Returns whether a metric is not judged: speed was not measured, and only instruction counts
+    /// do not depend on it.
     pub(crate) fn is_silent(&self, question: Metric) -> bool {
         self.functional && question != Metric::Instructions
     }
 
-    /// The second cell's figures against the first's, in every block that
+    /// Returns the ratio of the second cell's figures to the first's, from every block that
     /// measured both.
     pub(crate) fn effect(&self, question: Metric, first: Side, second: Side) -> Option<Effect> {
         let figures = [first.figures(question), second.figures(question)];
@@ -140,7 +139,7 @@ impl Comparer<'_> {
         Effect::looked_at(&pairs, self.rules.confidence, self.looks_at(first, second))
     }
 
-    /// How often the comparison of two cells was looked at.
+    /// Returns how often the comparison of two cells was looked at.
     pub(crate) fn looks_at(&self, first: Side, second: Side) -> Looks {
         match self.looks {
             Looks::EachBlock { .. } => {
@@ -152,7 +151,7 @@ impl Comparer<'_> {
         }
     }
 
-    /// How far that scatters between pairs of hosts.
+    /// Returns how far that effect scatters between pairs of hosts.
     fn pairs(&self, question: Metric, first: Side, second: Side) -> Option<PairSpread> {
         let named = second.trials.iter().filter_map(|t| Some((t.block, t.pair.as_deref()?)));
         let named: BTreeMap<u32, &str> = named.collect();
@@ -164,8 +163,8 @@ impl Comparer<'_> {
         PairSpread::of(first.iter().filter_map(log))
     }
 
-    /// Compares every cell with the baseline. None for a cell that has nothing
-    /// measured, and, of CPU and latency, where either side has no such figure.
+    /// Compares every cell with the baseline. `None` for a cell without measured trials, and, for
+    /// CPU and latency, if either side lacks the figure.
     pub(crate) fn compare(
         &self,
         question: Metric,
@@ -177,7 +176,7 @@ impl Comparer<'_> {
         self.compare_pairs(question, &pairs, noise)
     }
 
-    /// The same of each cell with one of its own.
+    /// Like [`Self::compare`], with a baseline for each cell.
     pub(crate) fn compare_pairs(
         &self,
         question: Metric,
@@ -254,9 +253,9 @@ impl Comparer<'_> {
         Comparison { question, effect, test, verdict, pairs, reasons }
     }
 
-    /// The ceiling that a cell's mean rate is at: within the margin of the copy
-    /// bandwidth, or within the margin below what the link can carry. Only bytes have
-    /// one, and only who copies is bound by copying.
+    /// Returns the ceiling that a cell's mean rate reaches: within the margin of the copy
+    /// bandwidth, or at most the margin below what the link can carry. Only rates of bytes have
+    /// one, and only paths that copy are bound by copying.
     fn ceiling_of(&self, side: Side) -> Option<Ceiling> {
         if side.trials.iter().any(|t| t.work != Work::Bytes) {
             return None;
@@ -264,7 +263,7 @@ impl Comparer<'_> {
         let margin = self.rules.margin;
         let figures = side.figures(Metric::Rate);
         let mean = figures.values().map(|t| t / figures.len() as f64).sum::<f64>();
-        // Of a trial whose link has several adapters, all of one end.
+        // If the link has several adapters, add up those of one end.
         let rate = side.trials.iter().find_map(|t| {
             let first = t.readings.iter().find_map(link_rate)?.0;
             let all = t.readings.iter().filter_map(link_rate);
@@ -291,7 +290,8 @@ struct Draft {
 }
 
 impl Draft {
-    /// What is not comparable makes no claim and is not part of the family.
+    /// Returns the estimate; `None` if there are reasons against a comparison, which then makes no
+    /// claim and is not part of the family.
     fn estimate(&self) -> Option<Estimate> {
         let usable = self.effect.as_ref().filter(|e| e.interval.is_some())?;
         self.reasons.is_empty().then(|| usable.estimate())
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(word(&BELOW, &NEAR, Some(50.0)), "FASTER");
         assert_eq!(word(&NEAR, &BELOW, Some(50.0)), "SLOWER");
         assert_eq!(word(&NEAR, &NEAR, None), "EQUIVALENT");
-        // Far above what a copy allows it is not a ceiling.
+        // Far above the copy bandwidth, it is not a ceiling.
         assert_eq!(word(&NEAR, &NEAR, Some(30.0)), "EQUIVALENT");
         assert_eq!(word(&NEAR[..1], &NEAR[..1], Some(50.0)), "TOO FEW BLOCKS");
     }
@@ -399,7 +399,7 @@ mod tests {
         for (cell, rates, expected) in [
             (cell as fn(&str) -> Cell, [9.78, 9.77, 9.78], "SATURATED"),
             (cell, [9.5, 9.5, 9.51], "EQUIVALENT"),
-            // A link carries as much either way.
+            // A link carries as much in each direction.
             (both, [9.78, 9.77, 9.78], "EQUIVALENT"),
             (both, [19.56, 19.55, 19.56], "SATURATED"),
         ] {
@@ -438,7 +438,7 @@ mod tests {
         let c = compare(&b);
         assert_eq!(c.verdict, Verdict::NotComparable);
         assert_eq!(c.reasons, ["b: 4 of 5 rejected, the first because CPU 1 lost 12 % to steal"]);
-        // What merely was not run is TOO FEW BLOCKS.
+        // Merely not having run is TOO FEW BLOCKS.
         assert_eq!(compare(&trials("b", &NEAR[..1])).verdict, Verdict::NotEnough { blocks: 1 });
     }
 
@@ -475,7 +475,7 @@ mod tests {
         assert_eq!(none, None, "where nothing was measured there is no question");
     }
 
-    /// Trials of one second and 20,000 exchanges, each as long as its block says, in
+    /// Trials of one second and 20,000 exchanges, each as long as its block's value in
     /// microseconds, and one in 50 ten times as long.
     fn exchanges(name: &str, typical: &[f64]) -> Vec<Trial> {
         let each = typical.iter().zip(0..);
@@ -509,9 +509,9 @@ mod tests {
             let same = word(&[50.1, 51.1, 50.4, 49.4, 50.1], percentile).unwrap();
             assert_eq!(same, ("EQUIVALENT", None));
         }
-        // Two exchanges lie above p99.99: nothing is reported about it.
+        // Only two exchanges lie above p99.99, so nothing is reported about it.
         assert_eq!(word(&[50.0; 5], Percentile::P9999), None);
-        // A rate of exchanges knows no copy ceiling, however fast a core copies.
+        // A rate of exchanges has no copy ceiling, however fast a core copies.
         let b = exchanges("b", &[50.0; 5]);
         let c = compared((&cell("a"), &a), (&cell("b"), &b), Metric::Rate, Some(20_000.0 / GBIT));
         assert_eq!(c.unwrap().verdict, Verdict::Equivalent);

@@ -1,17 +1,17 @@
-//! Were two cells given the same task? A comparison is meaningful only if they
+//! Checks whether two cells were given the same task. A comparison is meaningful only if they
 //! differ in what the experiment varies and in nothing else.
 
 use bytepath_record::{Cell, LinkSettings, Load, Role, Setting, SettingRecord, Trial};
 use serde::Serialize;
 use serde_json::Value;
 
-/// A property of a cell's task: its name, the factors besides the one of that name which vary
-/// it, and its values in two cells if they are not the same.
+/// A property of a cell's task: its name, other factors than the one of that name that may vary it,
+/// and its values in the two cells if they differ.
 type Property = (&'static str, &'static [&'static str], Option<[String; 2]>);
 
-/// Everything in which two cells differ although no factor of the experiment varies it, each
-/// as a sentence; `first` is what the sentences call the first. The path and its options are
-/// the subject of every experiment.
+/// Returns a sentence for each difference between two cells that no factor of the experiment
+/// explains; `first` is the name of the first cell in them. The path and its options are the
+/// subject of every experiment and may always differ.
 pub(crate) fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     let declared = |factor: &str| baseline.levels.get(factor) != cell.levels.get(factor);
     let stream = stream_properties(baseline, cell);
@@ -30,7 +30,7 @@ fn differing<T: PartialEq + Serialize>(a: &T, b: &T) -> Option<[String; 2]> {
 }
 
 fn stream_properties(a: &Cell, b: &Cell) -> [Property; 11] {
-    // Records before it was an option have none.
+    // Records from before this was an option have none.
     let load = |cell: &Cell| match cell.workload.options.word("load") {
         "" => "none".to_owned(),
         load => load.to_owned(),
@@ -100,10 +100,10 @@ fn host_properties(a: &Cell, b: &Cell) -> [Property; 8] {
     ]
 }
 
-/// What the trials of two cells show that makes them incomparable, whatever factor
-/// varies it: another work, flows that share queues compared with flows that do not, or a
-/// receiver that discards the bytes compared with one that delivers them. Each is a sentence;
-/// `first` is what the sentences call the first.
+/// Returns a sentence for each property of the trials that makes two cells incomparable, whatever
+/// factor varies it: different work, flows that share queues compared with flows that do not, or a
+/// receiver that discards the bytes compared with one that delivers them. `first` is the name of
+/// the first cell in them.
 pub(crate) fn unlike(first: &str, ours: &[&Trial], theirs: &[&Trial]) -> Vec<String> {
     let differing = |value: fn(&[&Trial]) -> Option<&'static str>| {
         value(ours).zip(value(theirs)).filter(|(a, b)| a != b)
@@ -117,8 +117,8 @@ pub(crate) fn unlike(first: &str, ours: &[&Trial], theirs: &[&Trial]) -> Vec<Str
     [units, queues, receivers].into_iter().flatten().collect()
 }
 
-/// Why cells are incomparable whose load is a part of different peaks, as of two links: their rates, and
-/// latency at these, are what was requested of them.
+/// Explains why two cells are incomparable if their loads are parts of different peaks, for
+/// instance on two links: their rates, and the latency at these, are what was requested.
 pub(crate) fn other_load(loads: &[Load], first: &Cell, second: &Cell) -> Option<String> {
     let of = |cell: &Cell, pair: &Option<String>| {
         loads.iter().find(|load| load.pair == *pair && load.cells.contains(&cell.id))
@@ -142,12 +142,12 @@ fn receive_queue(trials: &[&Trial]) -> Option<&'static str> {
 
 fn receiver_action(trials: &[&Trial]) -> Option<&'static str> {
     let delivered = |t: &&&Trial| t.role(Role::Receiver).is_some_and(|r| r.ledger.delivered > 0);
-    // Where both ends receive, either may discard.
+    // If both ends receive, either may discard.
     let mut roles = trials.iter().find(delivered)?.roles.iter();
     Some(if roles.any(|role| role.ledger.discarded > 0) { "discards" } else { "delivers" })
 }
 
-/// A value as its record has it, in plain words.
+/// Returns a value as recorded, in plain words.
 pub(crate) fn shown(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::Bool(on)) => if on { "on" } else { "off" }.into(),
@@ -255,7 +255,7 @@ mod tests {
             other.levels.insert(factor.into(), levels[1].into());
         }
         assert_eq!(undeclared("a", &baseline, &other), [""; 0]);
-        // The same level at both says that they are meant to be the same.
+        // The same level at both indicates that they are meant to be the same.
         other.levels.insert("read-size".into(), "1M".into());
         assert_eq!(undeclared("a", &baseline, &other), ["read-size is 1048576 in a and 4096 here"]);
     }

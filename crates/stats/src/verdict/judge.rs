@@ -3,32 +3,31 @@
 //! The rule, in order:
 //! 0. The study measured no speed, because its hosts were emulated: FUNCTIONAL ONLY.
 //!    Instructions, if they were counted, are still judged.
-//! 1. Something happened, or the two were not given the same task: NOT COMPARABLE.
+//! 1. An event prevents it, or the two were not given the same task: NOT COMPARABLE.
 //! 2. Fewer than two blocks: TOO FEW BLOCKS.
-//! 3. The rate of bytes only, both at the same ceiling: SATURATED. The ceiling was
-//!    measured then, and not the paths; their CPU per GiB distinguishes them.
-//! 4. The whole interval inside the margin: EQUIVALENT. A difference may even
-//!    be proven then; it is one too small to matter.
+//! 3. Rates of bytes only: both at the same ceiling: SATURATED. Then the ceiling was measured, not
+//! the paths; their CPU per GiB distinguishes them.
+//! 4. The whole interval inside the margin: EQUIVALENT. There may even be a proven difference; it
+//! is too small to matter.
 //! 5. The whole interval on one side of 1: FASTER or SLOWER for a rate, LESS CPU or
 //!    MORE CPU for CPU per unit of work, FEWER INSTRUCTIONS or MORE INSTRUCTIONS for
 //!    instructions per unit of work, LOWER LATENCY or HIGHER LATENCY for a percentile.
-//! 6. Otherwise: INCONCLUSIVE, which is not "no difference": these blocks
-//!    cannot tell.
+//! 6. Otherwise: INCONCLUSIVE, which does not mean "no difference": these blocks do not suffice to
+//! decide.
 //!
-//! "The interval" of 4 and 5 is not the printed one, which is for its own
-//! comparison only, but the wider one that [Holm's rule](holm) leaves to it, so
-//! that the confidence holds for all cells. The comparisons of one question (the
-//! rate; CPU per unit of work; one percentile) are two families: all claims of a
-//! difference, and all claims of EQUIVALENT. So at 95 %, for each question, in 95 of
-//! 100 studies no two equals are called different, and in 95 of 100 no two that
-//! differ by the margin or more are called EQUIVALENT.
+//! "The interval" of 4 and 5 is not the printed one, which is for its own comparison only, but the
+//! wider one that [Holm's rule](holm) requires, so that the confidence holds for all cells. The
+//! comparisons of one metric (the rate; CPU per unit of work; one percentile) form two families:
+//! all claims of a difference, and all claims of EQUIVALENT. So at 95 %, for each metric, in 95 of
+//! 100 studies no two equals are called different, and in 95 of 100 no two that differ by the
+//! margin or more are called EQUIVALENT.
 //!
-//! A claim of 4 or 5 is withheld as NOISE TOO HIGH where the study's own
-//! A-against-A comparison is worse than the claim is fine: the noise floor
-//! ([`Noise::floor`]) lies above the margin (4), or above the effect (5).
+//! A claim of 4 or 5 is withheld as NOISE TOO HIGH if the study's own A-against-A comparison is too
+//! coarse for it: the noise floor ([`Noise::floor`]) lies above the margin (4), or above the effect
+//! (5).
 //!
-//! The decision rests on the t interval; the permutation p is printed with
-//! it from six blocks on and decides nothing, because with few blocks it cannot be small.
+//! The decision rests on the t interval; the permutation p is printed with it from six blocks on
+//! and decides nothing, because it cannot be small with few blocks.
 
 use crate::estimate::{Effect, Estimate, Interval, POWER_OF_PLAN, blocks_for, one_sided, ratio};
 use crate::metric::Metric;
@@ -37,7 +36,7 @@ use bytepath_math::{Adjusted, holm, two_sided};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What a comparison allows to claim.
+/// The claim that a comparison supports.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "word")]
 pub enum Verdict {
@@ -59,44 +58,43 @@ pub enum Verdict {
     HigherLatency,
     /// The whole interval lies inside the margin.
     Equivalent,
-    /// The interval allows more than one answer.
+    /// The interval is compatible with more than one answer.
     Inconclusive {
-        /// The minimum detectable effect, as a part of one (0.05 is five percent): a
-        /// true effect of this size is seen in 80 % of all studies.
+        /// The minimum detectable effect, as a part of one (0.05 is five percent): a true effect of
+        /// this size is detected in 80 % of all studies.
         smallest: f64,
-        /// About how many blocks would find a difference of the margin, or that there is
-        /// none, in 80 % of all studies; `None` if it takes more than 1000.
+        /// About how many blocks would show in 80 % of all studies that there is, or is not, a
+        /// difference of the margin; `None` if it takes more than 1000.
         blocks: Option<u32>,
     },
-    /// The interval alone would allow a claim, but the baseline against itself
-    /// differs as much.
+    /// The interval alone would support a claim, but the baseline differs as much from itself.
     NoiseTooHigh {
         /// The noise floor, as a part of one.
         floor: f64,
     },
     /// Both reach the same ceiling, so their rates do not distinguish them.
     Saturated { ceiling: Ceiling },
-    /// Something happened, or they were not asked the same; the comparison's
-    /// `reasons` explain it.
+    /// An event prevents it, or they were not given the same task; the comparison's `reasons`
+    /// explain it.
     NotComparable,
-    /// The study shows that things work, and not how fast.
+    /// The study shows that things work, but not how fast.
     Functional,
     /// Fewer than two blocks have both cells.
     NotEnough { blocks: usize },
 }
 
-/// What bounds a rate of bytes from outside of the path.
+/// What limits a rate of bytes from outside of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ceiling {
     /// The memory-copy bandwidth of one core.
     Copy,
-    /// The payload that the link's rate leaves room for.
+    /// The payload that fits into the link's rate.
     Link,
 }
 
 impl Verdict {
-    /// The word that tables show.
+    /// Returns the word that tables show.
     pub fn word(&self) -> &'static str {
         match self {
             Verdict::Faster => "FASTER",
@@ -117,7 +115,8 @@ impl Verdict {
         }
     }
 
-    /// Whether the word means better than the baseline, or worse; `None` if neither.
+    /// Returns `Some(true)` if the word means better than the baseline, `Some(false)` if worse;
+    /// `None` if neither.
     pub fn better(&self) -> Option<bool> {
         use Verdict::*;
         match self {
@@ -128,14 +127,14 @@ impl Verdict {
     }
 }
 
-/// The noise, by the baseline against a second copy of itself.
+/// The noise of a study: the baseline compared with a second copy of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Noise {
     pub question: Metric,
     /// The comparison of the second copy with the first.
     pub effect: Effect,
-    /// Root of the mean square of the per-block log ratios. It is taken around
-    /// zero, the known truth, so that a bias of the design counts as noise too.
+    /// Root mean square of the per-block log ratios. It is taken around zero, the known truth, so
+    /// that a bias of the design counts as noise too.
     pub log_rms: f64,
     /// The noise floor for as many blocks as the null cell has, as a part of one.
     pub floor: f64,
@@ -144,7 +143,7 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// The noise of a null comparison; `None` below two blocks.
+    /// Returns the noise of a null comparison; `None` below two blocks.
     pub fn of(question: Metric, effect: Effect, confidence: f64) -> Option<Noise> {
         let n = effect.blocks as f64;
         let stddev = effect.log_stddev?;
@@ -155,34 +154,34 @@ impl Noise {
         Some(noise)
     }
 
-    /// The noise floor of a comparison over `blocks` blocks: where nothing
-    /// differs, the mean log ratio stays within it with the given confidence.
-    /// It is t (with one degree of freedom per null block, since the mean is
-    /// known to be zero) times the null's root mean square over root `blocks`.
+    /// Returns the noise floor of a comparison over `blocks` blocks, as a logarithm: if nothing
+    /// differs, the mean log ratio stays within it with the given confidence. It is t (with one
+    /// degree of freedom per null block, since the mean is known to be zero) times the null's root
+    /// mean square over the root of `blocks`.
     pub fn log_floor(&self, blocks: usize) -> Option<f64> {
         let t = two_sided(self.confidence, self.effect.blocks as f64)?;
         (blocks > 0).then(|| t * self.log_rms / (blocks as f64).sqrt())
     }
 }
 
-/// How sure the two claims of a comparison are, among all of its family.
+/// The two tests of a comparison, corrected for its family.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Test {
-    /// Comparisons of the same question in the study.
+    /// Number of comparisons of the same metric in the study.
     pub family: usize,
-    /// Differences within this part of one are too small to matter.
+    /// Differences below this part of one are too small to matter.
     #[serde(skip)]
     pub margin: f64,
-    /// That there is a difference.
+    /// Test of the claim that there is a difference.
     pub different: Adjusted,
-    /// That there is none beyond the margin.
+    /// Test of the claim that there is none beyond the margin.
     pub equivalent: Adjusted,
-    /// The interval that decides on a difference: as wide as Holm's rule asks.
+    /// The interval that decides on a difference: as wide as Holm's rule requires.
     pub deciding: Interval,
 }
 
-/// The tests of one question's comparisons, in their order. None for those
-/// without an interval; they are not part of the family.
+/// Returns the tests of one metric's comparisons, in their order. `None` for those without an
+/// interval, which are not part of the family.
 pub(crate) fn tests(estimates: &[Option<Estimate>], rules: &Rules) -> Vec<Option<Test>> {
     let margin = rules.margin.max(0.0).ln_1p();
     let ps: Vec<Option<(f64, f64)>> = estimates
@@ -202,22 +201,22 @@ pub(crate) fn tests(estimates: &[Option<Estimate>], rules: &Rules) -> Vec<Option
     estimates.iter().zip(&ps).map(test).collect()
 }
 
-/// What a word rests on.
+/// The input of a verdict.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Findings<'a> {
     pub question: Metric,
     /// The estimate and its tests; `None` if there are too few values.
     pub estimate: Option<(&'a Estimate, &'a Test)>,
-    /// Blocks that have both; of two studies, trials in the smaller one.
+    /// Blocks that have both; if two studies are compared, trials in the smaller one.
     pub blocks: usize,
-    /// Standard deviation of one block's log ratio, for the plan.
+    /// Standard deviation of one block's log ratio, for planning.
     pub log_stddev: Option<f64>,
-    /// Where nothing differs the mean log ratio stays within this.
+    /// If nothing differs, the mean log ratio stays within this.
     pub log_floor: f64,
 }
 
-/// The verdict of two cells that can be compared. The margin is a
-/// part of one; as a ratio it reaches from 1 / (1 + margin) to 1 + margin.
+/// Returns the verdict on two comparable cells. The margin is a part of one; as a ratio it reaches
+/// from 1 / (1 + margin) to 1 + margin.
 pub(crate) fn judge(findings: &Findings, rules: &Rules) -> Verdict {
     let Some((estimate, test)) = findings.estimate else {
         return Verdict::NotEnough { blocks: findings.blocks };
@@ -243,7 +242,7 @@ pub(crate) fn judge(findings: &Findings, rules: &Rules) -> Verdict {
     }
 }
 
-/// The claim that a value lies below the baseline's, or above it.
+/// Returns the claim that a value lies above or below the baseline's.
 fn claim(question: Metric, above: bool) -> Verdict {
     match (question, above) {
         (Metric::Rate, true) => Verdict::Faster,
@@ -257,7 +256,7 @@ fn claim(question: Metric, above: bool) -> Verdict {
     }
 }
 
-/// How far a ratio lies above 1, from its logarithm.
+/// Returns how far a ratio lies above 1, from its logarithm.
 fn excess(log: f64) -> f64 {
     ratio(log) - 1.0
 }
@@ -273,7 +272,7 @@ mod tests {
         Effect::of(&pairs, CONFIDENCE).unwrap()
     }
 
-    /// The word for the throughput of a comparison that is the only one.
+    /// The word for the throughput of a comparison that is the only one of its family.
     fn alone(effect: Option<&Effect>, noise: Option<&Noise>) -> Verdict {
         each(Metric::Rate, &[effect], noise).remove(0)
     }
@@ -327,10 +326,10 @@ mod tests {
         // A proven difference of half a percent is still within the margin.
         assert_eq!(word(&[1.005, 1.006, 1.004, 1.005, 1.005], &QUIET), "EQUIVALENT");
         assert_eq!(word(&[1.0, 1.001, 0.999, 1.0, 1.0], &[]), "EQUIVALENT");
-        // Centred on 1, but too wide: nothing was shown, least of all equality.
+        // Centred on 1, but too wide: nothing is shown, least of all equality.
         assert_eq!(word(&[1.0, 1.05, 0.95, 1.02, 0.98], &QUIET), "INCONCLUSIVE");
         assert_eq!(word(&[1.005, 1.006, 1.004, 1.005, 1.005], &LOUD), "NOISE TOO HIGH");
-        // An interval that reaches over the margin on one side only.
+        // An interval that reaches beyond the margin on one side only.
         assert_eq!(word(&[1.018, 1.022, 1.017, 1.019, 1.021], &QUIET), "FASTER");
     }
 
@@ -389,7 +388,7 @@ mod tests {
         let tests = tests(&estimates, &Rules::default());
         assert_eq!(tests[0].unwrap().family, 2);
         for (effect, test) in [&strong, &weak].into_iter().zip(tests.iter().flatten()) {
-            // The deciding interval is the printed one where nothing is left to share.
+            // The deciding interval is the printed one when no error is left to share.
             let (own, deciding) = (effect.interval.unwrap(), test.deciding);
             assert!(deciding.log_half_width >= own.log_half_width - 1e-12 && deciding.low > 1.0);
         }
@@ -406,16 +405,15 @@ mod tests {
         assert!((noise.log_floor(4).unwrap() - 0.138_822_255).abs() < 1e-7);
         assert!((noise.log_floor(16).unwrap() - 0.069_411_128).abs() < 1e-7);
         assert!((noise.floor - (0.138_822_255f64.exp() - 1.0)).abs() < 1e-7);
-        // A constant bias has no spread around its mean and is noise anyway.
+        // A constant bias has no spread around its mean and is still noise.
         let biased = Noise::of(Metric::Rate, effect(&[1.1, 1.1, 1.1]), CONFIDENCE).unwrap();
         assert!((biased.log_rms - 1.1f64.ln()).abs() < 1e-12);
     }
 
     #[test]
     fn identical_cells_are_seldom_distinguished() {
-        // Baseline, null and cell all draw from the same distribution: the two
-        // words together may come up in 5 % of 2000 studies, and the guard by the
-        // null cell keeps them well below.
+        // Baseline, null and cell all draw from the same distribution: the two words together may
+        // appear in 5 % of 2000 studies, and the guard by the null cell keeps them well below.
         let mut random = Random::new(7);
         let mut noisy = || random.normal() * 0.05;
         let (mut bare, mut guarded) = (0, 0);

@@ -1,5 +1,5 @@
 //! Two cells: whether they were given the same task ([`contract`]), what their blocks show
-//! ([`compare`]), and the word for it ([`judge`], which has the rule).
+//! ([`compare`]), and the resulting verdict ([`judge`], which documents the rule).
 
 mod compare;
 mod contract;

@@ -1,6 +1,5 @@
-//! Checks that must hold before a perf.data is given to the crate that reads
-//! it: every size in it is within the file. The crate allocates memory by the
-//! sizes that the file states.
+//! Checks of a perf.data file before it is handed to the crate that reads it: every size in it must
+//! be within the file, because the crate allocates memory by the sizes that the file states.
 
 use linux_perf_data::linux_perf_event_reader::Endianness;
 
@@ -35,7 +34,7 @@ impl<'a> Bytes<'a> {
         Some(taken)
     }
 
-    /// The next bytes, the least significant first.
+    /// Returns the next bytes, the least significant first.
     fn number<const SIZE: usize>(&mut self) -> Option<[u8; SIZE]> {
         let mut bytes: [u8; SIZE] = self.take(SIZE)?.try_into().ok()?;
         if self.endian == Endianness::BigEndian {
@@ -56,7 +55,7 @@ impl<'a> Bytes<'a> {
         self.number().map(u64::from_le_bytes)
     }
 
-    /// The text up to the first zero byte.
+    /// Returns the text up to the first zero byte.
     pub(super) fn text(&self) -> &'a [u8] {
         let end = memchr::memchr(0, self.rest).unwrap_or(self.rest.len());
         self.rest.get(..end).unwrap_or_default()
@@ -65,7 +64,7 @@ impl<'a> Bytes<'a> {
 
 /// Feature bits of the header (`HEADER_*` in `tools/perf/util/header.h`).
 const EVENT_DESC: u64 = 12;
-/// Files of Android's simpleperf have this one.
+/// Set in files of Android's simpleperf.
 const SIMPLEPERF_META_INFO: u64 = 129;
 /// Record types beyond the kernel's (`tools/lib/perf/include/perf/event.h`).
 const AUXTRACE: u32 = 71;
@@ -73,10 +72,10 @@ const HEADER_FEATURE: u32 = 80;
 const COMPRESSED: u32 = 81;
 const COMPRESSED2: u32 = 83;
 
-/// Sizes of the first published `perf_event_attr`, and of more than any later one.
+/// From the size of the first published `perf_event_attr` to more than that of any later one.
 const ATTRIBUTE: std::ops::RangeInclusive<u64> = 64..=4096;
 
-/// Checks every size; an error is what is wrong.
+/// Checks every size; the error describes the problem.
 pub(super) fn check(file: &[u8]) -> Result<Shape, String> {
     let endian = match file.get(..8) {
         Some(b"PERFILE2") => Endianness::LittleEndian,
@@ -131,15 +130,15 @@ pub(super) fn check(file: &[u8]) -> Result<Shape, String> {
     Ok(Shape::File)
 }
 
-/// Bytes of a section.
+/// Returns the bytes of a section.
 fn slice(file: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
     let begin = usize::try_from(offset).ok()?;
     let end = begin.checked_add(usize::try_from(size).ok()?)?;
-    // An empty section may have any place.
+    // An empty section may have any offset.
     if size == 0 { Some(&[]) } else { file.get(begin..end) }
 }
 
-/// `HEADER_EVENT_DESC`: numbers of events, of ids and of bytes of names.
+/// Checks `HEADER_EVENT_DESC`: numbers of events and ids, and lengths of names.
 fn events(mut bytes: Bytes<'_>) -> Option<()> {
     let (count, size) = (bytes.u32()?, bytes.u32()?);
     let all = u64::from(count) * u64::from(size);
@@ -159,7 +158,7 @@ fn events(mut bytes: Bytes<'_>) -> Option<()> {
     Some(())
 }
 
-/// Every record, one after the other.
+/// Checks all records in sequence.
 fn records(mut bytes: Bytes<'_>) -> Result<(), String> {
     let torn = || "a record is torn".to_owned();
     while !bytes.rest.is_empty() {

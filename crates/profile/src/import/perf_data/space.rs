@@ -1,4 +1,4 @@
-//! What is mapped where, in the kernel and in each process.
+//! The mappings of the kernel and of each process.
 
 use crate::Frame;
 use std::collections::{BTreeMap, HashMap};
@@ -13,7 +13,7 @@ pub(super) struct ModuleId(u32);
 pub(super) struct Spaces {
     kernel: Rc<Space>,
     processes: HashMap<i32, Rc<Space>>,
-    /// What all frames of each module have in common.
+    /// The fields that all frames of a module share.
     modules: Vec<Frame>,
     known: HashMap<Frame, ModuleId>,
     copied: usize,
@@ -29,15 +29,15 @@ struct Mapping {
     module: ModuleId,
 }
 
-/// A process cannot have more mappings by default (vm.max_map_count is 65530).
+/// Most mappings of a process: by default it cannot have more (vm.max_map_count is 65530).
 const MOST: usize = 1 << 17;
 
-/// Up to this many mappings may be copied because a child has its parent's and changes
-/// one; a real profile stays far below, and a made-up one cannot fill the memory.
+/// Most mappings that may be copied because a child shares its parent's and changes one: a real
+/// profile stays far below, and a made-up one cannot exhaust memory.
 const COPIES: usize = 1 << 24;
 
 impl Spaces {
-    /// Notes a mapping, of the kernel if there is no process.
+    /// Adds a mapping; it is the kernel's if `process` is `None`.
     pub(super) fn map(
         &mut self,
         process: Option<i32>,
@@ -67,7 +67,7 @@ impl Spaces {
             return Err("more mappings than any machine allows".into());
         }
         let space = Rc::make_mut(space);
-        // What was there before is gone.
+        // Replace previous mappings.
         while let Some((begin, _)) = space.range(start..end).next() {
             let begin = *begin;
             space.remove(&begin);
@@ -76,14 +76,14 @@ impl Spaces {
         Ok(())
     }
 
-    /// A child begins with its parent's mappings.
+    /// Gives a child its parent's mappings.
     pub(super) fn fork(&mut self, child: i32, parent: i32) {
         if let Some(space) = self.processes.get(&parent) {
             self.processes.insert(child, Rc::clone(space));
         }
     }
 
-    /// The module at an address, and the address as an offset in its file.
+    /// Returns the module at an address, and the address as an offset in its file.
     pub(super) fn find(&self, process: Option<i32>, address: u64) -> Option<(ModuleId, u64)> {
         let space = match process {
             Some(pid) => self.processes.get(&pid)?,
@@ -94,7 +94,7 @@ impl Spaces {
         within.then(|| (mapping.module, (address - start).wrapping_add(mapping.offset)))
     }
 
-    /// A module by its index.
+    /// Returns a module by its index.
     pub(super) fn module(&self, id: ModuleId) -> Option<&Frame> {
         self.modules.get(id.0 as usize)
     }

@@ -1,6 +1,6 @@
-//! What an observed program would spend if it moved its bytes in other ways, by a study of the
-//! same host. Nothing is extrapolated: where the study has not measured what the program
-//! does, the answer is a refusal with its reason.
+//! Estimates what an observed program would spend if it moved its bytes in other ways, from a study
+//! of the same host. Nothing is extrapolated: if the study has not measured what the program does,
+//! the answer is a refusal with its reason.
 
 use super::loops::{ServerAdvice, loops};
 use super::server::Server;
@@ -14,24 +14,24 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How far the bytes of a call may be from those of a cell: a factor.
+/// Largest factor between the bytes per call of the program and those of a cell.
 pub(super) const NEAR: f64 = 2.0;
-/// Bytes in one direction below which there is nothing to advise.
+/// Least bytes in one direction for advice.
 pub(super) const LEAST: u64 = 64 << 20;
-/// Share of the other direction's bytes below which a direction is left out.
+/// A direction with less than this share of the other direction's bytes is left out.
 const BESIDES: f64 = 0.01;
-/// Share of a direction's bytes that one kind of call has to move to represent it.
+/// Least share of a direction's bytes that one kind of call must move to represent it.
 const MOST_BYTES: f64 = 0.9;
 /// The flows of a direction are the connections that carry this share of its bytes.
 const FLOWS: f64 = 0.95;
-/// Share of the time that a thread must be on a CPU for its CPU time to be its time.
+/// Share of the time that a thread must be on a CPU for CPU time to be what limits it.
 const CPU_BOUND: f64 = 0.9;
 
-/// What the figures of a study of servers leave out.
+/// What the figures of a study of servers do not include.
 const OWN_WORK: &str = "The study's server does nothing but receive and answer: what the program \
                         itself does for a request comes on top, by any loop.";
 
-/// An answer for each direction, or refusals.
+/// Advice for each direction, or refusals.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Advice {
     /// `bytepath-advice`.
@@ -39,56 +39,56 @@ pub struct Advice {
     pub command: Vec<String>,
     /// The answer in one sentence.
     pub first: String,
-    /// The directions in which it moved bytes over TCP.
+    /// The directions in which the program moved bytes over TCP.
     pub directions: Vec<DirectionAdvice>,
-    /// Other loops, if it is a server with many connections.
+    /// Other event loops, if it is a server with many connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerAdvice>,
-    /// Why there is none, or none for a direction.
+    /// Why there is no advice, or none for a direction.
     pub refused: Vec<Refusal>,
-    /// Where nothing is answered, the arguments of the `bytepath` that would measure it: `run`,
+    /// If there is no advice, the arguments of the `bytepath` command that would measure it: `run`,
     /// `-l`, `128K`; empty if none would.
     pub measurement: Vec<String>,
-    /// What the reader of the figures should know.
+    /// Remarks for the reader of the figures.
     pub remarks: Vec<String>,
 }
 
-/// What is not answered.
+/// A part of the question without advice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Refusal {
-    /// What it is about: a direction, what was served, a cell of the study, or all.
+    /// The subject: a direction, the server's work, a cell of the study, or everything.
     pub what: String,
     pub reason: String,
 }
 
-/// Bytes in one direction, and how else they could go.
+/// Bytes in one direction, and alternatives for them.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct DirectionAdvice {
-    /// The role that the program has in it.
+    /// The program's role in this direction.
     pub role: Role,
     /// The calls it makes.
     pub calls: &'static str,
-    /// The path of bytepath that makes the same calls.
+    /// The bytepath path that makes the same calls.
     pub path: String,
-    /// Bytes it moved.
+    /// Bytes moved.
     pub bytes: u64,
-    /// Bytes a call, on average.
+    /// Average bytes per call.
     pub bytes_per_call: f64,
     /// Connections that carried 95 % of the bytes.
     pub flows: usize,
     /// The cell of the study that represents the program.
     pub cell: String,
-    /// Bytes a call in that cell, on average.
+    /// Average bytes per call in that cell.
     pub cell_bytes_per_call: f64,
-    /// Flows of that cell.
+    /// Flows in that cell.
     pub cell_flows: u32,
-    /// Other ways, those that save most first.
+    /// Alternatives, those that save most first.
     pub options: Vec<Alternative>,
     /// Cells that cannot be compared.
     pub refused: Vec<Refusal>,
 }
 
-/// Another way for the same bytes.
+/// An alternative for the same bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Alternative {
     /// The cell of the study that measured it.
@@ -96,22 +96,22 @@ pub struct Alternative {
     pub path: String,
     /// The calls it makes.
     pub calls: &'static str,
-    /// CPU seconds per GiB of the program's role: as it is, and this way; means.
+    /// CPU seconds per GiB of the program's role, as means: now, and with this alternative.
     pub cpu_per_gib: [f64; 2],
-    /// CPU seconds saved per GiB: mean and interval of the differences block by block.
+    /// CPU seconds saved per GiB: mean and interval of the block-by-block differences.
     pub saved_per_gib: MeanRange,
     /// CPU seconds saved over all of the program's bytes in this direction.
     pub saved: MeanRange,
-    /// Whether the interval is on one side of zero.
+    /// Whether the interval excludes zero.
     pub shown: bool,
-    /// Seconds saved over all of the bytes; `None` if CPU time was not what it waited for.
+    /// Seconds saved over all of the bytes; `None` if the program was not limited by CPU time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_saved: Option<MeanRange>,
-    /// What the figures rest on.
+    /// The basis of the figures.
     pub basis: String,
 }
 
-/// A mean and the interval it lies in.
+/// A mean and its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct MeanRange {
     pub mean: f64,
@@ -128,7 +128,7 @@ pub fn advise(observed: &Observation, study: &Study) -> Advice {
         for role in Role::ALL {
             match direction(observed, study, role) {
                 Ok(direction) => directions.extend(direction),
-                // Messages of a server are no stream: it is answered by loops.
+                // A server's messages are not a stream: loops are compared instead.
                 Err(_) if server.is_some() => {}
                 Err(reason) => refused.push(Refusal { what: role_words(role).into(), reason }),
             }
@@ -172,8 +172,8 @@ pub fn advise(observed: &Observation, study: &Study) -> Advice {
     }
 }
 
-/// The arguments of a `bytepath run` whose study has the program's calls, bytes a call and number of
-/// flows, or of a server its connections and messages; empty if there is none.
+/// Returns the arguments of a `bytepath run` whose study would have the program's calls, bytes per
+/// call and number of flows, or for a server its connections and messages; empty if there is none.
 pub fn measurement(observed: &Observation) -> Vec<String> {
     if let Some(server) = Server::of(observed) {
         return server.measurement();
@@ -207,14 +207,15 @@ pub fn measurement(observed: &Observation) -> Vec<String> {
     words
 }
 
-/// Bytes a call as the power of two that is nearest, at least 1 KiB and at most 16 MiB.
+/// Returns the bytes per call, rounded to the nearest power of two, at least 1 KiB and at most 16
+/// MiB.
 fn kibibytes(way: &Way) -> String {
     let per_call = way.bytes as f64 / way.calls.max(1) as f64;
     let exponent = (per_call / 1024.0).log2().round().clamp(0.0, 14.0) as u32;
     format!("{}K", 1u64 << exponent)
 }
 
-/// The preset of links that is nearest to the loopback device: packets of 64 KiB cross whole.
+/// The link preset most like the loopback device: packets of 64 KiB cross without being split.
 const NEAR_LOOPBACK: &str = "offload";
 
 fn traffic(observed: &Observation, role: Role) -> &Traffic {
@@ -224,7 +225,7 @@ fn traffic(observed: &Observation, role: Role) -> &Traffic {
     }
 }
 
-/// Whether both are of one machine and kernel, and what is different anyway.
+/// Checks that both were made on the same machine and kernel; returns remarks on other differences.
 fn same_host(observed: &Observation, study: &Study) -> Result<Vec<String>, String> {
     let host = observed.host.as_ref();
     let host = host.ok_or("the observation does not record its host; observe again")?;
@@ -234,9 +235,9 @@ fn same_host(observed: &Observation, study: &Study) -> Result<Vec<String>, Strin
         return Err("the study is functional: its figures are of no real machine".into());
     }
     let mut differences = host_differences(host, other);
-    // Who ran it, and on which of its CPUs, does not characterise the host.
+    // The user, and the program's CPUs, do not characterise the host.
     differences.retain(|d| !matches!(d.what.as_str(), "user" | "CPUs"));
-    // The study's own namespaces have none of the host's devices.
+    // The host's devices do not exist in the study's own namespaces.
     let is_absent = |d: &&Difference| [&d.first, &d.second].into_iter().any(|v| v == "not there");
     let (fatal, mild): (Vec<_>, Vec<_>) = differences.iter().partition(|d| {
         let kernel = matches!(d.what.as_str(), "kernel" | "kernel build" | "page size");
@@ -267,7 +268,7 @@ fn same_host(observed: &Observation, study: &Study) -> Result<Vec<String>, Strin
     Ok(remarks)
 }
 
-/// The answer for one direction; `None` if nothing was moved that way.
+/// Returns the advice for one direction; `None` if nothing, or hardly anything, was moved that way.
 fn direction(
     observed: &Observation,
     study: &Study,
@@ -275,7 +276,7 @@ fn direction(
 ) -> Result<Option<DirectionAdvice>, String> {
     let traffic = traffic(observed, role);
     let [moved, larger] = [moved(traffic), moved(&observed.sent).max(moved(&observed.received))];
-    // For example requests, where the answers count.
+    // For example requests, if the responses matter.
     if (moved as f64) < BESIDES * larger as f64 || moved == 0 {
         return Ok(None);
     }
@@ -311,7 +312,7 @@ fn direction(
     };
     let others: Vec<&Cell> =
         study.header.cells.iter().filter(|cell| is_alternative(now.cell, cell, role)).collect();
-    // All intervals together hold at the study's confidence (Bonferroni).
+    // Bonferroni: all intervals together hold at the study's confidence.
     let error = (1.0 - study.header.judgement.confidence) / others.len().max(1) as f64;
     for cell in others {
         match alternative(observed, study, &direction, now.cell, cell, 1.0 - error) {
@@ -326,12 +327,12 @@ fn direction(
     Ok(Some(direction))
 }
 
-/// Bytes of one direction.
+/// Returns the bytes of one direction.
 pub(super) fn moved(traffic: &Traffic) -> u64 {
     traffic.ways.iter().map(|way| way.bytes).fold(0, u64::saturating_add)
 }
 
-/// The kind of call that represents all of them.
+/// Returns the kind of call that represents all of a direction's bytes.
 fn main_way(traffic: &Traffic, moved: u64) -> Result<&Way, String> {
     let main = traffic.ways.iter().max_by_key(|way| way.bytes);
     main.filter(|way| way.bytes as f64 >= MOST_BYTES * moved as f64).ok_or_else(|| {
@@ -344,8 +345,8 @@ fn main_way(traffic: &Traffic, moved: u64) -> Result<&Way, String> {
     })
 }
 
-/// The connections that carried nearly all bytes, and where one of them went over the loopback
-/// device, if one did.
+/// Returns the number of connections that carried nearly all bytes, and the remote address of one
+/// that used the loopback device, if any did.
 fn flows(observed: &Observation, role: Role) -> (usize, Option<&str>) {
     let of = |socket: &ObservedSocket| match role {
         Role::Sender => socket.sent,
@@ -374,7 +375,7 @@ fn is_near_loopback(cell: &Cell) -> bool {
     cell.link.preset == NEAR_LOOPBACK
 }
 
-/// A cell that does what the program does.
+/// A cell that represents the program.
 #[derive(Clone, Copy)]
 struct NearestCell<'a> {
     cell: &'a Cell,
@@ -413,7 +414,7 @@ fn nearest<'a>(
     }
     let apart = |now: &NearestCell| (now.per_call / per_call).ln().abs();
     let nearest = with_flows.iter().copied().min_by(|a, b| {
-        // Of equals, one without options of its own is closer to a program.
+        // Among equals, a cell without path options is more like a program.
         let options = |now: &NearestCell| now.cell.half(role).options != Default::default();
         apart(a).total_cmp(&apart(b)).then(options(a).cmp(&options(b)))
     });
@@ -426,7 +427,7 @@ fn nearest<'a>(
     })
 }
 
-/// Bytes that a call of this end moved on average; `None` if no trial counts.
+/// Returns the average bytes per call of this end; `None` if no trial counts.
 fn per_call_of(study: &Study, cell: &Cell, role: Role) -> Option<f64> {
     let (mut calls, mut moved) = (0u64, 0u64);
     let mut trials = measured(study, cell).peekable();
@@ -453,8 +454,8 @@ fn is_stream(cell: &Cell) -> bool {
     cell.workload.name == "stream" && !cell.null
 }
 
-/// Whether a cell differs from another in its path and in nothing else. A receiver that
-/// discards what arrives is not an option for a program that needs it.
+/// Returns whether a cell differs from another only in its path. A receiver that discards what
+/// arrives is not an alternative for a program that needs the data.
 fn is_alternative(now: &Cell, cell: &Cell, role: Role) -> bool {
     let same_task = (&cell.stream, &cell.link, cell.placement, &cell.kernel, &cell.settings)
         == (&now.stream, &now.link, now.placement, &now.kernel, &now.settings);
@@ -527,7 +528,7 @@ pub(super) fn by_block(study: &Study, cell: &Cell) -> BTreeMap<u32, Costs> {
     measured(study, cell).map(|trial| (trial.block, Costs::of(cell, trial, None))).collect()
 }
 
-/// Whether a thread of the program was on a CPU nearly all of the time.
+/// Returns whether a thread of the program was on a CPU nearly all of the time.
 fn is_cpu_bound(observed: &Observation) -> bool {
     let alone = observed.threads.iter().filter(|thread| thread.joined == 0);
     let times = alone.filter_map(|thread| thread.time.as_ref());
@@ -541,10 +542,10 @@ pub(super) fn role_words(role: Role) -> &'static str {
     }
 }
 
-/// Calls that no path of bytepath makes.
+/// Calls that no bytepath path makes.
 const OTHER: &str = "another path";
 
-/// The calls of a path.
+/// Returns the calls of a path, in words.
 fn words(role: Role, path: &str) -> &'static str {
     match (path, role) {
         ("socket", Role::Sender) => "write and send calls",
@@ -563,7 +564,7 @@ fn words(role: Role, path: &str) -> &'static str {
     }
 }
 
-/// The answer in one sentence: the way that saves most, or why there is none.
+/// Returns the answer in one sentence: the alternative that saves most, or why there is none.
 fn first(directions: &[DirectionAdvice], refused: &[Refusal]) -> String {
     let best = directions.iter().filter_map(|direction| {
         let option = direction.options.iter().find(|o| o.shown && o.saved.mean > 0.0)?;
@@ -606,7 +607,7 @@ pub(super) fn sentence(option: &Alternative) -> String {
     )
 }
 
-/// What is saved, or spent in addition: `1.8 s less (1.7 to 1.9)`.
+/// Formats what is saved or spent in addition: `1.8 s less (1.7 to 1.9)`.
 fn difference(saved: MeanRange, unit: &str) -> String {
     let (word, sign) = if saved.mean > 0.0 { ("less", 1.0) } else { ("more", -1.0) };
     let (one, other) = (sign * saved.low, sign * saved.high);

@@ -1,5 +1,5 @@
-//! An observed server against a study of servers: other event loops for as many connections and
-//! messages as large, beside the loop that the program has.
+//! Compares an observed server with a study of servers: other event loops for the same number of
+//! connections and similar messages, next to the program's own loop.
 
 use super::advise::{NEAR, Refusal, by_block, measured};
 use super::server::Server;
@@ -11,25 +11,25 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// A server with many connections, and other loops for them.
+/// A server with many connections, and other event loops for them.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ServerAdvice {
-    /// The path of bytepath that waits for connections as the program does.
+    /// The bytepath path that waits for connections as the program does.
     pub path: String,
-    /// Connections over which messages went both ways.
+    /// Connections with messages in both directions.
     pub flows: usize,
-    /// Bytes of a request and of a response, on average.
+    /// Average bytes of a request and of a response.
     pub sizes: [f64; 2],
-    /// Requests that it answered.
+    /// Number of requests answered.
     pub transactions: u64,
-    /// CPU seconds it spent on each, with all that the program does; none if unknown.
+    /// CPU seconds per request, including everything else the program does; `None` if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_per_transaction: Option<f64>,
-    /// The cell of the study that represents it.
+    /// The cell of the study that represents the server.
     pub cell: String,
-    /// Connections of that cell.
+    /// Connections in that cell.
     pub cell_flows: u32,
-    /// Bytes of its requests and responses, on average.
+    /// Average bytes of its requests and responses.
     pub cell_sizes: [f64; 2],
     /// Other loops, in the order of the study.
     pub loops: Vec<LoopAdvice>,
@@ -37,30 +37,30 @@ pub struct ServerAdvice {
     pub refused: Vec<Refusal>,
 }
 
-/// Another loop for the same connections, against the one that represents the program.
+/// Another loop for the same connections, compared with the one that represents the program.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LoopAdvice {
     /// The cell of the study that measured it.
     pub cell: String,
     pub path: String,
-    /// Transactions a second: of the program's loop, and of this; means.
+    /// Transactions per second, as means: of the program's loop, and of this one.
     pub rates: [f64; 2],
     /// The study's comparison of the rates.
     pub rate: Comparison,
     /// The study's comparison of CPU time, both ends together.
     pub cpu: Option<Comparison>,
-    /// CPU seconds per transaction by the server: of the program's loop, and of this; means.
+    /// CPU seconds per transaction at the server, as means: of the program's loop, and of this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_cpu: Option<[f64; 2]>,
-    /// Their ratio, block by block.
+    /// Ratio of these, block by block.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_effect: Option<Effect>,
-    /// The same in sentences: the rate, the server's CPU time, and what else is to be known.
+    /// The comparison in sentences: the rate, the server's CPU time, and caveats.
     pub sentences: Vec<String>,
 }
 
 impl LoopAdvice {
-    /// Whether the server's CPU time is less, for all rows together.
+    /// Returns whether the server's CPU time is less, with confidence for all rows together.
     fn saves_cpu(&self) -> bool {
         let interval = self.server_effect.as_ref().and_then(|effect| effect.interval);
         interval.is_some_and(|interval| interval.high < 1.0)
@@ -68,7 +68,7 @@ impl LoopAdvice {
 }
 
 impl ServerAdvice {
-    /// The loop that is better and how, in one sentence.
+    /// Returns one sentence about which loop is better, and how.
     pub(super) fn first(&self) -> String {
         let faster = self.loops.iter().filter(|row| row.rate.verdict.better() == Some(true));
         let faster = faster.filter_map(|row| Some((row, 0, row.rate.effect.as_ref()?.ratio)));
@@ -88,7 +88,8 @@ impl ServerAdvice {
     }
 }
 
-/// The loops of a study that compare with a server's; otherwise the reason why none does.
+/// Returns the loops of a study that can be compared with a server's; errors with the reason if
+/// there are none.
 pub(super) fn loops(
     observed: &Observation,
     study: &Study,
@@ -129,7 +130,7 @@ pub(super) fn loops(
     })
 }
 
-/// The cell that serves as the program does: by the same path, nearest in connections and sizes.
+/// Finds the cell that represents the program: same path, nearest in connections and sizes.
 fn nearest<'a>(study: &'a Study, server: &Server) -> Result<&'a Cell, String> {
     let by = format!("requests and responses (workload rr) served by path '{}'", server.path);
     let serves = |cell: &&Cell| {
@@ -170,9 +171,9 @@ fn nearest<'a>(study: &'a Study, server: &Server) -> Result<&'a Cell, String> {
     })
 }
 
-/// How far a cell is from the plain one, which is taken of equals: its clients send a request as soon as
-/// each has its response, over every connection, and its loop has no options of its own. What differs
-/// from the default is in a cell's name.
+/// Returns the distance of a cell from the plain one, which is preferred among equals: its clients
+/// send a request as soon as each has its response, on every connection, and its loop has no
+/// options. Non-default values are in a cell's name.
 fn special(cell: &Cell) -> impl Ord + use<> {
     let options = &cell.workload.options;
     let is_timed =
@@ -183,7 +184,7 @@ fn special(cell: &Cell) -> impl Ord + use<> {
     (is_other, options.number("outstanding"), cell.rx.options.number("threads"), named)
 }
 
-/// Bytes of a request and of a response of a cell, on average.
+/// Returns the average bytes of a cell's request and response.
 fn sizes(cell: &Cell) -> [f64; 2] {
     ["request", "response"].map(|name| {
         let sizes = cell.workload.options.sizes(name);
@@ -192,18 +193,18 @@ fn sizes(cell: &Cell) -> [f64; 2] {
     })
 }
 
-/// `64 B a request and 1 KiB a response`.
+/// Formats `64 B a request and 1 KiB a response`.
 pub(super) fn size_words([request, response]: [f64; 2]) -> String {
     format!("{} a request and {} a response", bytes(request.round()), bytes(response.round()))
 }
 
-/// Whether a cell differs from another at most in who serves and who asks.
+/// Returns whether a cell differs from another at most in its paths.
 fn is_same_task(now: &Cell, cell: &Cell) -> bool {
     (&cell.workload, &cell.stream, &cell.link, cell.placement, &cell.kernel, &cell.settings)
         == (&now.workload, &now.stream, &now.link, now.placement, &now.kernel, &now.settings)
 }
 
-/// The study with the program's cell as the baseline, of the cells with the same task.
+/// Analyses the cells with the same task, with the program's cell as the baseline.
 fn against(study: &Study, now: &Cell) -> Analysis {
     let mut study = study.clone();
     study.header.baseline = now.id.clone();

@@ -1,4 +1,5 @@
-//! Advice for an observed program: [`advise`] compares it with a study, [`advice`] prints that.
+//! Advice for an observed program: [`advise`] compares it with a study, [`advice`] renders the
+//! result.
 
 mod advise;
 mod loops;

@@ -1,13 +1,13 @@
 //! Programs that exchange messages over many connections: how they wait, how large the messages
-//! are, and the one command that compares event loops for as many.
+//! are, and the command that compares event loops for the same load.
 
 use crate::wording::figures::{bytes, plural};
 use bytepath_record::{MOST_FLOWS, Observation, ObservedSocket, joined};
 use std::collections::BTreeMap;
 
-/// Fewest connections on which requests and responses went that are many.
+/// Fewest connections with requests and responses that count as many.
 const MANY: usize = 8;
-/// Most connections that have a thread each in a study.
+/// Most connections with a thread each in a study.
 const MOST_THREADS: usize = 256;
 
 /// A server with many connections, as observed.
@@ -15,16 +15,17 @@ const MOST_THREADS: usize = 256;
 pub(super) struct Server {
     /// The path of bytepath that waits the same way.
     pub path: &'static str,
-    /// Connections over which messages went both ways.
+    /// Connections with messages in both directions.
     pub flows: usize,
-    /// Bytes a receive, on average, and bytes a send.
+    /// Average bytes per receive, and per send.
     pub sizes: [f64; 2],
-    /// Requests that were answered: each was received and its response sent, by a call each.
+    /// Requests that were answered, each with one receive and one send.
     pub exchanges: u64,
 }
 
 impl Server {
-    /// `None` if the program has few connections, or a loop that bytepath has not.
+    /// Recognises a server; `None` if the program has few connections, is no server, or uses a loop
+    /// that bytepath lacks.
     pub(super) fn of(observed: &Observation) -> Option<Server> {
         let exchanges = |socket: &&ObservedSocket| {
             socket.kind == "tcp" && socket.send_calls > 0 && socket.receive_calls > 0
@@ -38,8 +39,8 @@ impl Server {
         };
         let calls = [sum(|socket| socket.receive_calls), sum(|socket| socket.send_calls)];
         let moved = [sum(|socket| socket.received), sum(|socket| socket.sent)];
-        // Receives and sends of one that answers requests are about as many; its connections have one
-        // address of its own, where those of a client have a port each.
+        // A server has about as many receives as sends, and its connections share one local
+        // address, where those of a client have a port each.
         if calls[0].max(calls[1]) / 2 > calls[0].min(calls[1]) || !listens(&sockets) {
             return None;
         }
@@ -52,7 +53,7 @@ impl Server {
         })
     }
 
-    /// The arguments of the `bytepath run` that compares event loops for it.
+    /// Returns the arguments of the `bytepath run` that compares event loops for it.
     pub(super) fn measurement(&self) -> Vec<String> {
         let [request, response] = self.sizes;
         let workload = format!("rr:request={request},response={response}");
@@ -63,7 +64,7 @@ impl Server {
         words.into_iter().chain(paths.flat_map(|path| ["--path", path])).map(Into::into).collect()
     }
 
-    /// What it is, and that command.
+    /// Returns a note that describes the server, with that command.
     pub(super) fn note(&self) -> String {
         let waits = match self.path {
             "epoll" => "waits by epoll",
@@ -81,7 +82,7 @@ impl Server {
     }
 }
 
-/// Whether most connections have the same address of their own.
+/// Returns whether most connections have the same local address.
 fn listens(sockets: &[&ObservedSocket]) -> bool {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for local in sockets.iter().filter_map(|socket| socket.local.as_deref()) {
@@ -90,7 +91,7 @@ fn listens(sockets: &[&ObservedSocket]) -> bool {
     counts.into_values().any(|count| 2 * count > sockets.len())
 }
 
-/// The path that waits as the program does.
+/// Returns the path that waits as the program does.
 fn waits_by(observed: &Observation, flows: usize) -> Option<&'static str> {
     let waits = |name: &str| ["epoll_wait", "epoll_pwait", "epoll_pwait2"].contains(&name);
     if observed.calls.iter().any(|call| waits(&call.row.name)) {

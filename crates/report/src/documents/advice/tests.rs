@@ -1,4 +1,4 @@
-//! Advice for a server: what is observed of a loop by epoll, by a study of such servers.
+//! Advice for a server: an observed epoll loop, compared with a study of such servers.
 
 use super::{Advice, advice, advice_or_hint, advise, measurement};
 use crate::Style;
@@ -20,7 +20,7 @@ fn server_is_answered_by_the_loops_of_the_study_however_few_bytes_it_moved() {
     let cells: Vec<&str> = server.loops.iter().map(|row| row.cell.as_str()).collect();
     assert_eq!(cells, ["socket", "uring-loop"]);
 
-    // 120,000 and 100,000 a second, by 0.6 and 0.8 CPU s a second.
+    // 120,000 and 100,000 per second, at 0.6 and 0.8 CPU s per second.
     let ring = &server.loops[1];
     assert_eq!(ring.rate.verdict.word(), "FASTER");
     assert!((ring.rate.effect.as_ref().unwrap().ratio - 1.2).abs() < 1e-3, "{ring:?}");
@@ -31,7 +31,8 @@ fn server_is_answered_by_the_loops_of_the_study_however_few_bytes_it_moved() {
     assert!(answer.first.contains("FASTER 1.20"), "{}", answer.first);
     assert_eq!(server.loops[0].rate.verdict.word(), "SLOWER");
 
-    // The study is the one that the command makes: neither is it printed, nor is a stream missed.
+    // The study is the one that the command makes, so the command is not printed, and a missing
+    // stream is not reported.
     assert!(answer.measurement.is_empty() && answer.refused.is_empty(), "{answer:#?}");
     let page = text(&answer);
     assert!(!page.contains("bytepath run") && !page.contains("No answer"), "{page}");
@@ -62,7 +63,7 @@ fn connections_and_sizes_are_those_of_a_cell_within_a_factor_of_two() {
         assert!(answer.first.contains(reason), "{}\nshould be\n{reason}", answer.first);
         assert_one_command(&answer, &seen);
     }
-    // Of several, the nearest; of equals, the plain one.
+    // Among several, the nearest; among equals, the plain one.
     let mut both = study(128, 64);
     for cell in study(64, 64).header.cells {
         let id = CellId(format!("{} flows=64", cell.id));
@@ -75,7 +76,7 @@ fn connections_and_sizes_are_those_of_a_cell_within_a_factor_of_two() {
     assert_eq!(cell(120).as_deref(), Some("epoll"));
 }
 
-/// The study with the cells of another task before its own: the same but for a change.
+/// The study with the cells of another task before its own: identical except for one change.
 fn beside(change: fn(&mut Cell)) -> Study {
     let mut both = study(64, 64);
     let of_both = both.clone();
@@ -110,7 +111,7 @@ fn cell_with_another_task_or_loop_does_not_stand_in_for_the_plain_one() {
 
 fn asked(cell: &mut Cell, name: &str, value: OptionValue) {
     cell.workload.options.0.insert(name.into(), value);
-    // Without a word of it, as where all cells of a study have it.
+    // The id does not mention it, as if all cells of a study had it.
     cell.id = CellId(format!("{} asked", cell.id));
 }
 
@@ -123,7 +124,7 @@ fn noise_is_the_studys_where_it_was_measured_with_another_task() {
     let first = study.header.cells[0].clone();
     assert_eq!(first.id.0, "epoll rr:outstanding=16");
     study.header.baseline = first.id.clone();
-    // A second copy which is 30 % off: no smaller difference is resolved.
+    // A second copy that is 30 % off: no smaller difference is resolved.
     let again = CellId(format!("{} (again)", first.id));
     let copies = study.trials.iter().filter(|trial| trial.cell == first.id).cloned();
     let off = |trial: Trial| Trial {
@@ -204,7 +205,7 @@ fn server_of_threads_and_one_by_a_ring_have_their_own_path() {
     assert!(advise(&upload, &study(64, 64)).server.is_none(), "a stream with a few answers");
 }
 
-/// The printed command, the note and what `--run` runs are the same.
+/// Checks that the printed command, the note and what `--run` runs are the same.
 fn assert_one_command(answer: &Advice, seen: &Observation) {
     assert!(answer.server.is_none() && !answer.measurement.is_empty(), "{answer:#?}");
     assert_eq!(answer.measurement, measurement(seen));
@@ -225,7 +226,7 @@ fn page_of(page: Option<crate::document::Document>) -> String {
     String::from_utf8(text).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A server by epoll that answered 6400 requests or more.
+/// An epoll server that answered at least 6400 requests.
 fn server(flows: usize, size: u64) -> Observation {
     let mut seen: Observation = serde_json::from_str(SEEN).unwrap();
     let socket = ObservedSocket {
@@ -255,7 +256,7 @@ fn server(flows: usize, size: u64) -> Observation {
     seen
 }
 
-/// What answers so many requests a second, by so many CPU seconds a second at the server.
+/// Paths with their requests per second and CPU seconds per second at the server.
 const LOOPS: [(&str, f64, f64); 3] =
     [("epoll", 100e3, 0.8), ("socket", 70e3, 0.9), ("uring-loop", 120e3, 0.6)];
 

@@ -1,4 +1,4 @@
-//! Advice as text.
+//! Advice as a document.
 
 use super::advise::{Advice, LEAST, Refusal, measurement, moved, role_words, sentence};
 use super::loops::{ServerAdvice, size_words};
@@ -48,7 +48,7 @@ pub fn advice(advice: &Advice) -> Document {
     page
 }
 
-/// Other loops for the connections of a server.
+/// Adds other event loops for the connections of a server.
 fn server(page: &mut Document, advice: &ServerAdvice) {
     let flows = plural(advice.flows as u64, "connection");
     page.heading(format!("served by {}: {flows}, {}", advice.path, size_words(advice.sizes)));
@@ -69,13 +69,13 @@ fn server(page: &mut Document, advice: &ServerAdvice) {
     }
 }
 
-/// The end of an observation: the answer in one sentence, or how to get one; `None` if it moved
-/// too little for advice.
+/// Returns the end of an observation: the answer in one sentence, or how to get one; `None` if too
+/// little was moved for advice.
 pub fn advice_or_hint(advice: Option<&Advice>, observed: &Observation) -> Option<Document> {
     let server = Server::of(observed);
     let text = match (advice, measurement(observed).as_slice()) {
         (Some(advice), _) => Some(advice.first.clone()),
-        // Its note has the command.
+        // The server's note has the command.
         (None, _) if server.is_some() => None,
         (None, _) if moved(&observed.sent).saturating_add(moved(&observed.received)) < LEAST => {
             None

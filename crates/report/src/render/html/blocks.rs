@@ -1,16 +1,16 @@
-//! The blocks of a document as HTML: the same elements for every section, whose rows can be
-//! sorted and filtered by the scripts of the page.
+//! Renders the blocks of a document as HTML: the same elements for every section, with rows that
+//! the scripts of the page can sort and filter.
 
 use super::plot::{self, key};
 use crate::document::{Align, Block, Cell, Column, Drawing, Figure, Line, List, Point};
 use crate::document::{Media, Panel, Ratios, Scale, Section, Table, Tone};
 use maud::{Markup, html};
 
-/// The blocks of a section, without its title.
+/// Renders the blocks of a section, without its title.
 pub(crate) fn section(section: &Section) -> Markup {
     let blocks = section.blocks.iter().filter(|(media, _)| media.includes(Media::PAGE));
     let blocks: Vec<&Block> = blocks.map(|(_, block)| block).collect();
-    // What follows a heading of a cell is hidden with the cell.
+    // Blocks after a cell's heading are hidden together with the cell.
     let parts = blocks.chunk_by(|_, next| !matches!(next, Block::Heading(..)));
     html! {
         @for part in parts {
@@ -42,7 +42,7 @@ fn block(block: &Block) -> Markup {
     }
 }
 
-/// Whether a paragraph only explains how to read something.
+/// Returns whether a paragraph is only a note on how to read something.
 fn is_note(lead: &str) -> bool {
     !lead.is_empty() && lead.trim().is_empty()
 }
@@ -140,7 +140,7 @@ fn sortable(table: &Table) -> Markup {
     }
 }
 
-/// What a column is called where its group is not above it.
+/// Returns the heading of a column including its group, for use without the group's heading.
 fn title(column: &Column) -> String {
     format!("{} {}", column.group, column.heading(Ratios::Changes)).trim().to_owned()
 }
@@ -150,7 +150,7 @@ fn class(column: &Column) -> Option<&'static str> {
 }
 
 fn head(table: &Table, scale: Option<&Scale>) -> Markup {
-    // By its class the page's filter finds the columns of a cell.
+    // The page's filter finds the columns of a cell by their class.
     let class = |column: &Column| if column.of_cell { Some("n cell") } else { class(column) };
     html! {
         thead { tr {
@@ -204,7 +204,7 @@ fn cell(cell: &Cell, column: &Column, is_drawn: bool) -> Markup {
     }
 }
 
-/// Class of a tone; if it has none of its own, another one.
+/// Returns the class of a tone, or `otherwise` if it has none.
 fn tone(tone: Tone, otherwise: &'static str) -> &'static str {
     match tone {
         Tone::Good => "word better",
@@ -214,10 +214,10 @@ fn tone(tone: Tone, otherwise: &'static str) -> &'static str {
     }
 }
 
-/// Texts longer than this have a column of limited width.
+/// Longest text in a column of unlimited width.
 const WIDE: usize = 24;
 
-/// A name, which may be broken after a sign that joins its parts.
+/// Renders a name, which may be broken after a character that joins its parts.
 pub(crate) fn name(text: &str) -> Markup {
     html! {
         @for (i, part) in text.split_inclusive([',', '+', ';', '/']).enumerate() {
@@ -226,7 +226,7 @@ pub(crate) fn name(text: &str) -> Markup {
     }
 }
 
-/// A number with a minus as long as the plus.
+/// Replaces the hyphen before a number by a minus sign, which is as wide as the plus.
 pub(crate) fn minus(text: &str) -> String {
     if !text.contains(|c: char| c.is_ascii_digit()) {
         return text.to_owned();
@@ -242,8 +242,8 @@ pub(crate) fn minus(text: &str) -> String {
     written
 }
 
-/// What a column of numbers is sorted by, where that is not the text itself: `64 KiB`, `9.5k`,
-/// `12%`. `None` if it is the text, or none.
+/// Returns the key by which a numeric cell is sorted, if that is not the text itself: `64 KiB`,
+/// `9.5k`, `12%`. `None` if it is the text, or if there is none.
 fn sort_value(text: &str) -> Option<String> {
     let text = text.trim_start_matches(['<', '>', '+']);
     let digits = text.find(|c: char| !(c.is_ascii_digit() || "-.".contains(c)))?;

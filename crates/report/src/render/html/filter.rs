@@ -1,4 +1,4 @@
-//! The bar that hides cells in all figures and tables: by their names, by their verdicts.
+//! The bar with which cells can be hidden in all figures and tables, by name or verdict.
 
 use crate::sections::View;
 use bytepath_record::visible;
@@ -6,10 +6,10 @@ use bytepath_stats::{Metric, Row};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-/// Cells that need no bar.
+/// Most cells without a bar.
 const FEW: usize = 2;
 
-/// The bar, which the page's script shows; none for few cells.
+/// Renders the bar, which the page's script makes visible; none for few cells.
 pub(crate) fn bar(view: &View) -> Markup {
     let mut all: Vec<&str> = view.analysis.rows.iter().flat_map(words).collect();
     all.sort_unstable();
@@ -29,7 +29,7 @@ pub(crate) fn bar(view: &View) -> Markup {
     }
 }
 
-/// The cells with their verdicts, named as the page shows them.
+/// Returns the cells with their verdicts, named as shown in the page.
 pub(crate) fn data(view: &View) -> Value {
     let shown = |row: &Row| visible(&row.cell.0).into_owned();
     let cells = view.analysis.rows.iter().map(|row| (shown(row), words(row)));
@@ -37,7 +37,7 @@ pub(crate) fn data(view: &View) -> Value {
     json!({ "baseline": baseline, "cells": cells.collect::<Vec<(String, Vec<&str>)>>() })
 }
 
-/// The verdicts on a cell.
+/// Returns the verdicts on a cell.
 fn words(row: &Row) -> Vec<&'static str> {
     let of = |question| Some(row.comparison(question)?.verdict.word());
     Metric::MAIN.into_iter().filter_map(of).collect()

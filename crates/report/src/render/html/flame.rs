@@ -1,5 +1,5 @@
-//! Flame graphs: a place on the page for each, and the boxes of all as data for the page's
-//! script, which draws, searches and zooms them. As marks they would be most of the page.
+//! Flame graphs: an element of the page for each, and the boxes of all as data for the page's
+//! script, which draws, searches and zooms them. As SVG marks they would be most of the page.
 
 use super::plot;
 use crate::wording::figures::{digits, number, percent};
@@ -8,12 +8,12 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Parts of the total in which widths and changes are given: a tenth of what is printed.
+/// Resolution of widths and changes, in parts of the total: ten times what is printed.
 const PARTS: f64 = 1e5;
 
-/// The graphs, all but one folded.
+/// Renders the graphs, folded except for one.
 pub(crate) fn graphs(charts: &[Chart]) -> Markup {
-    // A difference is what was asked for, where there is one.
+    // If there is a difference, it is what the user wants to see.
     let first = charts.iter().position(is_difference).unwrap_or(0);
     html! {
         @for (at, chart) in charts.iter().enumerate() { (graph(at, chart, at == first)) }
@@ -37,7 +37,7 @@ fn graph(at: usize, chart: &Chart, open: bool) -> Markup {
         false => [("kernel", "kernel"), ("program", "program")],
     };
     html! {
-        // A graph of two cells is called "A against B" and goes with A.
+        // A graph of two cells is titled "A against B" and belongs to A.
         details open=[open.then_some("")] data-cell=[chart.title.split(" against ").next()] {
             summary {
                 "Flame graph: " (chart.title) ", " (number(chart.total, digits(chart.total, 4))) " "
@@ -59,16 +59,16 @@ fn graph(at: usize, chart: &Chart, open: bool) -> Markup {
     }
 }
 
-/// What the script draws: the names of all graphs, and of each graph its boxes from the root
-/// on, callers before what they called, as name, line and width. Where a box begins follows
-/// from that. A graph whose boxes are those of an earlier one has no more than its changes.
+/// Returns the data for the script: the names of all graphs, and for each graph its boxes from the
+/// root upwards, callers before callees, as name, line and width. The position of a box follows
+/// from these. A graph with the same boxes as an earlier one has only its changes.
 pub(crate) fn data(charts: &[Chart]) -> Value {
     let mut names: Vec<&str> = Vec::new();
     let mut ids: HashMap<&str, usize> = HashMap::new();
     let mut drawn: Vec<Vec<u64>> = Vec::new();
     let mut graphs = Vec::new();
     for chart in charts {
-        // Callers before what they called, from left to right.
+        // Callers before callees, from left to right.
         let mut boxes: Vec<&FlameBox> = chart.boxes.iter().collect();
         boxes.sort_by(|a, b| a.start.total_cmp(&b.start).then(a.depth.cmp(&b.depth)));
         let part = |amount: f64| (amount * PARTS / chart.total).round() as i64;

@@ -1,5 +1,5 @@
-//! What each cell moves against what that costs, with intervals, and the cells that no other one beats
-//! in both.
+//! A figure of each cell's rate against its cost, with intervals, and the frontier of cells that no
+//! other one beats in both.
 
 use super::plot::LARGE;
 use crate::document::{Figure, Mark, Scale};
@@ -8,29 +8,28 @@ use crate::wording::figures::{cost, level, rate};
 use bytepath_record::{Work, joined};
 use bytepath_stats::Row;
 
-/// Radius of a dot, and of one to use or to compare with.
+/// Radius in pixels of a dot, and of that of a recommended cell or the baseline.
 const DOTS: (f64, f64) = (4.0, 5.5);
 
-/// Beyond this many cells only those on the frontier, and the baseline, have their names in
-/// the figure.
+/// Most cells that are all named; with more, only those on the frontier and the baseline are.
 const NAMED: usize = 16;
 
-/// About the width of a letter and the height of a line, in pixels.
+/// Approximate width of a letter and height of a line, in pixels.
 const LETTER: (f64, f64) = (6.0, 12.0);
 
-/// A cell with both of its figures, as they are shown.
+/// A cell with both of its figures, in display units.
 struct Point<'a> {
     row: &'a Row,
     at: (f64, f64),
-    /// Where the means of its cost and its rate lie, if that is known.
+    /// Intervals of the means of its cost and its rate, if known.
     ranges: [Option<(f64, f64)>; 2],
     /// Whether no other cell has a higher rate at the same or a lower cost.
     leads: bool,
-    /// Whether it is one to use instead of the baseline.
+    /// Whether it is recommended over the baseline.
     chosen: bool,
 }
 
-/// The figure, of the baseline's work; `None` of fewer than two cells.
+/// Draws the figure, for cells with the baseline's kind of work; `None` with fewer than two.
 pub(crate) fn figure(view: &View) -> Option<Figure> {
     let work = view.analysis.work();
     let points = points(view, work);
@@ -132,8 +131,8 @@ fn marks(points: &[Point], scales: &[Scale; 2], work: Work, view: &View) -> Vec<
     marks
 }
 
-/// The names, each where it covers no other and no dot, and if possible no interval; one that has no
-/// place is left to those who point at its dot.
+/// Places the names so that none covers another or a dot, and if possible no interval; a name
+/// without room is shown only in the tooltip of its dot.
 fn names(points: &[Point], [across, up]: &[Scale; 2]) -> Vec<Mark> {
     let place = |point: &Point| LARGE.place((across, up), point.at);
     let around = |(x, y): (f64, f64)| [x - 6.0, y - 6.0, x + 6.0, y + 6.0];

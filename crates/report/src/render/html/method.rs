@@ -1,4 +1,4 @@
-//! How to read a page.
+//! A note on how to read a page.
 
 use crate::document::{Block, List, Section};
 use crate::sections::View;

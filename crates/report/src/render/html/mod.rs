@@ -1,16 +1,15 @@
-//! Pages: each is one file that needs no network: for a browser, a phone,
-//! a printer. Of a study verdicts come first, then figures and tables, methods and
-//! host facts last.
+//! HTML pages: each is a single file that needs no network, suitable for a browser, a phone or a
+//! printer. In a study's page verdicts come first, then figures and tables; methods and host facts
+//! are last.
 //!
-//! A document's sections become elements in one place ([`blocks`]); what only a page has
-//! (the frontier, the filter, flame graphs) is beside it.
+//! A document's sections become elements in one place ([`blocks`]); parts that only a page has (the
+//! frontier, the filter, flame graphs) have separate files.
 //!
-//! Every text that comes from outside goes through `maud`, which escapes it;
-//! control and direction characters are made visible in the finished page
-//! (`visible`); and the page's own policy lets nothing run but the scripts
-//! whose digests it names. Figures are tables whose rows hold a small drawing
-//! ([`plot`]): what is drawn can be read next to it. What the scripts need is data
-//! (`#data`, as JSON); the page is whole without them, but for its flame graphs.
+//! Every text from outside goes through `maud`, which escapes it; control and direction characters
+//! are made visible in the finished page (`visible`); and the page's own policy allows only the
+//! scripts whose digests it lists. Figures are tables whose rows contain a small drawing
+//! ([`plot`]): the drawn values can be read next to it. The data of the scripts is in `#data`, as
+//! JSON; without scripts the page is complete except for its flame graphs.
 
 mod blocks;
 mod filter;

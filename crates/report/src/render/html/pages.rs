@@ -1,4 +1,4 @@
-//! The pages of other commands: the answer, a figure, and the sections of their plain text.
+//! The HTML pages of other commands: the answer, a figure, and the sections of their plain text.
 
 use super::frontier::ROOM;
 use super::shell::{titled, write};
@@ -24,14 +24,14 @@ use maud::{Markup, html};
 use serde_json::json;
 use std::io::{self, Write};
 
-/// Height of a row of one bar or one interval in pixels, and where the bar is.
+/// Height of a row with one bar or one interval in pixels, and the edges of the bar.
 const HEIGHT: f64 = 22.0;
 const BAR: (f64, f64) = (5.0, 17.0);
 
-/// Functions and threads that are drawn.
+/// Most functions and threads that are drawn.
 const DRAWN: usize = 20;
 
-/// Writes the page of two studies, which are named as the user did.
+/// Writes the page that compares two studies; `names` are those that the user typed.
 pub fn between(
     names: [&str; 2],
     studies: [&Study; 2],
@@ -57,7 +57,7 @@ pub fn between(
     finish(&format!("{} against {}", names[1], names[0]), answer, figures, &[], &document, out)
 }
 
-/// What changed of one figure, in a sentence.
+/// Renders what changed in one metric, in a sentence.
 fn changes(what: &str, pairings: &[&CellComparison]) -> Markup {
     let changed = pairings.iter().filter(|p| p.verdict.better().is_some());
     let changed = changed.map(|p| format!("{} {} ({})", p.cell, ratio(p.ratio), p.verdict.word()));
@@ -135,10 +135,10 @@ pub fn history(history: &History, out: &mut dyn Write) -> io::Result<()> {
     finish(&title, answer, [course(history, &what)], &[], &document, out)
 }
 
-/// The studies of a history over time.
+/// Draws the studies of a history over time.
 fn course(history: &History, what: &str) -> Figure {
     let History { question, work, .. } = *history;
-    // What is drawn is in the unit that is printed.
+    // Draw in the unit that is printed.
     let (unit, shown) = unit_and_scale(question, work);
     let reach = |mean: f64, stddev: Option<f64>| {
         let off = stddev.unwrap_or(0.0);
@@ -179,7 +179,7 @@ fn course(history: &History, what: &str) -> Figure {
     Figure::plot(caption, [across, up], [since, unit.to_owned()], marks)
 }
 
-/// What time is counted in, with its milliseconds.
+/// Units of the time axis, with their milliseconds.
 const TIMES: [(&str, f64); 3] = [("minutes", 60e3), ("hours", 3600e3), ("days", 86400e3)];
 
 /// Writes the page of an observation, with the flame graph of its profile.
@@ -209,7 +209,7 @@ pub fn observation(
     )
 }
 
-/// The CPU time of the threads that ran longest.
+/// Draws the CPU time of the threads that ran longest.
 fn threads(all: &[ObservedThread]) -> Option<Figure> {
     let mut times: Vec<_> = all.iter().filter_map(|thread| thread.time.as_ref()).collect();
     times.sort_by(|a, b| b.run.total_cmp(&a.run));
@@ -250,7 +250,7 @@ pub fn difference(diff: &Diff, charts: &[Chart], out: &mut dyn Write) -> io::Res
     finish(title.unwrap_or("Two profiles"), answer, figure, charts, &document, out)
 }
 
-/// The functions that differ most, as bars to both sides of none.
+/// Draws the functions that differ most, as bars to both sides of zero.
 fn functions(rows: &[Row], unit: &str, places: usize) -> Option<Figure> {
     let mut rows: Vec<&Row> = rows.iter().filter(|row| row.amount.saved != 0.0).collect();
     rows.sort_by(|a, b| b.amount.saved.abs().total_cmp(&a.amount.saved.abs()));
@@ -303,12 +303,12 @@ fn finish(
     write(title, version, content, &json!({ "flames": flame::data(charts) }), out)
 }
 
-/// Whether it is more than the title of the plain text: the page has its own.
+/// Returns whether the section is more than the title of the plain text: the page has its own.
 fn is_body(section: &&Section) -> bool {
     !section.title.starts_with("bytepath") || section.blocks.len() > 1
 }
 
-/// The outcome of thresholds; nothing if there are none.
+/// Renders the outcome of thresholds; nothing if there are none.
 pub(crate) fn thresholds(results: &[ThresholdResult]) -> Markup {
     let section = studies::threshold_section(results);
     html! { @if !section.is_empty() { h2 { (section.title) } (blocks::section(&section)) } }

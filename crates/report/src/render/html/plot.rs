@@ -1,14 +1,14 @@
-//! The drawings of the page: marks with the classes that its style knows, over a grid
-//! at the ticks of their scale. The page has one palette for each scheme (light, dark,
-//! print), so a mark has a class and no colour.
+//! Drawings in a page: marks with classes of the page's style, over a grid at the ticks of their
+//! scale. The page has one palette for each scheme (light, dark, print), so a mark has a class but
+//! no colour.
 
 use crate::document::{Form, Mark, Scale};
 use bytepath_record::joined;
 use maud::{Markup, html};
 
-/// A row is as wide as the page has room: what is across in it is in percent of the
-/// width, and all else in pixels. This much is left free at both ends, so that half of
-/// a tick's text has room there.
+/// A row is as wide as the page allows: its horizontal positions are in percent of the width,
+/// everything else is in pixels. This percentage is left free at both ends, so that half of a
+/// tick's label fits there.
 const MARGIN: f64 = 4.5;
 
 /// Height of the head of a plot in pixels.
@@ -17,7 +17,7 @@ const HEAD: f64 = 16.0;
 /// The size of a plot with two axes, in pixels.
 pub(crate) struct Panel {
     size: (f64, f64),
-    /// The edges of what is inside of its axes: from left to right, from top to bottom.
+    /// Left and right edge, then top and bottom edge, of the area within the axes.
     across: (f64, f64),
     up: (f64, f64),
 }
@@ -25,18 +25,18 @@ pub(crate) struct Panel {
 pub(crate) const SMALL: Panel =
     Panel { size: (300.0, 112.0), across: (28.0, 290.0), up: (6.0, 92.0) };
 
-/// One that is a figure by itself, with room for the titles of its axes.
+/// A plot that is a whole figure, with room for the titles of its axes.
 pub(crate) const LARGE: Panel =
     Panel { size: (640.0, 304.0), across: (52.0, 620.0), up: (24.0, 276.0) };
 
-/// Length of a tick at an axis of a panel, in pixels; its text is twice as far off.
+/// Length of a tick at an axis of a panel, in pixels; its label is twice as far away.
 const TICK: f64 = 2.0;
 
-/// Ticks of a row, and of the two axes of a panel, at most.
+/// Most ticks of a row, and of the two axes of a panel.
 const TICKS: usize = 6;
 const PANEL_TICKS: (usize, usize) = (5, 4);
 
-/// The mark where `place` puts its points; `unit` is that of what is across.
+/// Draws a mark; `place` maps its points, and `unit` is that of horizontal positions.
 fn drawn(mark: &Mark, unit: &str, place: impl Fn((f64, f64)) -> (f64, f64)) -> Markup {
     let (class, tip, cell) = (mark.class, mark.tip.as_deref(), mark.cell.as_deref());
     match &mark.form {
@@ -79,7 +79,7 @@ fn drawn(mark: &Mark, unit: &str, place: impl Fn((f64, f64)) -> (f64, f64)) -> M
     }
 }
 
-/// What colours mean: their classes and names.
+/// Renders a legend: the classes and names of the colours.
 pub(crate) fn key<'a>(colours: impl IntoIterator<Item = (&'a str, impl maud::Render)>) -> Markup {
     html! {
         ul class="key" {
@@ -93,7 +93,7 @@ pub(crate) fn key<'a>(colours: impl IntoIterator<Item = (&'a str, impl maud::Ren
     }
 }
 
-/// The head of a plot: the ticks that its rows share.
+/// Renders the head of a plot, with the ticks that its rows share.
 pub(crate) fn head(scale: &Scale) -> Markup {
     html! {
         svg class="chart" height=(HEAD) aria-hidden="true" {
@@ -105,7 +105,7 @@ pub(crate) fn head(scale: &Scale) -> Markup {
     }
 }
 
-/// A row of a plot, this many pixels tall.
+/// Renders a row of a plot; `height` is in pixels.
 pub(crate) fn row(scale: &Scale, height: f64, marks: &[Mark]) -> Markup {
     let grid = |tick| Mark::line("grid", (tick, 0.0), (tick, height));
     let grid: Vec<Mark> = scale.ticks(TICKS).into_iter().map(grid).collect();
@@ -123,18 +123,18 @@ fn percent(scale: &Scale, value: f64) -> f64 {
 }
 
 impl Panel {
-    /// Where a pair of values is, in pixels.
+    /// Maps a pair of values to pixels.
     pub(crate) fn place(&self, (across, up): (&Scale, &Scale), at: (f64, f64)) -> (f64, f64) {
         let between = |(from, to): (f64, f64), part: f64| from + part * (to - from);
         (between(self.across, across.part(at.0)), between(self.up, 1.0 - up.part(at.1)))
     }
 
-    /// Whether a rectangle, from its left and top to its right and bottom, is in the plot.
+    /// Returns whether a rectangle (left, top, right, bottom) lies within the plot.
     pub(crate) fn holds(&self, [left, top, right, bottom]: [f64; 4]) -> bool {
         left >= 0.0 && top >= 0.0 && right <= self.size.0 && bottom <= self.size.1
     }
 
-    /// A plot with both of its axes, and their titles: across, up.
+    /// Draws a plot with both of its axes and their titles: across, up.
     pub(crate) fn drawn(
         &self,
         across: &Scale,
@@ -173,12 +173,12 @@ impl Panel {
     }
 }
 
-/// A length to a tenth: lines have many points.
+/// Rounds a length to a tenth, since lines have many points.
 fn shorter(length: f64) -> f64 {
     (length * 10.0).round() / 10.0
 }
 
-/// A length to a hundredth, which no screen shows.
+/// Rounds a length to a hundredth, which no screen resolves.
 fn short(length: f64) -> f64 {
     (length * 100.0).round() / 100.0
 }

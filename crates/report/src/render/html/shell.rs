@@ -1,4 +1,4 @@
-//! What is around the content of every page: its style, its scripts and its policy.
+//! The frame of every page: its style, its scripts and its policy.
 
 use super::blocks;
 use crate::document::Section;
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 const STYLE: &str = include_str!("style.css");
 
-/// In this order: the later ones use what `tips.js` declares.
+/// In this order: later ones use declarations of `tips.js`.
 const SCRIPTS: [&str; 4] = [
     include_str!("tips.js"),
     include_str!("script.js"),
@@ -17,8 +17,8 @@ const SCRIPTS: [&str; 4] = [
     include_str!("flame.js"),
 ];
 
-/// What the page may do: nothing but apply the style and run the scripts with these
-/// digests (a test prints the right ones when they change).
+/// The content security policy: only the style and the scripts with these digests are allowed (a
+/// test prints the correct digests when they change).
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
      style-src 'sha256-+GaB/Y03zo0r1p1mMK0VIls8zuiKTqIQ9rjqfwSvSpg='; \
      script-src 'sha256-2SWYJhghqhSKcqjCMOI/m9s6ZnmxlEEsQ9bJMzswSsY=' \
@@ -26,8 +26,8 @@ const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
      'sha256-yJvMyagRT8EImCPtgs2h4l2Tki+Vfu6NZsOnqc+QyOc=' \
      'sha256-8RhqJ8UeP7c06kzcdwx2IA6fm2zjQBf7eVpWI35Lg0k='";
 
-/// Writes a page: its content, and what its scripts need. `version` is that of the program
-/// the numbers are from.
+/// Writes a page from its content and the data of its scripts. `version` is that of the program
+/// that measured the numbers.
 pub(crate) fn write(
     title: &str,
     version: &str,
@@ -35,7 +35,8 @@ pub(crate) fn write(
     data: &Value,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    // JSON has this sign in texts alone, and there it may be an escape: no text ends the element.
+    // In JSON, `<` occurs only in strings, where it can be escaped: so no string can end the
+    // element.
     let data = visible_json(data.to_string()).replace('<', "\\u003c");
     let page = html! {
         (DOCTYPE)
@@ -66,7 +67,7 @@ fn head(title: &str, version: &str) -> Markup {
     }
 }
 
-/// A section with its title.
+/// Renders a section with its title.
 pub(crate) fn titled(section: &Section) -> Markup {
     html! {
         section id=[Some(section.id).filter(|id| !id.is_empty())] {

@@ -1,4 +1,4 @@
-//! `html`: the page of a study, and that of why cells differ.
+//! `html`: the page of a study, and the page that explains why cells differ.
 
 use super::shell::{titled, write};
 use super::{blocks, filter, flame, frontier, method, pages};
@@ -35,7 +35,7 @@ pub fn study(
     write(&title(&view), &view.study.header.bytepath, content(&view, results), &data, out)
 }
 
-/// Writes a page that holds nothing but why cells differ.
+/// Writes a page that only explains why cells differ.
 pub fn explanation(
     explanation: &Explanation,
     why: Option<&RateDifference>,
@@ -101,10 +101,10 @@ fn content(view: &View, results: &[ThresholdResult]) -> Markup {
     }
 }
 
-/// What is read first: the figures, and why they differ.
+/// The sections to read first: the figures, and why they differ.
 const FIRST: [&str; 7] = ["rate", "latency", "cpu", "differs", "why", "symptoms", "verdict"];
 
-/// A section of sentences, which the figures have said before: for those who ask.
+/// Renders a section of sentences that repeat the figures, folded.
 fn in_words(section: &Section) -> Markup {
     html! {
         section id=(section.id) {
@@ -114,12 +114,12 @@ fn in_words(section: &Section) -> Markup {
     }
 }
 
-/// A title up to its first remark, so that it fits the width of a phone.
+/// Returns a title up to its first punctuation, so that it fits the width of a phone.
 fn short(title: &str) -> &str {
     title.split([',', ':', '(']).next().unwrap_or(title).trim_end()
 }
 
-/// What came out, the first of it in larger type.
+/// Renders the result, with its first part in larger type.
 fn answer(view: &View) -> Markup {
     let section = sections::answer(view);
     let texts = section.blocks.iter().filter_map(|(_, block)| match block {

@@ -1,5 +1,5 @@
-//! A document as plain text: lines that never exceed their width and contain nothing but
-//! printable ASCII, whatever names and messages they are made of.
+//! Renders a document as plain text: lines that never exceed their width and contain only printable
+//! ASCII, whatever names and messages they consist of.
 
 mod table;
 
@@ -8,25 +8,25 @@ use crate::report::Style;
 use crate::wording::ascii::{plain, wrap};
 use std::io::{self, Write};
 
-/// Narrowest page; narrower ones are not worth breaking words for.
+/// Narrowest page: a narrower one would only break words.
 const NARROWEST: usize = 40;
 
-/// Longest lead that others are aligned with; a longer one must not push all of them aside.
+/// Longest lead that others are aligned with; a longer one must not indent all of them.
 const LONGEST_LEAD: usize = 24;
 
-/// Columns of a mail: those of a commit message, so that a reply can quote it
-/// twice without breaking a line.
+/// Width of a mail, in columns: that of a commit message, so that a reply can quote it twice
+/// without breaking a line.
 pub(crate) const MAIL_WIDTH: usize = 72;
 
 impl Document {
-    /// Writes it for a terminal.
+    /// Writes the document for a terminal.
     pub fn write(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let (width, colour) = (style.width.max(NARROWEST), style.colour);
         let (medium, whole) = (Media::TERMINAL, style.details);
         Page { width, colour, medium, whole, lines: Vec::new() }.print(self, out)
     }
 
-    /// Writes it for a mail.
+    /// Writes the document for a mail.
     pub fn write_mail(&self, out: &mut dyn Write) -> io::Result<()> {
         let (width, colour) = (MAIL_WIDTH, false);
         let (medium, whole) = (Media::MAIL, false);
@@ -39,7 +39,8 @@ struct Page {
     width: usize,
     colour: bool,
     medium: Media,
-    /// Whether tables of all sections have every column, and not only of those in detail.
+    /// Whether the tables of all sections have every column, and not only those of sections in
+    /// detail.
     whole: bool,
     lines: Vec<String>,
 }
@@ -79,7 +80,7 @@ impl Page {
         }
     }
 
-    /// `whole`: with every column of a table.
+    /// Writes a block; if `whole`, with every column of a table.
     fn block(&mut self, block: &Block, whole: bool) {
         match block {
             Block::Heading(title, _) => self.heading(title),
@@ -93,18 +94,18 @@ impl Page {
         }
     }
 
-    /// An empty line, unless the page begins or the last line is empty already.
+    /// Adds an empty line, unless the page is empty or the last line is.
     fn gap(&mut self) {
         if self.lines.last().is_some_and(|l| !l.is_empty()) {
             self.lines.push(String::new());
         }
     }
 
-    /// A text after a lead ("kernel    "), broken into lines that start below
-    /// the text's own beginning.
+    /// Adds a text after a lead ("kernel    "), wrapped into lines that are aligned with its
+    /// beginning.
     fn text(&mut self, lead: &str, text: &str) {
         let lead = plain(lead);
-        // A lead that would leave no room gets lines of its own.
+        // A lead that would leave too little room gets separate lines.
         let (lead, indent) = if lead.len() + 20 > self.width {
             self.lines.extend(wrap(lead.trim_end(), self.width));
             ("    ".to_owned(), 4)
@@ -114,7 +115,7 @@ impl Page {
         };
         for (i, line) in wrap(&plain(text), self.width - indent).into_iter().enumerate() {
             let lead = if i == 0 { lead.as_str() } else { "" };
-            // Text of nothing but spaces, as a title may be, is not a line.
+            // Text of only blanks, such as an empty title, is not a line.
             match format!("{lead:indent$}{line}").trim_end() {
                 "" => self.gap(),
                 line => self.lines.push(line.to_owned()),
@@ -140,7 +141,7 @@ impl Page {
         }
     }
 
-    /// A line of pieces, each padded already. Pieces beyond the width are cut.
+    /// Adds a line of padded pieces, cut at the width.
     fn line(&mut self, pieces: &[(String, Tone)]) {
         let mut room = self.width;
         let mut line = String::new();
@@ -163,7 +164,7 @@ impl Page {
             Tone::Good => 32,
             Tone::Bad => 31,
         };
-        // Padding stays outside, so that trailing blanks can be trimmed.
+        // Keep the padding outside of the colour, so that trailing blanks can be trimmed.
         let body = text.trim();
         if !self.colour || body.is_empty() {
             return text.to_owned();

@@ -1,5 +1,5 @@
-//! The lines of a table that fits the page: what matters least is dropped first, or, where all is
-//! requested, comes below; names are wrapped, never cut.
+//! Lays out a table within the width of the page: the least important columns are dropped, or, if
+//! all are requested, moved to further tables below; names are wrapped, never cut.
 
 use crate::document::{Align, Cell, Column, Media, Ratios, Table, Tone};
 use crate::wording::ascii::{plain, wrap};
@@ -8,8 +8,8 @@ use bytepath_record::joined;
 /// Blanks between two columns.
 const GAP: usize = 2;
 
-/// The lines of a table, of at most this width, each in pieces. A `whole` one has all of its columns:
-/// those without room are in tables below, each of which begins with the same names.
+/// Returns the lines of a table, of at most this width, each in pieces. If `whole`, columns without
+/// room go into tables below, each of which begins with the row names.
 pub(crate) fn lines(
     table: &Table,
     medium: Media,
@@ -37,14 +37,14 @@ pub(crate) fn lines(
     Grid { columns, rows }.lines(width, table.indent, whole)
 }
 
-/// Texts with a column of their own for intervals.
+/// Cell texts, with separate columns for intervals.
 struct Grid {
     columns: Vec<Column>,
     rows: Vec<Vec<(String, Tone)>>,
 }
 
 impl Grid {
-    /// Its lines, of at most this width, each in pieces.
+    /// Returns the lines, of at most this width, each in pieces.
     fn lines(&self, width: usize, indent: usize, whole: bool) -> Vec<Vec<(String, Tone)>> {
         let room = width.saturating_sub(indent);
         let parts = if whole { self.parts(room) } else { vec![self.most_important(room)] };
@@ -76,7 +76,7 @@ impl Grid {
         }
     }
 
-    /// The columns that have room, without those that matter least.
+    /// Drops the least important columns until the rest fits.
     fn most_important(&self, room: usize) -> Vec<usize> {
         let mut stay: Vec<usize> = (0..self.columns.len()).collect();
         loop {
@@ -88,8 +88,8 @@ impl Grid {
         }
     }
 
-    /// All columns, in as many parts as it takes, each after the names of the rows. A group is in one
-    /// part if that has room for it.
+    /// Distributes all columns over as many parts as necessary, each after the row names. A group
+    /// is kept in one part if it fits.
     fn parts(&self, room: usize) -> Vec<Vec<usize>> {
         let all: Vec<usize> = (0..self.columns.len()).collect();
         let names = self.columns.iter().take_while(|column| column.is_name()).count();
@@ -111,12 +111,12 @@ impl Grid {
         parts
     }
 
-    /// The least width of some columns together.
+    /// Returns the least total width of some columns.
     fn total(&self, stay: &[usize]) -> usize {
         self.least(stay).iter().sum::<usize>() + GAP * stay.len().saturating_sub(1)
     }
 
-    /// These columns with their widths: those that were to be wrapped take what is spare.
+    /// Assigns widths to these columns: those that would be wrapped get the spare width.
     fn spread(&self, stay: Vec<usize>, room: usize) -> Vec<(usize, usize)> {
         let mut widths = self.least(&stay);
         let mut spare = room.saturating_sub(self.total(&stay));
@@ -128,14 +128,14 @@ impl Grid {
         stay.into_iter().zip(widths).collect()
     }
 
-    /// The width of a column of which nothing is wrapped.
+    /// Returns the width of a column without wrapping.
     fn natural(&self, at: usize) -> usize {
         let cells = self.rows.iter().map(|row| row[at].0.len());
         cells.chain([self.columns[at].title.len()]).max().unwrap_or(0)
     }
 
-    /// The least widths of these columns. The first of a group gives room to a
-    /// heading that is wider than its columns.
+    /// Returns the least widths of these columns. If a group's heading is wider than its columns,
+    /// the first one is widened.
     fn least(&self, stay: &[usize]) -> Vec<usize> {
         let alone = |at: &usize| match self.columns[*at].wrap {
             Some(least) => least.max(self.columns[*at].title.len()).min(self.natural(*at)),
@@ -149,7 +149,8 @@ impl Grid {
         widths
     }
 
-    /// Neighbours that share a group, as ranges; a column without one is separate.
+    /// Returns the ranges of neighbours that share a group; a column without a group is a range by
+    /// itself.
     fn runs(&self, stay: &[usize]) -> Vec<(usize, usize)> {
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for (i, at) in stay.iter().enumerate() {
@@ -164,7 +165,7 @@ impl Grid {
         runs
     }
 
-    /// The line of group headings, each in a rule over its columns.
+    /// Returns the line of group headings, each in a rule over its columns.
     fn groups(&self, fit: &[(usize, usize)]) -> String {
         let stay: Vec<usize> = fit.iter().map(|(at, _)| *at).collect();
         let heading = |(from, to): (usize, usize)| {
