@@ -21,6 +21,8 @@ use serde::Serialize;
 ///
 /// 2: rates are in work per second (bytes, not bits) and costs per unit of the row's `work`;
 /// comparisons and noises are lists, one entry per metric.
+///
+/// 3: the answer that the `json` report prints beside it has fields in place of sentences.
 pub const ANALYSIS_VERSION: u32 = 3;
 
 /// Part of an open loop's requests that may be late before the cell counts as behind.
