@@ -231,8 +231,8 @@ fn without_root_optional_settings_are_made_where_they_can_be_and_named_elsewhere
 }
 
 /// Only the host's administrator may place softirqs: cells that name a CPU for them are refused,
-/// each for its own reason, and the others run. `--cores` may replace all placements of a file by one
-/// that needs no privileges.
+/// each for its own reason, and the others run. `--cores` may replace all placements of a file by
+/// one that needs no privileges.
 #[test]
 fn without_root_cells_that_place_softirqs_are_refused_one_by_one() {
     let _shared = shared();
