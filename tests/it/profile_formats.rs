@@ -135,8 +135,8 @@ fn script_and_report_agree() {
     assert_eq!((raw.count(), raw.total()), (table.count(), table.total()));
 }
 
-/// A table in a mail that has lost its columns, with quote marks and with prose between its rows, is
-/// read like the table itself; without its heading, too, as far as the rows are unambiguous.
+/// A table in a mail that has lost its columns, with quote marks and with prose between its rows,
+/// is read like the table itself; without its heading, too, as far as the rows are unambiguous.
 #[test]
 fn a_mail_loses_the_columns_of_a_table_and_nothing_else() {
     let collapsed = |name: &str, comments: bool| {

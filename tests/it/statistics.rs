@@ -190,7 +190,8 @@ fn rate_and_cpu_have_an_error_rate_each() {
     assert!(either > rate.max(cpu) && either > 15, "there is something to count: {either}");
 }
 
-/// The results of pairs of studies of three cells, the second of which becomes `truth` times as fast.
+/// The results of pairs of studies of three cells, the second of which becomes `truth` times as
+/// fast.
 #[derive(Debug, Default)]
 struct Compared {
     covered: u32,
