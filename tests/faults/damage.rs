@@ -95,7 +95,7 @@ pub fn look_at_study(lab: &mut Lab, resumes: bool) -> Result<()> {
 fn journal(lab: &mut Lab) -> Result<()> {
     let run = "run --path socket --blocks 1 --window 10s --study study";
     let mut arguments: Vec<&str> = run.split(' ').collect();
-    // Later settings depend on each other: if a damaged line loses one, the next may not be
+    // The remaining settings depend on each other: if a damaged line loses one, the next may not be
     // restored.
     let settings = 1 + lab.below(3);
     arguments.extend(LINES[..settings].iter().flat_map(|line| ["--set", line]));

@@ -92,7 +92,7 @@ fn two_kernels_are_explained_by_the_functions_of_both() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (old, new) = (format!("old=debian:{old}"), format!("new=debian:{new}"));
-    // At a few dozen samples a second it takes so long to sample functions that both kernels share.
+    // Long enough, at a few dozen samples a second, to find functions that both kernels share.
     let profile = "largest:trials=1,retakes=0,window=3s";
     let (study, text) = study_of_two(folder.path(), [&old, &new], profile);
     let facts = |at: usize| &study.header.kernels[at].facts[0];

@@ -37,7 +37,7 @@ addEventListener("load", () => {
       const { fill, stroke } = frame.contentWindow.getComputedStyle(mark);
       return fill !== "none" ? fill : stroke;
     };
-    // A mark without its own style rule is black on any background, or invisible.
+    // A mark without a rule of its own is black on any paper, or not seen at all.
     const plain = [...page.querySelectorAll(".chart :is(circle, rect, line, polyline)")].filter((mark) => {
       return ["rgb(0, 0, 0)", "none"].includes(paint(mark));
     });

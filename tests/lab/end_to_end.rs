@@ -1,6 +1,6 @@
 //! The built binary on its real testbed: every path moves verified bytes between two network
 //! namespaces, as root and without root; every kind of trouble ends in a clear message and leaves
-//! nothing else behind.
+//! nothing behind.
 
 use crate::running::{Running, await_that, children_of, signal};
 use bytepath::record::{Manner, ProvenWitness, Role, Study, Trial, TrialStatus};
