@@ -1,14 +1,14 @@
-# The first two targets are all a newcomer needs: `make run`, `make test`.
-# Each names what it installs and installs what is missing.
+# A newcomer needs only the first two targets: `make run`, `make test`. Each names what it installs,
+# and installs what is missing.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZ_SECONDS ?= 5
 FAULTS_SECONDS ?= 180
 MUSL := $(shell uname -m)-unknown-linux-musl
-# What `bytepath --version` prints about the source: commit, date, and whether it was changed.
+# The source in the output of `bytepath --version`: commit, date, and whether it was changed.
 COMMIT = $(shell commit=$$(git log -1 --abbrev=12 --format='%h of %cs' 2>/dev/null) && { git diff --quiet HEAD && echo "$$commit" || echo "$$commit, changed"; })
-# Programs that tests start; tools/need knows their Debian packages.
+# Programs that tests start; tools/need has their Debian packages.
 TEST_PROGRAMS := chromium ip iperf3 jq libc6-dbg python3 qemu-system-x86_64 runc strace
 # Servers: they are installed only on request, not by `make test`, which then
 # skips the tests that start them.
@@ -129,8 +129,8 @@ tools-observe:
 	@tools/need iperf3 nginx wrk redis-server redis-benchmark redis-cli ss strace perf \
 		python3 curl go haproxy javac node psql rsync ssh sshd setpriv
 
-# First lists what will be installed, then installs it. Without TEST_PROGRAMS, readers or
-# kernels the tests that need them are skipped.
+# Lists what will be installed, then installs it. Without TEST_PROGRAMS, readers or kernels the
+# tests that need them are skipped.
 tools-tests:
 	@tools/need --list cargo cc $(TEST_PROGRAMS)
 	@tools/readers --list

@@ -1,12 +1,11 @@
-//! bytepath's paths against small programs that do the same: `plain/` has one for
-//! every half of a path, without meters, ledger and options. Both run as processes
-//! of their own, interleaved in the same namespaces, on the same link, cores and
-//! congestion control, with the same message and read size. Prints the ratio's
-//! median, middle half and range.
+//! bytepath's paths against small programs that do the same: `plain/` has one for every half of a
+//! path, without meters, ledger and options. Both run as separate processes, interleaved in the
+//! same namespaces, on the same link, cores and congestion control, with the same message and read
+//! size. Prints the ratio's median, middle half and range.
 //!
-//! `cargo bench --bench against_plain [-- LINK ...]`; needs nsenter, taskset and
-//! root. Pairs and window by BENCH_PAIRS and BENCH_WINDOW (seconds), other paths
-//! than all by BENCH_PATH (names, or TX+RX, with commas between).
+//! `cargo bench --bench against_plain [-- LINK ...]`; needs nsenter, taskset and root. Pairs and
+//! window by BENCH_PAIRS and BENCH_WINDOW (seconds), another choice of paths by BENCH_PATH (names,
+//! or TX+RX, separated by commas).
 
 mod common;
 #[path = "common/end.rs"]
@@ -26,8 +25,8 @@ use end::End;
 use ratios::Ratios;
 use std::sync::atomic::AtomicBool;
 
-/// The links compared by default: of whole pages and of one MSS a packet, which is
-/// that of a study, and with offloads.
+/// The links compared by default: one with whole pages and one MSS per packet, as in a study, and
+/// one with offloads.
 const LINKS: &[&str] = &["wire", "offload:mtu=9000"];
 
 /// Every path of a default study that moves bytes on any host.
@@ -67,7 +66,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What came of the pairs of one path: bit/s of each run, in order.
+/// The results of the pairs of one path: bit/s of each run, in order.
 struct Duel {
     ours: Vec<f64>,
     theirs: Vec<f64>,
@@ -77,7 +76,7 @@ fn fight(path: &str, link: &str, pairs: usize, window: f64) -> Result<Duel> {
     let stop = AtomicBool::new(false);
     let laboratory = common::laboratory(&stop);
     let (cells, _) = common::cells(&[path], &format!("congestion={CONGESTION}"), link)?;
-    // The baseline may be added to what was requested.
+    // The baseline may be added to the requested cells.
     let halves = |cell: &Cell| match path.split_once('+') {
         Some((tx, rx)) => cell.tx.path == tx && cell.rx.path == rx,
         None => cell.tx.path == path,
@@ -88,7 +87,7 @@ fn fight(path: &str, link: &str, pairs: usize, window: f64) -> Result<Duel> {
     let mut stand = OpenTestbed::raise(&laboratory, cell)?;
     let mut duel = Duel { ours: Vec::new(), theirs: Vec::new() };
     for pair in 0..pairs {
-        // Who comes first alternates, so that drift cancels.
+        // Which comes first alternates, so that drift cancels.
         for turn in 0..2 {
             if (pair + turn) % 2 == 0 {
                 let trial = stand.run(cell, &meters, &schedule, None)?;
@@ -117,7 +116,7 @@ impl std::fmt::Display for Duel {
     }
 }
 
-/// One stream of the small programs for both halves of a cell; bit/s at the
+/// Runs one stream of the small programs for both halves of a cell; returns the bit/s at the
 /// receiver.
 fn program(stand: &OpenTestbed, cell: &Cell, window: f64) -> Result<f64> {
     let address = stand.address(Role::Receiver);

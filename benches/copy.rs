@@ -1,8 +1,9 @@
-//! How fast the copy engines are that need no device: the CPU's compared with the best of its methods at
-//! each size, and what a submission of the driver of DSA costs its caller, against the model.
+//! The speed of the copy engines that need no device: the CPU engine compared with the best of its
+//! methods at each size, and the cost to its caller of a submission by the DSA driver, against the
+//! model.
 //!
 //! `cargo bench --bench copy`; rounds and seconds of a trial by BENCH_ROUNDS, BENCH_WINDOW. Fails
-//! where `cpu:method=best` is more than 3 % slower than the best way at any size, and where a
+//! if `cpu:method=best` is more than 3 % slower than the best method at any size, or if a
 //! submission takes 100 ns or more.
 
 mod common;
@@ -21,10 +22,10 @@ use std::time::Duration;
 
 const WAYS: [&str; 3] = ["cpu:method=memmove", "cpu:method=rep-movsb", "cpu:method=non-temporal"];
 
-/// Least part of the best way's rate that the engine has to reach.
+/// Least fraction of the best method's rate that the engine must reach.
 const NEAR: f64 = 0.97;
 
-/// Nanoseconds of a submission, at most.
+/// Largest time of a submission in nanoseconds.
 const SUBMISSION: f64 = 100.0;
 
 fn main() -> Result<()> {
@@ -95,8 +96,8 @@ fn memory(load: &Load) -> &'static str {
     if load.rotate { "cold" } else { "hot" }
 }
 
-/// Rates of all ways and of the engine that chooses, alternately; its rate to that of the best way,
-/// in the middle of all rounds.
+/// Measures all methods and the engine that chooses, alternately; returns the median ratio of its
+/// rate to the best method's.
 fn ways(memories: &Memories, load: &Load, rounds: usize) -> Result<f64> {
     let all = WAYS.into_iter().chain(["cpu:method=best"]);
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); WAYS.len() + 1];

@@ -1,6 +1,6 @@
-//! Which layout of a block in time sees the smallest effect? Runs the baseline
-//! against itself under each design, interleaved, and prints the spread of the
-//! log ratios and the effect that a study of ten minutes could see.
+//! Which layout of a block in time detects the smallest effect? Runs the baseline against itself
+//! under each design, interleaved, and prints the spread of the log ratios and the effect that a
+//! study of ten minutes could detect.
 //!
 //! `cargo bench --bench designs`; rounds and window by BENCH_ROUNDS, BENCH_WINDOW.
 
@@ -19,7 +19,7 @@ const DESIGNS: &[(&str, Design)] = &[
     ("slices of 0.10 s", Design::Slices { slice: 0.1 }),
 ];
 
-/// Time of the study whose smallest effect is printed, seconds.
+/// Seconds of the study whose smallest effect is printed.
 const STUDY: f64 = 600.0;
 
 fn main() -> Result<()> {
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// One block of the baseline against itself; the log of the ratio.
+/// Runs one block of the baseline against itself; returns the log of the ratio.
 fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) -> Result<f64> {
     let (mut cells, baseline) = common::cells(&["socket", "sendfile"], "", "wire")?;
     cells.retain(|cell| cell.null || cell.id == baseline);

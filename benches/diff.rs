@@ -1,16 +1,14 @@
-//! The difference of two profiles of a million samples each, from the text of
-//! `perf script` and from folded stacks, against inferno's library, built as its own
-//! tools are (several threads), and against `stackcollapse-perf.pl` and
-//! `difffolded.pl` (from PATH or FLAMEGRAPH_DIR; left out where they are missing).
+//! The difference of two profiles of a million samples each, from the text of `perf script` and
+//! from folded stacks, against inferno's library, built as its own tools are (several threads), and
+//! against `stackcollapse-perf.pl` and `difffolded.pl` (from PATH or FLAMEGRAPH_DIR; left out if
+//! missing).
 //!
-//! `cargo bench --bench diff`; samples by BENCH_SAMPLES, repetitions by
-//! BENCH_REPEAT. A million samples are about a GiB of text for each profile, in
-//! the folder that TMPDIR names.
+//! `cargo bench --bench diff`; samples by BENCH_SAMPLES, repetitions by BENCH_REPEAT. A million
+//! samples are about a GiB of text for each profile, in the folder TMPDIR.
 //!
-//! Contenders take turns, and what is printed is the middle one of the ratios of
-//! neighbours, with the smallest and the largest: what else the machine does meets
-//! both. Time is that of the whole process, from its start to its end; peak memory
-//! is taken in a run of its own, because looking at it costs time.
+//! Contenders alternate, and the median ratio of neighbours is printed, with the smallest and the
+//! largest: other load on the machine affects both. Time is that of the whole process, from start
+//! to end; peak memory is measured in a separate run, because watching it costs time.
 
 use anyhow::{Context, Result, ensure};
 use inferno::collapse::Collapse;
@@ -20,11 +18,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a process of this bench does when it is started with this first.
+/// First argument of a child process of this bench.
 const CHILD: &str = "--child";
 
-/// Different stacks of a server that does the same things again and again, and of
-/// a program that recurses through its data.
+/// Number of distinct stacks of a server that does the same things repeatedly, and of a program
+/// that recurses through its data.
 const STACKS: [(&str, usize); 2] = [("4 thousand stacks", 4_000), ("200 thousand stacks", 200_000)];
 
 fn main() -> Result<()> {
@@ -43,8 +41,8 @@ fn main() -> Result<()> {
     for (kind, stacks) in STACKS {
         let (scripts, folded) =
             ([at("a.script"), at("b.script")], [at("a.folded"), at("b.folded")]);
-        // The text of a million samples takes a while to write, and of many stacks it
-        // says nothing that that of few does not.
+        // The text of a million samples takes a while to write, and the text of many stacks shows
+        // nothing beyond that of few.
         let with_script = stacks == STACKS[0].1;
         for (i, (script, folded)) in scripts.iter().zip(&folded).enumerate() {
             generate(samples, stacks, i as u64, with_script.then_some(script.as_path()), folded)?;
@@ -84,7 +82,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Seconds of two contenders that take turns, the order changing from turn to turn.
+/// Seconds of two contenders that alternate, starting with the other one each time.
 fn turns(repeat: u64, run: [&dyn Fn() -> Result<f64>; 2]) -> Result<[Vec<f64>; 2]> {
     let mut seconds = [Vec::new(), Vec::new()];
     // Once untimed, so that the files are in the page cache.
@@ -97,7 +95,7 @@ fn turns(repeat: u64, run: [&dyn Fn() -> Result<f64>; 2]) -> Result<[Vec<f64>; 2
     Ok(seconds)
 }
 
-/// The middle of several values, and where they lie.
+/// The median of several values, and their range.
 struct Spread {
     middle: f64,
     low: f64,
@@ -122,7 +120,7 @@ impl std::fmt::Display for Spread {
     }
 }
 
-/// Waits for a contender; the seconds that it took.
+/// Waits for a contender; returns the seconds that it took.
 fn finished((mut child, begin): (Child, Instant)) -> Result<f64> {
     let status = child.wait()?;
     let seconds = begin.elapsed().as_secs_f64();
@@ -130,7 +128,7 @@ fn finished((mut child, begin): (Child, Instant)) -> Result<f64> {
     Ok(seconds)
 }
 
-/// Most memory that a contender held, in KiB: the last value in /proc, which only grows.
+/// Peak memory of a contender in KiB: the last value in /proc, which only grows.
 fn peak(started: Result<(Child, Instant)>) -> Result<u64> {
     let (mut child, _) = started?;
     let path = format!("/proc/{}/status", child.id());
@@ -167,8 +165,8 @@ fn start_child(who: &str, what: &str, files: &[PathBuf; 2]) -> Result<(Child, In
     start(command.stdout(Stdio::null()))
 }
 
-/// What a child process does, `WHAT A B`: the work of inferno-diff-folded, and before
-/// it that of inferno-collapse-perf where the files are text of perf script.
+/// The work of a child process, `WHAT A B`: that of inferno-diff-folded, after that of
+/// inferno-collapse-perf if the files are text of perf script.
 fn child(arguments: &[String]) -> Result<()> {
     let [what, a, b] = arguments else { anyhow::bail!("not for calling by hand") };
     let out = BufWriter::new(std::io::stdout().lock());
@@ -206,7 +204,7 @@ fn perl() -> Option<Perl> {
 }
 
 impl Perl {
-    /// Seconds and KiB of all steps.
+    /// Runs all steps; returns their seconds and KiB.
     fn run(&self, what: &str, files: &[PathBuf; 2], folder: &Path) -> Result<(f64, u64)> {
         let (mut seconds, mut kib) = (0.0, 0);
         let mut step = |script: &Path, inputs: &[&Path], out: Stdio| -> Result<()> {
@@ -227,9 +225,9 @@ impl Perl {
     }
 }
 
-/// Writes a profile in both forms, or folded alone. Stacks are walks through a
-/// made-up call graph, a few of which make up most samples; the folded ones are
-/// sorted, as all that fold stacks write them.
+/// Writes a profile in both forms, or folded only. Stacks are walks through a made-up call graph, a
+/// few of which make up most samples; the folded ones are sorted, as all tools that fold stacks
+/// write them.
 fn generate(
     samples: u64,
     stacks: usize,
@@ -238,7 +236,7 @@ fn generate(
     folded: &Path,
 ) -> Result<()> {
     let mut random = Random(seed + 1);
-    // The functions are those of both profiles, the stacks and their shares are not.
+    // Both profiles have the same functions, but different stacks and shares.
     let stacks: Vec<Vec<u64>> = (0..stacks)
         .map(|_| {
             let depth = 6 + random.below(22);
@@ -257,7 +255,7 @@ fn generate(
         None => None,
     };
     for i in 0..samples {
-        // The smaller of three: few stacks take most.
+        // The smallest of three: a few stacks get most samples.
         let least = (0..3).map(|_| random.below(stacks.len() as u64)).min().unwrap_or(0);
         counts[least as usize] += 1;
         let Some(out) = &mut out else { continue };
@@ -295,7 +293,7 @@ fn generate(
     Ok(())
 }
 
-/// Numbers that look random and are the same each time (xorshift64*).
+/// Pseudo-random numbers that are the same in every run (xorshift64*).
 struct Random(u64);
 
 impl Random {

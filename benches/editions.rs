@@ -1,14 +1,14 @@
-//! Is this build as fast as another one? Runs the stream of both over every path that
-//! needs no NIC, one trial after the other in alternating order, and prints the ratio of
-//! throughputs (this build over the other) with its interval.
+//! Is this build as fast as another one? Runs the stream of both over every path that needs no NIC,
+//! one trial after the other in alternating order, and prints the ratio of throughputs (this build
+//! over the other) with its interval.
 //!
-//! `BENCH_OTHER=/path/to/another/bytepath cargo bench --bench editions`; rounds and window
-//! by BENCH_ROUNDS, BENCH_WINDOW. Trials that other programs disturbed count, too: both
-//! builds meet them alike, and the builds judge them by different rules.
+//! `BENCH_OTHER=/path/to/another/bytepath cargo bench --bench editions`; rounds and window by
+//! BENCH_ROUNDS, BENCH_WINDOW. Disturbed trials count, too: both builds are disturbed alike, and
+//! they have different rules for rejecting.
 //!
-//! Last come streams in a guest whose clock counts instructions, if one can be booted. Other programs
-//! do not change what a byte takes there; how packets and reads meet still does, by some per cent
-//! from boot to boot.
+//! Last come streams in a guest whose clock counts instructions, if one can be booted. There, other
+//! programs do not change the cost of a byte; the way in which packets and reads coincide still
+//! does, by a few percent from boot to boot.
 
 use anyhow::{Context, Result, bail};
 use bytepath::math::Moments;
@@ -18,13 +18,13 @@ use std::process::Command;
 
 const PATHS: &[&str] = &["socket", "sendfile", "splice", "msg-zerocopy", "uring", "uring-zc"];
 
-/// The links on which what the loop costs shows most: small packets, and the largest.
+/// The links on which the cost of the loop shows most: small packets, and the largest.
 const LINKS: [Place; 2] = [
     Place { name: "wire", arguments: &["--link", "wire"] },
     Place { name: "big-tcp", arguments: &["--link", "big-tcp"] },
 ];
 
-/// Small messages, so that the loop has its part in what a byte takes.
+/// Small messages, so that the loop is part of a byte's cost.
 const COUNTED: Place = Place {
     name: "counted",
     arguments: &[
@@ -60,14 +60,14 @@ fn main() -> Result<()> {
     compare(&[COUNTED], &own, &other, rounds.min(3), window)
 }
 
-/// Compares all paths in these places, and prints what comes of them together.
+/// Compares all paths in these places, and prints the overall result.
 fn compare(places: &[Place], own: &Path, other: &Path, rounds: u32, window: f64) -> Result<()> {
     let mut all = Moments::default();
     for place in places {
         for path in PATHS {
             let (mut logs, mut own_rates) = (Moments::default(), Moments::default());
             for round in 0..rounds {
-                // The first one finds the machine in another state, so they take turns.
+                // The first run finds the machine in another state, so they alternate.
                 let (mine, theirs) = if round % 2 == 0 {
                     let mine = rate(own, path, place, window)?;
                     (mine, rate(other, path, place, window)?)
@@ -106,8 +106,8 @@ fn interval(logs: &Moments) -> Result<(f64, f64)> {
     Ok(((logs.mean() - half).exp(), (logs.mean() + half).exp()))
 }
 
-/// Bytes a second of one trial of a build, whatever version its records have. The study is where
-/// every version puts it if no folder is named.
+/// Bytes a second of one trial of a build, whatever version its records have. The study is in the
+/// default folder, which is the same for every version.
 fn rate(program: &Path, path: &str, place: &Place, window: f64) -> Result<f64> {
     let folder = tempfile::tempdir()?;
     let run = Command::new(program)

@@ -1,10 +1,10 @@
-//! How often is a path called more expensive than itself where guests count instructions, and is
-//! one per cent found? Runs studies of equal cells and of one whose every message is
-//! followed by a loop of known length, on `vm:count=instructions`, and prints the verdicts.
+//! How often is a path called more expensive than itself if guests count instructions, and is a
+//! difference of 1 % found? Runs studies of equal cells and of one whose messages are each followed
+//! by a loop of known length, on `vm:count=instructions`, and prints the verdicts.
 //!
-//! `cargo bench --bench instructions [-- rr] [stream]`; sizes by BENCH_STUDIES,
-//! BENCH_COMPARISONS (of equals, in a study), BENCH_BLOCKS (boots of a study), BENCH_WINDOW (seconds of the guest). With
-//! BENCH_OUT the studies are kept in that folder.
+//! `cargo bench --bench instructions [-- rr] [stream]`; sizes by BENCH_STUDIES, BENCH_COMPARISONS
+//! (of equal cells, per study), BENCH_BLOCKS (boots of a study), BENCH_WINDOW (seconds of the
+//! guest). BENCH_OUT names a folder in which the studies are kept.
 //!
 //! The guests run this program: the path `socket` is the tool's, with a loop after each send.
 
@@ -33,21 +33,20 @@ use std::time::Instant;
 
 const TESTBED: &str = "vm:count=instructions";
 
-/// What is compared: its name, workload, connections, and sends per unit of cost.
+/// Each has a name, a workload, a number of connections, and the sends per unit of cost.
 const WORKLOADS: &[(&str, &str, &str, f64)] =
     &[("rr", "rr", "", 2.0), ("stream", "", "message-size=64K,read-size=64K", 16384.0)];
 
-/// What is added, as a part of what a unit takes.
+/// The added cost, as a fraction of that of a unit.
 const ADDED: f64 = 0.01;
 
-/// Differences that do not matter to these studies. The usual 2 % would call one per cent
-/// EQUIVALENT.
+/// Differences that do not matter to these studies. The default of 2 % would call 1 % EQUIVALENT.
 const MARGIN: f64 = 0.005;
 
-/// Seconds of the guest before a window.
+/// Guest seconds before a window.
 const WARM_UP: f64 = 0.2;
 
-/// Instructions of one turn of the loop.
+/// Instructions in one iteration of the loop.
 const TURN: f64 = 2.0;
 
 fn main() -> Result<ExitCode> {
@@ -92,7 +91,7 @@ impl Sizes {
     }
 }
 
-/// All studies of a workload.
+/// Runs all studies of a workload.
 fn campaign(
     testbed: &dyn Testbed,
     (name, workload, stream, sends): &(&str, &str, &str, f64),
@@ -149,7 +148,7 @@ fn campaign(
     Ok(())
 }
 
-/// Several studies of the same cells as one, whose blocks are those of all.
+/// Merges several studies of the same cells into one with the blocks of all.
 fn joined(studies: Vec<Study>, blocks: u32) -> Option<Study> {
     let mut all = studies.first()?.clone();
     for (before, study) in (1..).zip(studies.into_iter().skip(1)) {
@@ -164,19 +163,19 @@ fn show([equals, injected]: &[Tally; 2]) {
     println!("  injected: {injected}");
 }
 
-/// The meter of what threads ran.
+/// The meter of the threads' run time.
 const METER: &str = "threads";
 
 /// The cells of a study. No two of its comparisons share a trial, except for those of the null
 /// cell.
 struct Cells {
-    /// What is compared with what; the last is the one with the loop.
+    /// The cells to compare; the last pair has the one with the loop.
     pairs: Vec<[Cell; 2]>,
     null: Cell,
 }
 
 impl Cells {
-    /// So many pairs of equals, and one with the loop.
+    /// Makes `equals` pairs of equal cells, and one with the loop.
     fn of(equal: &Cell, dearer: &Cell, equals: usize) -> Cells {
         let named = |cell: &Cell, name: String| Cell {
             id: CellId(format!("{} {name}", cell.id)),
@@ -194,7 +193,7 @@ impl Cells {
         self.pairs.iter().flatten().chain([&self.null]).cloned().collect()
     }
 
-    /// What a study of one pair and the null cell would say.
+    /// The comparison that a study of one pair and the null cell would report.
     fn judged(&self, study: &Study, pair: &[Cell; 2]) -> Result<Comparison> {
         let cells = vec![pair[0].clone(), self.null.clone(), pair[1].clone()];
         let of_these = |trial: &&Trial| cells.iter().any(|cell| cell.id == trial.cell);
@@ -208,8 +207,8 @@ impl Cells {
         Ok(comparison.with_context(nothing)?.clone())
     }
 
-    /// Prints what each comparison comes to, and counts them: those of equals, and the one
-    /// with the loop, whose ratio is `truth`.
+    /// Prints each comparison, and counts it with those of equal cells or with the loop's, whose
+    /// ratio is `truth`.
     fn judge(&self, study: &Study, truth: f64, tallies: &mut [Tally; 2]) -> Result<()> {
         for pair in &self.pairs {
             let comparison = self.judged(study, pair)?;
@@ -223,7 +222,7 @@ impl Cells {
         Ok(())
     }
 
-    /// Adds what equal trials took, boot by boot; gives their mean.
+    /// Adds the cost of equal trials, boot by boot; returns their mean.
     fn gather(&self, study: &Study, per_second: f64, boots: &mut Vec<Moments>) -> Result<f64> {
         let mut blocks: BTreeMap<u32, Moments> = BTreeMap::new();
         let mut all = Moments::default();
@@ -240,7 +239,7 @@ impl Cells {
     }
 }
 
-/// One study, in which all comparisons share their boots.
+/// Runs one study, in which all comparisons share their boots.
 fn run(laboratory: &Laboratory, cells: Vec<Cell>, sizes: &Sizes, number: u64) -> Result<Study> {
     let folder = tempfile::tempdir()?;
     let kept = std::env::var_os("BENCH_OUT").map(PathBuf::from);
@@ -263,13 +262,13 @@ fn run(laboratory: &Laboratory, cells: Vec<Cell>, sizes: &Sizes, number: u64) ->
     Ok(study)
 }
 
-/// Instructions of a unit of work, both ends.
+/// Instructions per unit of work, both ends.
 fn cost(cell: &Cell, trial: &Trial, per_second: f64) -> Result<f64> {
     let [seconds, _] = costs(cell, trial);
     Ok(seconds.with_context(|| format!("no CPU time: {:?}", trial.status))? * per_second)
 }
 
-/// Prints how far trials of one boot are apart, and boots.
+/// Prints the spread within one boot, and that between boots.
 fn spread(boots: &[Moments], unit: &str) {
     let means: Moments = boots.iter().map(Moments::mean).collect();
     let squares: Moments = boots.iter().filter_map(|b| Some(b.stddev()?.powi(2))).collect();
@@ -285,12 +284,12 @@ fn spread(boots: &[Moments], unit: &str) {
     );
 }
 
-/// The least and the most of them.
+/// The smallest and the largest value.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::MAX, 0.0), |(least, most), value| (value.min(least), value.max(most)))
 }
 
-/// A comparison in one line.
+/// Formats a comparison in one line.
 fn said(comparison: &Comparison) -> String {
     let effect = comparison.effect.as_ref();
     let interval = effect.and_then(|effect| Some((effect.ratio, effect.interval.as_ref()?)));
@@ -300,7 +299,7 @@ fn said(comparison: &Comparison) -> String {
     format!("{interval} {}", comparison.verdict.word())
 }
 
-/// How many comparisons had which verdict.
+/// The number of comparisons by verdict.
 #[derive(Default)]
 struct Tally {
     words: BTreeMap<&'static str, usize>,
@@ -333,7 +332,7 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// `socket` alone, with a loop after each send.
+/// `socket` only, with a loop after each send.
 static PATHS: &[&DataPath] = &[&DataPath {
     name: "socket",
     summary: "send and recv, and a loop of known length after each send",
@@ -378,7 +377,7 @@ impl Tx for Looped {
 
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         self.tx.send(recorder)?;
-        // SAFETY: counts a register of its own down to zero, and touches nothing else.
+        // SAFETY: counts its own register down to zero, and touches nothing else.
         unsafe {
             std::arch::asm!("2:", "dec {0}", "jnz 2b", inout(reg) self.turns => _,
                 options(nomem, nostack));

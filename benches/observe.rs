@@ -1,10 +1,10 @@
-//! What watching costs. First, the memory of `bytepath observe`, and how long its report takes
-//! after the end of programs with many threads. Then what it adds to one call: loops of calls under
-//! `bytepath observe`, and next to it. Then iperf3 over loopback alone, under
-//! `bytepath observe`, `perf record`, `perf trace -s` and `strace -c -f`, one after the
-//! other in every round. Prints throughput and its ratio to iperf3 alone: median and range.
+//! The cost of observing. First, the memory of `bytepath observe`, and how long its report takes
+//! after the end of programs with many threads. Then its overhead for one call: loops of calls
+//! under `bytepath observe`, and beside it. Then iperf3 over loopback alone, under `bytepath
+//! observe`, `perf record`, `perf trace -s` and `strace -c -f`, one after the other in every round.
+//! Prints throughput and its ratio to iperf3 alone: median and range.
 //!
-//! `cargo bench --bench observe [-- report]`, the latter for memory and report alone; needs root,
+//! `cargo bench --bench observe [-- report]`, the latter for memory and report only; needs root,
 //! iperf3, and perf and strace for their lines. Rounds and seconds of each run by BENCH_PAIRS and
 //! BENCH_WINDOW; options of the client by BENCH_IPERF3 (default: -l 128K -C cubic).
 
@@ -22,14 +22,14 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What iperf3 runs under. The first is the yardstick; it is there twice, so
-/// that the noise between two runs of the same thing can be seen.
+/// What iperf3 runs under. The first is the reference; it runs twice, to show the noise between two
+/// equal runs.
 const WATCHERS: &[(&str, &[&str])] = &[
     ("alone", &[]),
     ("alone (again)", &[]),
     ("observe", &[BYTEPATH, "observe", "--sample", "none", "--out", "/dev/null", "--"]),
     ("observe, with a profile", &[BYTEPATH, "observe", "--out", "/dev/null", "--"]),
-    // The rival of the profile: all CPUs and call chains, at the same rate.
+    // The profile's competitor: all CPUs and call chains, at the same rate.
     (
         "perf record -F 99",
         &["perf", "record", "-q", "-a", "-g", "-F", "99", "-o", "/dev/null", "--"],
@@ -40,10 +40,10 @@ const WATCHERS: &[(&str, &[&str])] = &[
 
 const BYTEPATH: &str = env!("CARGO_BIN_EXE_bytepath");
 
-/// Set where this program is the loop of calls.
+/// Environment variable that makes this program the loop of calls.
 const LOOP: &str = "BENCH_CALLS";
 
-/// Set where this program is the one of so many short threads.
+/// Environment variable that makes this program start that many short threads.
 const THREADS: &str = "BENCH_THREADS";
 
 fn main() -> Result<()> {
@@ -61,7 +61,7 @@ fn main() -> Result<()> {
     throughput()
 }
 
-/// Short threads, one after the other, with a few calls each; then when the program ends.
+/// Starts short threads, one after the other, with a few calls each; then prints the time.
 fn threads(number: u32) -> Result<()> {
     let null = File::create("/dev/null")?;
     std::thread::scope(|scope| -> Result<()> {
@@ -76,8 +76,8 @@ fn threads(number: u32) -> Result<()> {
     Ok(())
 }
 
-/// Resident memory of the observer, and its time from the end of the program to its own: the medians
-/// of five runs each.
+/// Resident memory of the observer, and the time from the end of the program to its own end: the
+/// medians of five runs each.
 fn report() -> Result<()> {
     let own = std::env::current_exe()?;
     println!("{:<36}{:>10}{:>14}", "observe, of short threads", "report s", "resident MiB");
@@ -105,8 +105,8 @@ fn report() -> Result<()> {
     Ok(())
 }
 
-/// Seconds from the end that the program prints to that of the observer, and its largest resident
-/// memory in MiB.
+/// Seconds from the time that the program prints at its end to the observer's end, and its largest
+/// resident memory in MiB.
 fn timed(mut command: Command) -> Result<[f64; 2]> {
     let mut observer = command.spawn()?;
     let mut text = String::new();
@@ -114,7 +114,8 @@ fn timed(mut command: Command) -> Result<[f64; 2]> {
     let (mut status, pid) = (0, observer.id() as libc::pid_t);
     // SAFETY: all zeros are a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to variables of the right types. The child is waited for here alone.
+    // SAFETY: both pointers are to variables of the right types. Only this call waits for the
+    // child.
     let waited = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
     let now = clock::monotonic();
     ensure!(waited == pid && status == 0, "the observer failed: {status}");
@@ -122,7 +123,7 @@ fn timed(mut command: Command) -> Result<[f64; 2]> {
     Ok([now.saturating_sub(ended) as f64 * 1e-9, usage.ru_maxrss as f64 / 1024.0])
 }
 
-/// Nanoseconds that a call of each kind takes, and what watchers add to it.
+/// Prints the nanoseconds of a call of each kind, and the overhead of each watcher.
 fn a_call() -> Result<()> {
     let own = std::env::current_exe()?;
     let run = |watcher: &[&str]| -> Result<[f64; CALLS.len()]> {
@@ -153,7 +154,7 @@ fn a_call() -> Result<()> {
             Err(e) => println!("{name} did not run: {e:#}"),
         }
     }
-    // Another program is observed, and runs once it answers.
+    // The observed program is another one, and runs once it answers.
     let mut watched = Command::new(BYTEPATH)
         .args(["observe", "--sample", "none", "--out", "/dev/null", "--", "cat"])
         .stdin(Stdio::piped())
@@ -170,11 +171,11 @@ fn a_call() -> Result<()> {
     Ok(())
 }
 
-/// The calls: one that does nothing, one on a file, one on a socket.
+/// The calls: one without work, one on a file, one on a socket.
 const CALLS: [&str; 3] = ["getppid", "write", "recv"];
 
-/// Makes calls and prints what the quickest of many short rounds took for one: what
-/// else happens on the machine only ever adds.
+/// Makes calls and prints the time of one in the fastest of many short rounds: other load on the
+/// machine can only add to it.
 fn loops() -> Result<()> {
     let null = File::create("/dev/null")?;
     let (socket, _other) = UnixStream::pair()?;
@@ -206,7 +207,7 @@ fn throughput() -> Result<()> {
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); WATCHERS.len()];
     let mut missing = vec![None; WATCHERS.len()];
     for round in 0..rounds {
-        // Another one begins each round, so that none is always after the same.
+        // Each round begins with another one, so that none always follows the same.
         for i in (0..WATCHERS.len()).map(|i| (i + round) % WATCHERS.len()) {
             if missing[i].is_some() {
                 rates[i].push(f64::NAN);
@@ -238,7 +239,7 @@ fn throughput() -> Result<()> {
     Ok(())
 }
 
-/// One run of the client under a watcher; bit/s at the receiver.
+/// Runs the client once under a watcher; returns the bit/s at the receiver.
 fn run(watcher: &[&str], options: &str, window: f64) -> Result<f64> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
     let mut server = Command::new("iperf3");
@@ -257,7 +258,7 @@ fn run(watcher: &[&str], options: &str, window: f64) -> Result<f64> {
     iperf3::received(&output)
 }
 
-/// A number from the environment.
+/// Returns a number from the environment.
 fn number(name: &str, default: f64) -> Result<f64> {
     match std::env::var(name) {
         Ok(text) => text.parse().with_context(|| format!("{name} is not a number")),
@@ -265,7 +266,7 @@ fn number(name: &str, default: f64) -> Result<f64> {
     }
 }
 
-/// The middle one, or the mean of the two in the middle; NaN of none.
+/// The median; NaN if there are no values.
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,11 +1,11 @@
-//! What watching costs: the same stream with all meters and with none, and with
-//! the profile a study takes with all meters and without, interleaved in one
-//! testbed; the same stream, and requests and answers, with the kernel's account of each
-//! CPU's time (the meter `cpu`) and without; prints the ratio's median and range, and what
-//! part of the CPUs' time the account's programs take by the kernel's own count. And how
-//! long the testbed takes to come up and to go.
+//! The cost of measuring: the same stream with all meters and with none, and with the profile that
+//! a study takes with all meters and without, interleaved in one testbed; the same stream, and
+//! requests and responses, with the accounting of each CPU's time in the kernel (the meter `cpu`)
+//! and without. Prints the ratio's median and range, and the share of the CPUs' time that the
+//! accounting's BPF programs take by the kernel's own count. Also how long the testbed takes to
+//! come up and to go.
 //!
-//! `cargo bench --bench overhead [-- account]`, the latter for the account alone; pairs and
+//! `cargo bench --bench overhead [-- account]`, the latter for the accounting only; pairs and
 //! window by BENCH_PAIRS, BENCH_WINDOW.
 
 mod common;
@@ -70,7 +70,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Rate and CPU time per unit of work with the account to those without.
+/// Rate and CPU time per unit of work with the accounting, relative to those without.
 fn account(
     laboratory: &Laboratory,
     cell: &Cell,
@@ -82,7 +82,8 @@ fn account(
         let wanted =
             |meter: &&'static Meter| meter.name == "threads" || (with && meter.name == "cpu");
         let meters: Vec<_> = meter::regular().filter(wanted).collect();
-        // Others may keep a stream from most of its window; then it is not a trial.
+        // Other programs may keep a stream from running for most of its window; then the attempt
+        // fails.
         let mut attempts = (0..5).map(|_| stand.run(cell, &meters, schedule, None));
         let trial = attempts.find_map(Result::ok).context("not one trial of five")?;
         let exact = trial.readings.iter().any(|reading| reading.metric == "cpu.foreign");
@@ -92,8 +93,8 @@ fn account(
     })
 }
 
-/// How long the account's programs run, as the kernel counts it, and how much of that is
-/// the counting itself.
+/// How long the accounting's programs run, as counted by the kernel, and how much of that is the
+/// counting itself.
 fn programs(laboratory: &Laboratory, cell: &Cell) -> Result<String> {
     let mut stand = OpenTestbed::raise(laboratory, cell)?;
     let agents = Role::ALL.map(|role| stand.pid(role));
@@ -115,7 +116,7 @@ fn programs(laboratory: &Laboratory, cell: &Cell) -> Result<String> {
     });
     trial?;
     let looks = looks.map_err(|_| anyhow!("no one observed the programs"))?;
-    // Only while they are attached, which is when they run.
+    // Only the runs while they are attached.
     let most = looks.iter().map(|(_, programs)| programs.runs).max().unwrap_or(0);
     let mut while_they_run = looks.iter().skip_while(|(_, programs)| programs.runs == 0);
     let (begin, first) = while_they_run.next().context("no program ran")?;
@@ -136,7 +137,7 @@ fn programs(laboratory: &Laboratory, cell: &Cell) -> Result<String> {
     ))
 }
 
-/// What the kernel counts for a program that does nothing, in nanoseconds.
+/// The time that the kernel counts for a program that does nothing, in nanoseconds.
 fn time_of_nothing() -> Result<f64> {
     let mut code = Assembler::new();
     code.mov(Reg::R0, 0).exit();
@@ -149,11 +150,11 @@ fn time_of_nothing() -> Result<f64> {
     Ok(own.time as f64 / own.runs as f64)
 }
 
-/// Programs that processes hold.
+/// BPF programs held by processes.
 #[derive(Default)]
 struct Programs {
     number: usize,
-    /// Nanoseconds.
+    /// Run time in nanoseconds.
     time: u64,
     runs: u64,
 }
@@ -181,8 +182,8 @@ impl Programs {
     }
 }
 
-/// The ratios of runs with something to runs without, one after the other, by each figure
-/// of a run. Which comes first alternates, so that drift cancels.
+/// The ratios of runs with something to runs without it, one after the other, for each figure of a
+/// run. Which comes first alternates, so that drift cancels.
 fn interleaved<const N: usize>(
     pairs: usize,
     mut run: impl FnMut(bool) -> Result<[f64; N]>,

@@ -1,10 +1,10 @@
-//! The workload `packets` against DPDK's testpmd (a generator and a sink, by its drivers for
-//! packet sockets, AF_XDP and taps) and against a plain generator and read loop, on the
-//! same CPUs, alternately in an order that rotates. Prints medians of what was sent and received,
-//! and the ratio of ours to each with its interval.
+//! The workload `packets` against DPDK's testpmd (a generator and a sink, by its drivers for packet
+//! sockets, AF_XDP and taps) and against a plain generator and read loop, on the same CPUs,
+//! interleaved in rotating order. Prints medians of frames sent and received, and the ratio of ours
+//! to each with its interval.
 //!
-//! `cargo bench --bench packets`; needs nsenter and root, and dpdk-testpmd, which is left
-//! out by name where it is missing. Rounds and window by BENCH_PAIRS and BENCH_WINDOW (seconds).
+//! `cargo bench --bench packets`; needs nsenter and root, and dpdk-testpmd; if that is missing,
+//! this is printed and it is left out. Rounds and window by BENCH_PAIRS and BENCH_WINDOW (seconds).
 
 mod common;
 #[path = "common/namespace.rs"]
@@ -24,10 +24,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Seconds of ours before the window.
+/// Seconds of our stream before the window.
 const WARM_UP: f64 = 0.5;
 
-/// One of our cells, and who does the same.
+/// One of our cells, and its competitors.
 struct Duel {
     link: &'static str,
     path: &'static str,
@@ -42,7 +42,7 @@ struct Peer {
 enum Kind {
     /// Virtual devices of testpmd's sender and receiver, with DEVICE for the network device.
     Testpmd { tx: &'static str, rx: &'static str },
-    /// testpmd makes a tap of its own, so both of its ends are where that is.
+    /// testpmd makes its own tap, so both of its ends are in the namespace of that.
     TestpmdTap { tx: &'static str },
     /// The small programs in `plain/frames.rs`.
     Plain,
@@ -119,8 +119,8 @@ impl Duel {
         for round in 0..rounds {
             for turn in 0..runs.len() {
                 let whose = (round + turn) % runs.len();
-                // New namespaces for each: the kernel frees the queue of an AF_XDP socket
-                // some time after its program has ended.
+                // New namespaces for each run: the kernel frees the queue of an AF_XDP socket some
+                // time after its program has ended.
                 let mut stand = OpenTestbed::raise(&laboratory, cell)?;
                 runs[whose].push(match whose.checked_sub(1) {
                     None => own(&mut stand, cell, window)?,
@@ -155,7 +155,8 @@ fn line(name: &str, runs: &[Run]) -> String {
     format!("{name:<36} {sent:>10} {received:>14}")
 }
 
-/// One trial of ours. What was sent is of the whole trial, at the rate of the window.
+/// Runs one trial of ours. The frames sent are counted over the whole trial, and scaled to the
+/// window's rate.
 fn own(stand: &mut OpenTestbed, cell: &Cell, window: f64) -> Result<Run> {
     let trial = stand.run(cell, &[], &Schedule::trials(1, WARM_UP, window), None)?;
     let received = trial.rate().context("the trial has no rate")?;
@@ -191,15 +192,15 @@ impl Peer {
     }
 }
 
-/// Rates of a pair over a window.
+/// Measures the rates of a pair over a window.
 fn over(source: Testpmd, sink: Testpmd, window: f64) -> Result<Run> {
-    // The warm-up, and a second more at either end: the seconds in between count.
+    // The warm-up, and one more second at either end: the seconds in between count.
     std::thread::sleep(Duration::from_secs_f64(WARM_UP + window + 2.0));
     let (sent, received) = (source.end("Tx-pps")?, sink.end("Rx-pps")?);
     Ok(Run { sent: Some(sent), received })
 }
 
-/// A testpmd that forwards, which prints its rates every second into a file.
+/// A forwarding testpmd, which prints its rates every second into a file.
 struct Testpmd {
     process: Process,
     output: File,
@@ -240,8 +241,7 @@ impl Testpmd {
         bail!("dpdk-testpmd does not start: {}", text(&mut output)?)
     }
 
-    /// Ends it. Gives the mean of the rates of all seconds but the first and the last in which
-    /// there was anything.
+    /// Ends it. Returns the mean rate of all non-zero seconds but the first and the last.
     fn end(mut self, rate: &str) -> Result<f64> {
         kill_process(Pid::from_child(&self.process.0), Signal::INT)?;
         ensure!(

@@ -1,14 +1,13 @@
-//! bytepath against other programs, each where it runs best: iperf3 of the distribution,
-//! another iperf3 if one is named, and neper, pinned and not, with and without GRO on the
-//! receiver's device, with sizes of their own.
+//! bytepath against other programs, each where it runs best: the distribution's iperf3, another
+//! iperf3 if one is named, and neper, pinned and not, with and without GRO on the receiver's
+//! device, with several message sizes.
 //!
-//! `cargo bench --bench peers [-- LINK ...]`; needs root and nsenter, and at least one of
-//! `iperf3` and `tcp_stream` (neper) on the PATH; BENCH_IPERF3 names another iperf3. On
-//! each link a first pass tries every way to run each program, ours too, BENCH_SCREEN
-//! times; the best then runs against `socket` in BENCH_BLOCKS blocks of random
-//! order, of whose figures alone the table is made: so no program profits from having been
-//! lucky when it was chosen. Windows are of BENCH_WINDOW seconds (whole ones), after one
-//! second that does not count.
+//! `cargo bench --bench peers [-- LINK ...]`; needs root and nsenter, and at least one of `iperf3`
+//! and `tcp_stream` (neper) on the PATH; BENCH_IPERF3 names another iperf3. On each link a first
+//! pass tries every way to run each program, ours too, BENCH_SCREEN times; the best way then runs
+//! against `socket` in BENCH_BLOCKS blocks of random order. The table is made from these runs only,
+//! so that no program profits from luck in the first pass. Windows are of BENCH_WINDOW seconds
+//! (whole ones), after one second that does not count.
 
 mod common;
 #[path = "common/iperf3.rs"]
@@ -42,23 +41,22 @@ const LINKS: &[&str] = &[
     "big-tcp",
 ];
 
-/// Paths of ours: `socket`, to which all others are compared, and those that, like the
-/// peers' own, need no privilege and no special device.
+/// Our paths: `socket`, with which all others are compared, and those that, like the peers' own,
+/// need no privileges and no special device.
 const PATHS: &[&str] = &["socket", "sendfile", "splice"];
 
 const CONFIDENCE: f64 = 0.95;
 
 const CONGESTION: &str = "cubic";
 
-/// The default of the namespaces for congestion control. iperf3 and neper set theirs
-/// when they have connected, and where the default paces (bbr), so does the flow from then on, whatever
-/// it is set to (`sk_pacing_status`): its segments then leave from a timer, too, on
-/// another CPU, and overtake each other (docs/journal/0010-overtaking.md). reno does not
-/// pace, and any namespace may have it.
+/// The namespaces' default congestion control. iperf3 and neper set theirs after connecting. If the
+/// default paces (bbr), the flow is paced from then on, whatever it is set to (`sk_pacing_status`):
+/// its segments then leave from a timer, too, on another CPU, and overtake each other
+/// (docs/journal/0010-overtaking.md). reno does not pace, and is permitted in any namespace.
 /// BENCH_DEFAULT names another.
 const DEFAULT_CONGESTION: &str = "reno";
 
-/// Another program, and what its own options offer.
+/// Another program.
 struct Peer {
     name: String,
     program: PathBuf,
@@ -74,7 +72,7 @@ enum Kind {
 /// A way to run a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Way {
-    /// On the link as it is named, or without GRO.
+    /// On the link as named, or without GRO.
     gro: bool,
     /// On one CPU per end, or where the scheduler puts it.
     pinned: bool,
@@ -90,19 +88,19 @@ struct Contestant<'a> {
 
 #[derive(Clone, Copy)]
 enum Runner<'a> {
-    /// A path of ours.
+    /// One of our paths.
     Ours(&'static str),
     Theirs(&'a Peer),
 }
 
-/// What one run came to.
+/// The result of one run.
 struct Run {
     rate: f64,
     retransmitted: f64,
     out_of_order: f64,
 }
 
-/// The namespaces of a link, as it is named and without GRO.
+/// The namespaces of a link, as named and without GRO.
 struct Stands<'a>([OpenTestbed<'a>; 2]);
 
 fn main() -> Result<()> {
@@ -134,7 +132,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Programs that are here; one that is not is named.
+/// Returns the programs that are installed; prints the names of those that are not.
 fn peers() -> Result<Vec<Peer>> {
     let mut peers = Vec::new();
     let on_path = |name: &str| {
@@ -157,7 +155,7 @@ fn peers() -> Result<Vec<Peer>> {
     Ok(peers)
 }
 
-/// Prints a link's rows; the effects of `socket` over each contestant, with its words.
+/// Prints a link's rows; returns the effects of `socket` over each contestant, with their names.
 fn compare(
     link: &str,
     peers: &[Peer],
@@ -244,7 +242,7 @@ fn compare(
             mean(|run| run.out_of_order).mean(),
         );
     }
-    // The best against the best, as the first pass had it.
+    // The best against the best, according to the first pass.
     let at = |kind| best(kind, true).and_then(|of| contestants.iter().position(|c| *c == of));
     let ours = at(None).unwrap_or(0);
     for (kind, peer) in [(Kind::Iperf3, "iperf3"), (Kind::Neper, "neper")] {
@@ -261,7 +259,7 @@ fn compare(
     Ok(effects)
 }
 
-/// The words, under Holm's rule over the whole table.
+/// Prints the verdicts, under Holm's rule over the whole table.
 fn conclude(effects: &[(String, Effect)]) {
     let margin = DEFAULT_MARGIN.ln_1p();
     let of = |p: &dyn Fn(&Effect) -> Option<f64>| {
@@ -282,7 +280,7 @@ fn conclude(effects: &[(String, Effect)]) {
     }
 }
 
-/// The mean of effects on several links, whose errors have nothing to do with each other.
+/// The mean of effects on several links, whose errors are independent.
 fn together(effects: &[Effect]) -> Result<String> {
     let count = effects.len() as f64;
     let (mut mean, mut variance, mut denominator) = (0.0, 0.0, 0.0);
@@ -337,7 +335,7 @@ impl Runner<'_> {
         }
     }
 
-    /// None is ours.
+    /// The kind of program, or `None` for ours.
     fn kind(&self) -> Option<Kind> {
         match self {
             Runner::Ours(_) => None,
@@ -372,7 +370,7 @@ impl Stands<'_> {
         Ok(())
     }
 
-    /// One run; the cells are those of the link as it is named, and without GRO.
+    /// Runs once; the cells are those of the link as named, and without GRO.
     fn run(&mut self, contestant: &Contestant, cells: [&[Cell]; 2], window: f64) -> Result<Run> {
         let Contestant { runner, way } = contestant;
         let at = usize::from(!way.gro);
@@ -396,7 +394,7 @@ impl Stands<'_> {
 }
 
 impl Peer {
-    /// Bytes a second that one run received.
+    /// Bytes a second received in one run.
     fn run(&self, stand: &OpenTestbed, cell: &Cell, options: &[&str], window: f64) -> Result<f64> {
         let mut server = inside(stand, cell, Role::Receiver);
         server.arg(&self.program);
@@ -412,7 +410,7 @@ impl Peer {
                 Ok(iperf3::received(&output)? / 8.0)
             }
             Kind::Neper => {
-                // It counts from its first sample on.
+                // neper counts from its first sample on.
                 let length = (window + 1.0).to_string();
                 let common = ["-l", &length, "--nolog", "--congestion-control", CONGESTION];
                 server.args(common).args(options).stdout(Stdio::null());
@@ -426,7 +424,7 @@ impl Peer {
     }
 }
 
-/// What TCP counts in the namespaces of a stand.
+/// TCP counters in the namespaces of an open testbed.
 struct Tcp {
     retransmitted: i64,
     out_of_order: i64,
@@ -447,7 +445,7 @@ impl Tcp {
         })
     }
 
-    /// A run of this rate for this many seconds that began here and has ended.
+    /// Returns a run of this rate and duration that began at `self` and has ended.
     fn until(&self, stand: &OpenTestbed, rate: f64, seconds: f64) -> Result<Run> {
         let after = Tcp::of(stand)?;
         let gib = rate * seconds / f64::from(1 << 30);
@@ -478,7 +476,7 @@ fn listening(stand: &OpenTestbed) -> Result<()> {
     }
 }
 
-/// Bytes a second at the other end, which a client of neper prints in bits.
+/// Bytes a second at the other end, which a neper client prints in bits.
 fn throughput(output: &[u8]) -> Result<f64> {
     let text = String::from_utf8_lossy(output);
     let bits = text.lines().find_map(|line| line.strip_prefix("remote_throughput="));

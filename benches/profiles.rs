@@ -1,9 +1,9 @@
-//! How fast a perf script is read, and in how much memory: ours compared with
+//! How fast, and in how much memory, a perf script is read: ours compared with
 //! `stackcollapse-perf.pl` (if it is on PATH) and inferno's collapse.
 //!
-//! `cargo bench --bench profiles`; BENCH_SIZE is the size of the text in bytes
-//! (default 1e9), made up in a temporary folder. Each reader runs in a process
-//! of its own, so that its peak of memory (VmHWM) is its own.
+//! `cargo bench --bench profiles`; BENCH_SIZE is the size of the text in bytes (default 1e9), made
+//! up in a temporary folder. Each reader runs in a separate process, so that its peak memory
+//! (VmHWM) is its own.
 
 use anyhow::{Context, Result, ensure};
 use bytepath::profile::import;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Tells a child of this bench which reader it is.
+/// Environment variable that names the reader for a child of this bench.
 const READER: &str = "BENCH_READER";
 
 fn main() -> Result<()> {
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
         if small == 0 {
             small = ours.peak;
         } else {
-            // Eight times the text, and no more than the times of its samples more.
+            // Eight times the text, and no more additional memory than for its samples' times.
             let flat = ours.peak <= small + (32 << 10);
             println!("peak of bytepath: {} MiB for an eighth of the text", small >> 10);
             ensure!(flat, "memory grows with the text: {} KiB after {small} KiB", ours.peak);
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Reads a file as one of the readers.
+/// Reads a file with one of the readers.
 fn read(reader: &str, file: &Path) -> Result<()> {
     let mut input = BufReader::with_capacity(256 << 10, File::open(file)?);
     if reader == "inferno" {
@@ -73,14 +73,14 @@ fn read(reader: &str, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a process took.
+/// The cost of a process.
 struct Taken {
     time: Duration,
-    /// KiB.
+    /// Peak memory in KiB.
     peak: u64,
 }
 
-/// Waits for a process, looking at its peak of memory meanwhile.
+/// Waits for a process, sampling its peak memory meanwhile.
 fn watch(mut child: Child) -> Result<Taken> {
     let start = Instant::now();
     let status = format!("/proc/{}/status", child.id());
@@ -104,7 +104,7 @@ fn show(name: &str, size: u64, taken: &Taken) {
     println!("{name:<24} {seconds:>8.2} {rate:>8.0} {:>10}", taken.peak >> 10);
 }
 
-/// Numbers that look random and are the same in every run (xorshift64).
+/// Pseudo-random numbers that are the same in every run (xorshift64).
 struct Random(u64);
 
 impl Random {
@@ -116,8 +116,8 @@ impl Random {
     }
 }
 
-/// Writes a perf script of a size: stacks of 6 to 25 of 3000 functions, most of
-/// them the same few hundred again and again, as in a server under load.
+/// Writes a perf script of a given size: stacks of 6 to 25 of 3000 functions, most of them the same
+/// few hundred, as in a server under load.
 fn make(file: &Path, size: u64) -> Result<u64> {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let functions: Vec<(u64, String)> = (0..3000)

@@ -1,6 +1,6 @@
-//! How long each format takes for a study of 1000 trials, from trials to bytes, how
-//! long such a study takes to be read back, as resuming it does, and how long a
-//! matrix of 10,000 cells takes to be planned. Each must stay below a second.
+//! How long each format takes for a study of 1000 trials, from trials to bytes, how long it takes
+//! to read such a study, as resuming does, and how long to plan a matrix of 10,000 cells. Each must
+//! stay below a second.
 //!
 //! `cargo bench --bench reports`; needs nothing.
 
@@ -61,7 +61,7 @@ fn main() {
     }
 }
 
-/// The whole command for a matrix of 10,000 cells, as a user waits for it.
+/// The whole command for a matrix of 10,000 cells, as a user runs it.
 fn plan_ten_thousand(folder: &Path) -> Duration {
     let sizes: Vec<String> = (0..100).map(|n| (4096 + n).to_string()).collect();
     let sizes = sizes.join(",");

@@ -1,11 +1,10 @@
 //! The workload `rr` against sockperf, qperf, neper's tcp_rr and netperf, in the same namespaces,
-//! on the same link, CPUs and congestion control, alternately in an order that rotates.
-//! Prints medians, and the ratio of ours to each with its interval.
+//! on the same link, CPUs and congestion control, interleaved in rotating order. Prints medians,
+//! and the ratio of ours to each with its interval.
 //!
-//! `cargo bench --bench rr [-- LINK ...]`; needs nsenter, taskset and root, and at least
-//! one of the peers; one that is missing is named and left out. Rounds and window by
-//! BENCH_PAIRS and BENCH_WINDOW (seconds), another path by BENCH_PATH, requests a second
-//! of the open loop by BENCH_RATE.
+//! `cargo bench --bench rr [-- LINK ...]`; needs nsenter, taskset and root, and at least one of the
+//! peers; a missing one is named and left out. Rounds and window by BENCH_PAIRS and BENCH_WINDOW
+//! (seconds), another path by BENCH_PATH, requests a second of the open loop by BENCH_RATE.
 
 mod common;
 #[path = "common/namespace.rs"]
@@ -20,10 +19,10 @@ use bytepath::study::OpenTestbed;
 use peer::{Peer, Run, neper, netperf, number};
 use std::sync::atomic::AtomicBool;
 
-/// Bytes of a request and of an answer, for all.
+/// Bytes of a request and of a response, for all.
 const SIZE: &str = "64";
 
-/// Seconds of ours before the window: what sockperf warms up by itself.
+/// Seconds of our exchanges before the window: sockperf's own warm-up.
 const WARM_UP: f64 = 0.4;
 
 const CLOSED: &[Peer] = &[
@@ -110,7 +109,7 @@ fn compare(
             match ((round + turn) % (peers.len() + 1)).checked_sub(1) {
                 None => ours.push(own(&mut stand, cell, &schedule)?),
                 Some(n) => {
-                    // A port of its own: the last one may still be in TIME_WAIT.
+                    // A new port each time: the last one may still be in TIME_WAIT.
                     let port = 20_000 + round * (peers.len() + 1) + turn;
                     let words = [
                         ("PORT", port.to_string()),
@@ -172,7 +171,7 @@ fn sockperf(text: &str) -> Option<Run> {
     Some(Run { rate: received / seconds, p50: percentile("50.000"), p99: percentile("99.000") })
 }
 
-/// It reports half of the mean round trip: `latency = 12345 ns`.
+/// qperf reports half of the mean round trip: `latency = 12345 ns`.
 fn qperf(text: &str) -> Option<Run> {
     let nanoseconds = number(&text.replace(',', ""), "latency  =")?;
     Some(Run { rate: 0.5e9 / nanoseconds, ..Run::default() })

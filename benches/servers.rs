@@ -1,15 +1,17 @@
-//! Servers with many connections: the event loops of bytepath at both ends against small programs
-//! that make the same calls (`plain/epoll.rs`, `plain/uring_loop.rs`), in the same namespaces, on the
-//! same link, CPUs and congestion control, in an order that rotates; and, where they are on the PATH, against
-//! neper (`tcp_rr`, `tcp_crr`, `tcp_stream`), whose threads have loops by epoll, over one connection against
-//! netperf, and for scale against wrk with nginx, whose messages are larger by HTTP's headers and whose
-//! server closes first. Prints medians, and the ratio of each loop of ours to each program with its interval.
+//! Servers with many connections: bytepath's event loops at both ends against small programs that
+//! make the same calls (`plain/epoll.rs`, `plain/uring_loop.rs`), in the same namespaces, on the
+//! same link, CPUs and congestion control, in rotating order; and, if they are on the PATH, against
+//! neper (`tcp_rr`, `tcp_crr`, `tcp_stream`), whose threads have epoll loops, over one connection
+//! against netperf, and for scale against wrk with nginx, whose messages are larger by HTTP's
+//! headers and whose server closes first. Prints medians, and the ratio of each of our loops to
+//! each program with its interval.
 //!
 //! `cargo bench --bench servers [-- CONNECTIONS ...]`; needs nsenter, taskset and root. Rounds and
-//! window by BENCH_PAIRS and BENCH_WINDOW (seconds; theirs are whole ones), bytes of a request and of a response by
-//! BENCH_SIZE, paths by BENCH_PATH (with commas between). BENCH_WORKLOAD=crr makes a connection for each
-//! request (`plain/crr.rs`, by epoll, whichever the path; neper with its client's connections in TIME-WAIT, as ours);
-//! BENCH_WORKLOAD=stream keeps all connections full, without a small program (bytes of a message by BENCH_SIZE, 1 MiB).
+//! window by BENCH_PAIRS and BENCH_WINDOW (seconds; whole ones for other programs), bytes of a
+//! request and of a response by BENCH_SIZE, paths by BENCH_PATH (separated by commas).
+//! BENCH_WORKLOAD=crr makes a connection for each request (`plain/crr.rs`, by epoll, whichever the
+//! path; neper with its client's connections in TIME-WAIT, as ours); BENCH_WORKLOAD=stream keeps
+//! all connections full, without a small program (bytes of a message by BENCH_SIZE, 1 MiB).
 
 mod common;
 #[path = "common/end.rs"]
@@ -155,14 +157,14 @@ fn compare(
     Ok(())
 }
 
-/// Who has a turn: a cell of ours, its small program, or another program.
+/// Whose turn it is: one of our cells, its small program, or another program.
 enum Turn {
     Ours(usize),
     Program(usize),
     Peer(&'static Peer),
 }
 
-/// Another program for some workloads, and over how many connections it can.
+/// Another program for some workloads, and the most connections that it supports.
 struct Rival {
     workloads: &'static [&'static str],
     most: u32,
@@ -240,7 +242,7 @@ static RIVALS: [Rival; 6] = [
 
 const NGINX: &str = "nginx -p ./ -c config -e stderr";
 
-/// A server with one process, which logs nothing and has its responses in memory.
+/// A server with one process, without logs, whose responses are in memory.
 const NGINX_CONFIG: &str = r#"
 daemon off;
 master_process off;

@@ -1,18 +1,18 @@
-//! Does a study say what is true? Streams whose truth is known, measured and judged as in
-//! any study: equal cells, and senders that pause for a known part of their time.
+//! Are the results of a study true? Streams whose truth is known, measured and judged as in any
+//! study: equal cells, and senders that pause for a known part of their time.
 //!
-//! `cargo bench --bench truth`; runs for BENCH_MINUTES (60), in studies of BENCH_BLOCKS
-//! (10) blocks and windows of BENCH_WINDOW (1) seconds, of all designs in turn, or of the one
-//! whose name begins with BENCH_DESIGN. The last one ends once it is sure, after that many blocks
-//! at most, with the windows that `bytepath run` has. BENCH_STREAM has options of the stream:
+//! `cargo bench --bench truth`; runs for BENCH_MINUTES (60), in studies of BENCH_BLOCKS (10) blocks
+//! and windows of BENCH_WINDOW (1) seconds, of all designs in turn, or of the one whose name begins
+//! with BENCH_DESIGN. The last design ends once it is sure, after at most that many blocks, with
+//! the windows of `bytepath run`. BENCH_STREAM has options of the stream:
 //! message-size=256K,read-size=256K.
-//! Meanwhile BENCH_LOAD (0) per cent of each of BENCH_LOAD_CPUS (1) CPUs are used by other
-//! processes, in bursts of BENCH_BURST (0.02) seconds.
+//! Meanwhile other processes use BENCH_LOAD (0) percent of each of BENCH_LOAD_CPUS (1) CPUs, in
+//! bursts of BENCH_BURST (0.02) seconds.
 //!
-//! A study has the baseline, its null cell, ten more equals, and two senders that pause
-//! for 3 and 5 % of their time. A pause empties what is in flight, so that the receiver
-//! loses slightly less than the sender pauses. To know an effect to the last digit, the
-//! equals serve once more: a cell of whose bytes 3 % are taken away is 3 % slower.
+//! A study has the baseline, its null cell, ten more equal cells, and two senders that pause for 3
+//! and 5 % of their time. A pause drains what is in flight, so that the receiver loses slightly
+//! less than the sender pauses. For effects that are known exactly, the equal cells are used a
+//! second time: a cell from whose bytes 3 % are subtracted is 3 % slower.
 
 mod common;
 
@@ -33,22 +33,22 @@ use std::time::{Duration, Instant};
 /// Equal cells besides the baseline and its null cell.
 const EQUALS: usize = 10;
 
-/// By how much equals are made slower and faster by arithmetic.
+/// By how much equal cells are made slower and faster by arithmetic.
 const SHIFTS: &[f64] = &[-0.05, -0.03, 0.03, 0.05];
 
 const CONFIDENCE: f64 = 0.95;
 
-/// Share of studies that find an effect, for the smallest one that is printed.
+/// Share of studies in which the smallest printed effect is found.
 const POWER: f64 = 0.8;
 
-/// Name, turns, and whether a study ends once it is sure.
+/// The name, the design, and whether a study ends once it is sure.
 const DESIGNS: &[(&str, Design, bool)] = &[
     ("slices of 0.1 s", Design::Slices { slice: 0.1 }, false),
     ("whole trials", Design::Trials, false),
     ("until sure", Design::Slices { slice: 0.1 }, true),
 ];
 
-/// The paths of this bench: `socket`, and senders of it that pause.
+/// The paths of this bench: `socket`, and variants of it whose senders pause.
 static PATHS: &[&DataPath] = &[
     path::CATALOG[0],
     &pausing("pausing-3", |job, connection, group| open(0.03, job, connection, group)),
@@ -56,7 +56,7 @@ static PATHS: &[&DataPath] = &[
 ];
 
 fn main() -> Result<()> {
-    // The agents of the studies.
+    // This program is also the agent of the studies.
     if std::env::args().nth(1).as_deref() == Some("agent") {
         sys::process::ignore_interrupts();
         sys::process::die_with_parent(true)?;
@@ -131,7 +131,7 @@ fn designs() -> Result<Vec<(&'static str, Design, bool)>> {
     Ok(designs)
 }
 
-/// A process that uses a CPU while this lives.
+/// A process that uses a CPU while this value lives.
 struct Load(Child);
 
 impl Drop for Load {
@@ -141,7 +141,7 @@ impl Drop for Load {
     }
 }
 
-/// Uses a share of a CPU in bursts of so many seconds, for as long as its parent lives.
+/// Uses a share of a CPU in bursts of `burst` seconds, for as long as its parent lives.
 fn use_cpu(cpu: u32, share: f64, burst: f64) -> Result<()> {
     sys::process::die_with_parent(true)?;
     sys::thread::pin(cpu)?;
@@ -179,25 +179,25 @@ fn measure(laboratory: &Laboratory, cells: &[Cell], schedule: Schedule) -> Resul
     study.context("no study")
 }
 
-/// What the studies of one design found.
+/// The findings of the studies of one design.
 #[derive(Default)]
 struct Found {
     studies: usize,
     /// Seconds of a block.
     blocks: Moments,
     questions: [Truth; 2],
-    /// By the names of the paths.
+    /// In the order of the paths.
     pausing: Vec<Seen>,
     rejected: usize,
 }
 
-/// Equals, in one question.
+/// Equal cells, judged by one metric.
 #[derive(Default)]
 struct Truth {
     comparisons: usize,
-    /// Whose own interval excludes 1.
+    /// Comparisons whose own interval excludes 1.
     called: usize,
-    /// Studies in which the words under Holm's rule were wrong.
+    /// Studies with a wrong verdict under Holm's rule.
     wrong_studies: usize,
     /// Variances of the log ratios of a block.
     variances: Moments,
@@ -208,9 +208,9 @@ struct Truth {
 #[derive(Clone, Copy, Default)]
 struct Seen {
     times: usize,
-    /// The interval excludes 1 on the right side.
+    /// How often the interval excludes 1 on the right side.
     found: usize,
-    /// The interval holds the truth.
+    /// How often the interval contains the truth.
     covered: usize,
     logs: f64,
 }
@@ -241,7 +241,7 @@ impl Found {
 }
 
 impl Truth {
-    /// True if a word of it is wrong.
+    /// Counts a comparison; true if its verdict is wrong.
     fn add(&mut self, comparison: &Comparison) -> bool {
         let Some(effect) = &comparison.effect else { return false };
         let Some(p) = effect.estimate().p_different() else { return false };
@@ -257,7 +257,8 @@ impl Truth {
 }
 
 impl Seen {
-    /// A comparison whose log ratio is moved, and what it is in truth after that.
+    /// Counts a comparison after moving its log ratio by `moved`; `truth` is the true log ratio
+    /// then.
     fn add(&mut self, comparison: &Comparison, moved: f64, truth: f64) {
         let Some(effect) = &comparison.effect else { return };
         let mut estimate = effect.estimate();
@@ -292,7 +293,7 @@ fn print(designs: &[(&str, Design, bool)], found: &[Found], blocks: u32, [window
     for ((name, ..), found) in designs.iter().zip(found) {
         for (question, truth) in QUESTIONS.iter().zip(&found.questions) {
             let spread = truth.variances.mean().sqrt();
-            // A study of two cells in ten minutes.
+            // For a study of two cells in ten minutes.
             let cells = (EQUALS + 1 + PATHS.len()) as f64;
             let fit = 600.0 / (found.blocks.mean() / cells * 2.0);
             println!(
@@ -382,9 +383,9 @@ fn open(
 
 struct Sender {
     inner: Box<dyn Tx>,
-    /// Of pauses to time in calls.
+    /// Ratio of pauses to time in calls.
     ratio: f64,
-    /// Seconds of pauses to make up for.
+    /// Seconds of pauses still to be made.
     owed: f64,
 }
 

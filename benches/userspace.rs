@@ -1,6 +1,6 @@
 //! The user-space TCP of `userspace` against the kernel's on the same pair of namespaces, and
-//! against smoltcp as its own benchmark drives it, in both directions, on the same CPUs, by turns in
-//! an order that rotates. Prints medians, and the ratio of ours to each with its interval.
+//! against smoltcp as its own benchmark drives it, in both directions, on the same CPUs,
+//! interleaved in rotating order. Prints medians, and the ratio of ours to each with its interval.
 //!
 //! `cargo bench --bench userspace`; needs root, ip, unshare. Rounds and window by BENCH_PAIRS and
 //! BENCH_WINDOW (seconds).
@@ -76,13 +76,13 @@ fn line(name: &str, rates: &[f64]) -> String {
     format!("{name:<36} {:>7.2}", all[all.len() / 2] / 1e9)
 }
 
-/// Bit/s of one trial of ours.
+/// Bit/s of one of our trials.
 fn own(stand: &mut OpenTestbed, cell: &Cell, window: f64) -> Result<f64> {
     let trial = stand.run(cell, &[], &Schedule::trials(1, WARM_UP, window), None)?;
     Ok(trial.rate().context("the trial has no throughput")? * 8.0)
 }
 
-/// Bit/s of smoltcp's benchmark, on the CPUs of a cell: the stack has that of the end which
+/// Bit/s of smoltcp's benchmark, on the CPUs of a cell: the stack has the CPU of the end that
 /// `userspace` plays.
 fn smoltcp(cell: &Cell, direction: &str, window: f64) -> Result<f64> {
     let (stack, client) = match direction {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# iperf3 over loopback, its client watched. Arguments go to the client: -P 4, -Z, -R.
+# iperf3 over loopback, with its client observed. Arguments go to the client: -P 4, -Z, -R.
 set -eu
 cd "$(dirname "$0")/.."
 bytepath=${BYTEPATH:-target/release/bytepath}

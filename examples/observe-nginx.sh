@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# nginx under load from wrk: the server watched from its start to its end,
-# master and workers. SENDFILE=off shows the other way a file gets to a socket.
+# nginx under load from wrk: the server, master and workers, is observed from start to end.
+# SENDFILE=off shows the other way in which a file gets to a socket.
 set -eu
 cd "$(dirname "$0")/.."
 bytepath=${BYTEPATH:-target/release/bytepath}
@@ -28,7 +28,7 @@ observer=$!
 trap 'kill $observer 2>/dev/null || true; wait $observer 2>/dev/null || true; rm -rf "$dir"' EXIT
 until ss -ltn "sport = :$port" | grep -q LISTEN; do kill -0 $observer; sleep 0.05; done
 wrk -t1 -c8 -d"${SECONDS_OF_LOAD:-2}s" "http://127.0.0.1:$port/file"
-# bytepath passes it on; nginx ends its workers.
+# bytepath forwards the signal; nginx ends its workers.
 kill -TERM $observer
 wait $observer || true
 cat "$dir/report"

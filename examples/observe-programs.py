@@ -26,7 +26,7 @@ os.environ["PATH"] += os.pathsep + os.pathsep.join(
     ["/usr/sbin", "/usr/local/go/bin", *glob.glob("/usr/lib/postgresql/*/bin")])
 SECONDS = 60
 
-# Each prints what it has sent and received over TCP, both ends together.
+# Each prints the bytes that it has sent and received over TCP, summed over both ends.
 ASYNCIO = """
 import asyncio
 async def serve(reader, writer):
@@ -205,7 +205,7 @@ def haproxy(folder):
         await_port(port, proxy.program)
         for _ in range(5):
             subprocess.run(["curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{port}/file"])
-        # It adds a connection to its figures as that ends.
+        # It adds a connection to its figures when the connection ends.
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
             rows = haproxy_figures(stats)
@@ -287,14 +287,14 @@ def postgresql(folder):
             break
     listed = subprocess.run(["ss", "-tinH", "state", "established", "sport", "=", f":{port}"],
                             capture_output=True, text=True).stdout
-    # Not what was acknowledged, which may be less for a moment.
+    # Not the acknowledged bytes, which may be fewer for a moment.
     of = {name: int(found[1]) if (found := re.search(rf"{name}:(\d+)", listed)) else 0
           for name in ("bytes_sent", "bytes_retrans", "bytes_received")}
     peer = re.search(rf":{port}\s+127.0.0.1:(\d+)", listed)[1]
     client.communicate()
     observation, *_ = server.report(end=True)
     mine = [s for s in observation["sockets"] if (s["remote"] or "").endswith(f":{peer}")]
-    # Since then it has received a farewell of five bytes.
+    # Since then it has received five more bytes: the goodbye.
     expected = of["bytes_sent"] - of["bytes_retrans"], of["bytes_received"] + 5
     return "ss -ti", expected, sums({"sockets": mine})
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A redis server that is already running, watched for two seconds under load from
-# redis-benchmark; then the load itself, watched from its start to its end.
+# A redis server that is already running, observed for two seconds under load from redis-benchmark;
+# then the load itself, observed from start to end.
 set -eu
 cd "$(dirname "$0")/.."
 bytepath=${BYTEPATH:-target/release/bytepath}

@@ -1,4 +1,4 @@
-//! Every fuzz target in one program: `FUZZ_TARGET` names the one that runs.
+//! Every fuzz target in one program: `FUZZ_TARGET` names the one to run.
 #![no_main]
 
 mod targets;

@@ -1,4 +1,4 @@
-//! A small program as one end of a connection: this program again, in the network namespace of a role.
+//! A small program as one end of a connection: this program again, in a role's network namespace.
 
 use crate::namespace::inside;
 use crate::plain;
@@ -8,14 +8,14 @@ use bytepath::study::OpenTestbed;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// It does not outlive its parent.
+/// A running end, which does not outlive its parent.
 pub struct End {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl End {
-    /// What starts one; its arguments follow.
+    /// Returns the command that starts an end; its arguments are still to be added.
     pub fn command(stand: &OpenTestbed, cell: &Cell, role: Role) -> Result<Command> {
         let mut command = inside(stand, cell, role);
         command.arg(std::env::current_exe()?).arg(plain::PLAIN);
@@ -28,7 +28,7 @@ impl End {
         Ok(End { child, output })
     }
 
-    /// The next line that it prints.
+    /// Waits for the next line that it prints.
     pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         ensure!(self.output.read_line(&mut line)? > 0, "it ended without a word");

@@ -1,5 +1,5 @@
-//! What the benches share: the real lab, cells requested by name, and
-//! numbers from the environment.
+//! What the benches share: the real laboratory, cells requested by name, and numbers from the
+//! environment.
 
 use anyhow::{Context, Result};
 use bytepath::record::{Cell, CellId, StudyHeader, Trial};
@@ -21,13 +21,13 @@ pub fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
     }
 }
 
-/// Cells of the usual workload on two CPUs, and the baseline's id.
+/// Cells of the default workload on two CPUs, and the baseline's id.
 #[allow(dead_code, reason = "not every bench streams")]
 pub fn cells(paths: &[&str], stream: &str, link: &str) -> Result<(Vec<Cell>, CellId)> {
     cells_of(paths, "", stream, link)
 }
 
-/// The same of a workload.
+/// Like [`cells`], for a workload.
 #[allow(dead_code, reason = "not every bench has cells")]
 pub fn cells_of(
     paths: &[&str],
@@ -43,7 +43,7 @@ pub fn cells_of(
     Ok(spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?)
 }
 
-/// A number from the environment.
+/// Returns a number from the environment.
 pub fn number(name: &str, default: f64) -> Result<f64> {
     match std::env::var(name) {
         Ok(text) => text.parse().with_context(|| format!("{name} is not a number")),
@@ -51,7 +51,7 @@ pub fn number(name: &str, default: f64) -> Result<f64> {
     }
 }
 
-/// Who watches a study and says nothing.
+/// An observer that prints nothing.
 #[allow(dead_code, reason = "not every bench runs studies")]
 pub struct Silent;
 

@@ -1,11 +1,11 @@
-//! Other programs in the namespaces and on the CPUs of a stand.
+//! Other programs in the namespaces and on the CPUs of an open testbed.
 
 use bytepath::record::{Cell, Role};
 use bytepath::study::OpenTestbed;
 use std::process::Command;
 
-/// What runs a program in the network namespace of a role, on the CPU that a cell gives
-/// to it, if it gives one; the program and its arguments are still to be added.
+/// A command that runs a program in a role's network namespace, on the CPU that the cell gives to
+/// the role, if any; the program and its arguments are still to be added.
 pub fn inside(stand: &OpenTestbed, cell: &Cell, role: Role) -> Command {
     let mut command = within(stand, role);
     if let Some(cpu) = cell.placement.cpu(role) {
@@ -14,7 +14,7 @@ pub fn inside(stand: &OpenTestbed, cell: &Cell, role: Role) -> Command {
     command
 }
 
-/// What runs a program in the network namespace of a role; the program is still to be added.
+/// A command that runs a program in a role's network namespace; the program is still to be added.
 pub fn within(stand: &OpenTestbed, role: Role) -> Command {
     let mut command = Command::new("nsenter");
     command.args(["-t", &stand.pid(role).to_string(), "-n", "--"]);

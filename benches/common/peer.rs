@@ -1,5 +1,5 @@
-//! Another program: its server and its client in the namespaces and on the CPUs of a stand, and what
-//! its client prints.
+//! Another program: its server and its client in the namespaces and on the CPUs of an open testbed,
+//! and its client's output.
 
 use crate::namespace::inside;
 use anyhow::{Context, Result, bail, ensure};
@@ -8,32 +8,32 @@ use bytepath::study::OpenTestbed;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a server may take until a client gets through.
+/// How long a server may take until a client can connect.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What one run found.
+/// The result of one run.
 #[allow(dead_code, reason = "not every bench compares latency")]
 #[derive(Clone, Copy, Default)]
 pub struct Run {
     pub rate: f64,
-    /// Microseconds round trip; `None` if the program does not report it.
+    /// Round trip in microseconds; `None` if the program does not report it.
     pub p50: Option<f64>,
     pub p99: Option<f64>,
 }
 
-/// The programs and arguments of its server and its client, and how the client's text is read. ADDRESS
-/// is replaced by the server's, and other words as the caller requests.
+/// The programs and arguments of its server and its client, and a function that reads the client's
+/// output. ADDRESS is replaced by the server's, and other words as the caller requests.
 pub struct Peer {
     pub name: &'static str,
     pub server: &'static str,
     pub client: &'static str,
     pub read: fn(&str) -> Option<Run>,
-    /// The file `config` of the folder that both start in, with the same words.
+    /// Content of the file `config` in the folder in which both start, with the same replacements.
     pub config: &'static str,
 }
 
 impl Peer {
-    /// One without a file.
+    /// A peer without a file.
     pub const PLAIN: Peer = Peer { name: "", server: "", client: "", read: |_| None, config: "" };
 
     pub fn is_there(&self) -> bool {
@@ -56,7 +56,7 @@ impl Peer {
             let text = text.replace("ADDRESS", &address);
             words.iter().fold(text, |text, (word, value)| text.replace(word, value))
         };
-        // Neper writes logs to where it was started.
+        // neper writes logs to the folder in which it was started.
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join("config"), filled(self.config))?;
         let mut server = inside(stand, cell, Role::Receiver);
@@ -66,7 +66,7 @@ impl Peer {
             Server(server.spawn().with_context(|| format!("cannot start {}", self.name))?);
         let arguments = filled(self.client);
         let begin = Instant::now();
-        // Until the server listens.
+        // Retries until the server listens.
         loop {
             let mut client = inside(stand, cell, Role::Sender);
             client.current_dir(folder.path());
@@ -95,7 +95,7 @@ impl Drop for Server {
     }
 }
 
-/// What a client of neper prints.
+/// Reads the output of a neper client.
 pub fn neper(text: &str) -> Option<Run> {
     let microseconds = |name| Some(number(text, name)? * 1e6);
     Some(Run {
@@ -105,19 +105,19 @@ pub fn neper(text: &str) -> Option<Run> {
     })
 }
 
-/// What netperf prints of a test of requests without its heading: the rate is the sixth number.
+/// Reads netperf's output of a test of requests, without its heading: the rate is the sixth number.
 pub fn netperf(text: &str) -> Option<Run> {
     let rate = text.split_whitespace().nth(5)?.parse().ok()?;
     Some(Run { rate, ..Run::default() })
 }
 
-/// Bytes a second that came in at the server, by a client of neper that streams.
+/// Reads the bytes a second received by the server, from the output of a streaming neper client.
 #[allow(dead_code, reason = "not every bench streams")]
 pub fn neper_stream(text: &str) -> Option<Run> {
     Some(Run { rate: number(text, "remote_throughput=")? / 8.0, ..Run::default() })
 }
 
-/// What wrk prints, if every response was a good one.
+/// Reads the output of wrk; `None` unless every response was good.
 #[allow(dead_code, reason = "not every bench has it")]
 pub fn wrk(text: &str) -> Option<Run> {
     if text.contains("Non-2xx") || text.contains("Socket errors") {
@@ -126,7 +126,7 @@ pub fn wrk(text: &str) -> Option<Run> {
     Some(Run { rate: number(text, "Requests/sec:")?, ..Run::default() })
 }
 
-/// The number after these words.
+/// Returns the number after these words.
 pub fn number(text: &str, after: &str) -> Option<f64> {
     let rest = text.split(after).nth(1)?.trim_start();
     let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());

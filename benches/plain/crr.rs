@@ -1,5 +1,5 @@
-//! A connection for each request: epoll(7), level-triggered, on one thread at each end; the client closes
-//! first. One connection more lasts, and its end is the server's.
+//! A connection for each request: epoll(7), level-triggered, on one thread at each end; the client
+//! closes first. One additional connection lasts, and when it ends the server ends.
 
 use super::epoll::Load;
 use super::{Window, memory, prepared};
@@ -13,21 +13,21 @@ use rustix::net::{
 };
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-/// Events of one wait.
+/// Events per wait.
 const EVENTS: usize = 256;
 
-/// Most bytes of one receive.
+/// Most bytes per receive.
 const ROOM: usize = 64 << 10;
 
-/// The place of the listening socket, and of the connection that lasts.
+/// The places of the listening socket, and of the connection that lasts.
 const LISTENER: u64 = u64::MAX;
 const LASTING: u64 = u64::MAX - 1;
 
-/// Connections by place, which are watched.
+/// The polled connections, by place.
 struct Places {
     epoll: OwnedFd,
     all: Vec<Option<OwnedFd>>,
-    /// Bytes that have come in over each.
+    /// Bytes received over each.
     came: Vec<usize>,
     room: &'static mut [u8],
 }
@@ -57,7 +57,7 @@ impl Places {
         self.all[place].as_ref().context("an event of no connection")
     }
 
-    /// What comes next over a connection: how many bytes.
+    /// Receives from a connection; returns the number of bytes.
     fn receive(&mut self, place: usize) -> Result<usize> {
         let socket = self.all[place].as_ref().context("an event of no connection")?;
         match recv(socket, &mut *self.room, RecvFlags::DONTWAIT) {
@@ -75,7 +75,7 @@ fn no_events() -> Vec<Event> {
     vec![Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; EVENTS]
 }
 
-/// Answers connections until the one that lasts has ended; the port is printed.
+/// Prints the port, and answers connections until the one that lasts has ended.
 pub fn serve(congestion: &str, address: SocketAddr, load: Load) -> Result<()> {
     let socket = prepared(congestion)?;
     bind(&socket, &address).context("bind")?;
@@ -102,7 +102,7 @@ pub fn serve(congestion: &str, address: SocketAddr, load: Load) -> Result<()> {
                         free.push(place);
                     } else if places.came[place] == load.request {
                         match send(places.socket(place)?, response, SendFlags::NOSIGNAL) {
-                            // The client is gone, and so is the connection that lasts.
+                            // The client has ended, and so has the connection that lasts.
                             Err(Errno::PIPE | Errno::CONNRESET) => {}
                             sent => ensure!(sent? == load.response, "a response was cut"),
                         }
@@ -126,7 +126,7 @@ fn accept_all(listener: &TcpListener, places: &mut Places, free: &mut Vec<usize>
     }
 }
 
-/// Connects again as soon as one was answered; how many were, and in how many seconds.
+/// Connects again after each response; returns the number of responses, and the seconds.
 pub fn request(
     congestion: &str,
     peer: SocketAddr,
@@ -134,7 +134,7 @@ pub fn request(
     window: &mut Window,
 ) -> Result<(u64, f64)> {
     let lasting = TcpStream::connect(peer).context("connect")?;
-    // Setting what is there already would cost each connection a call.
+    // Setting the value that is already set would cost each connection a call.
     let congestion = Some(congestion)
         .filter(|name| sockopt::tcp_congestion(&lasting).map_or(true, |usual| usual != *name));
     let mut places = Places::new(load.connections)?;
@@ -170,7 +170,7 @@ pub fn request(
     }
 }
 
-/// A connection that is being made.
+/// A connection in the making.
 fn connecting(peer: &SocketAddr, congestion: Option<&str>) -> Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };

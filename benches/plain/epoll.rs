@@ -9,10 +9,10 @@ use rustix::net::{RecvFlags, SendFlags, bind, connect, listen, recv, send};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// Events of one wait.
+/// Events per wait.
 const EVENTS: usize = 256;
 
-/// Most bytes of one receive.
+/// Most bytes per receive.
 const ROOM: usize = 64 << 10;
 
 /// Bytes of a message each way, and connections.
@@ -23,7 +23,7 @@ pub struct Load {
     pub connections: usize,
 }
 
-/// Connections of as many clients; the port is printed.
+/// Prints the port, and accepts that many connections.
 pub fn accepted(congestion: &str, address: SocketAddr, load: Load) -> Result<Vec<TcpStream>> {
     let socket = prepared(congestion)?;
     bind(&socket, &address).context("bind")?;
@@ -36,7 +36,7 @@ pub fn accepted(congestion: &str, address: SocketAddr, load: Load) -> Result<Vec
     Ok(streams)
 }
 
-/// Connections to a server.
+/// Connects to a server that many times.
 pub fn connected(congestion: &str, address: SocketAddr, load: Load) -> Result<Vec<TcpStream>> {
     let connected = |_| -> Result<TcpStream> {
         let socket = prepared(congestion)?;
@@ -48,13 +48,14 @@ pub fn connected(congestion: &str, address: SocketAddr, load: Load) -> Result<Ve
     Ok(streams)
 }
 
-/// Small messages leave at once; closing resets, so that neither end waits for the other's last bytes.
+/// Small messages are sent at once; closing resets, so that neither end waits for the other's last
+/// bytes.
 fn set(stream: &TcpStream) -> Result<()> {
     stream.set_nodelay(true)?;
     Ok(rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO))?)
 }
 
-/// Answers requests until the first client is gone.
+/// Answers requests until the first client has ended.
 pub fn serve(streams: &[TcpStream], load: Load) -> Result<()> {
     let mut all = All::new(streams)?;
     let response = memory(load.response)?;
@@ -71,7 +72,7 @@ pub fn serve(streams: &[TcpStream], load: Load) -> Result<()> {
     }
 }
 
-/// Sends the next request as soon as one was answered; how many were, and in how many seconds.
+/// Sends the next request after each response; returns the number of responses, and the seconds.
 pub fn request(streams: &[TcpStream], load: Load, window: &mut Window) -> Result<(u64, f64)> {
     let mut all = All::new(streams)?;
     let request = memory(load.request)?;
@@ -92,7 +93,7 @@ pub fn request(streams: &[TcpStream], load: Load, window: &mut Window) -> Result
     }
 }
 
-/// All connections, with what has come in of a message over each.
+/// All connections, with the bytes received of an incomplete message over each.
 struct All<'a> {
     streams: &'a [TcpStream],
     came: Vec<usize>,
@@ -116,7 +117,7 @@ impl<'a> All<'a> {
         Ok(epoll::wait(&self.epoll, &mut self.events[..], None)?)
     }
 
-    /// What one that is ready has received: its place and how many bytes, 0 at its end.
+    /// Receives from a ready connection; returns its place and the number of bytes, 0 at its end.
     fn receive(&mut self, ready: usize) -> Result<(usize, usize)> {
         let place = { self.events[ready].data }.u64() as usize;
         let stream = self.streams[place].as_fd();
@@ -127,7 +128,7 @@ impl<'a> All<'a> {
         }
     }
 
-    /// How many messages of this size are complete with these bytes.
+    /// Returns how many messages of this size these bytes complete.
     fn messages(&mut self, place: usize, bytes: usize, size: usize) -> usize {
         self.came[place] += bytes;
         let whole = self.came[place] / size;
@@ -135,7 +136,7 @@ impl<'a> All<'a> {
         whole
     }
 
-    /// Sends a message, for which there is room where each is answered before the next.
+    /// Sends a message, for which there is room if each is answered before the next.
     fn send(&mut self, place: usize, message: &[u8]) -> Result<()> {
         let sent = send(&self.streams[place], message, SendFlags::NOSIGNAL);
         match sent {

@@ -10,10 +10,10 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::null_mut;
 use std::time::Duration;
 
-/// Frames of a call, and between two looks at the clock.
+/// Frames per call, and between two readings of the clock.
 const BATCH: usize = 32;
 
-/// Hands frames of 60 bytes to the device, past its queueing discipline, until it is killed.
+/// Sends frames of 60 bytes to the device, past its qdisc, until it is killed.
 pub fn generate(device: &str) -> Result<()> {
     let mut netlink = Netlink::new();
     let index = netlink.link(device)?.context("no such device")?.index;
@@ -35,14 +35,14 @@ pub fn generate(device: &str) -> Result<()> {
     };
     let mut batch = [libc::mmsghdr { msg_hdr: header, msg_len: 0 }; BATCH];
     loop {
-        // SAFETY: all headers point to the one piece, and it to the frame, which live.
+        // SAFETY: all headers point to the one piece, and that to the frame, which are live.
         let sent = unsafe {
             libc::sendmmsg(socket.as_raw_fd(), batch.as_mut_ptr(), BATCH as libc::c_uint, 0)
         };
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::ENOBUFS) => {}
-            // The reader is gone, and the device with it.
+            // The reader has ended, and the device with it.
             Some(libc::ENETDOWN | libc::ENXIO) if sent < 0 => return Ok(()),
             _ if sent < 0 => return Err(error).context("sendmmsg"),
             _ => {}
@@ -50,7 +50,7 @@ pub fn generate(device: &str) -> Result<()> {
     }
 }
 
-/// Makes a tap, whose device goes into the namespace of a process, and reads it.
+/// Makes a tap, whose device goes into the namespace of `process`, and reads it.
 pub fn receive(device: &str, process: u32, window: &mut Window) -> Result<()> {
     let queue = tap::make(&Tap::new(device, 0, 1, 0)?)?.pop().context("no queue")?;
     let mut netlink = Netlink::new();

@@ -1,12 +1,11 @@
-//! Small programs that move one stream: what a programmer writes who knows the calls
-//! of a path and wants nothing but the bytes moved. No meters, no ledger, no
-//! options; one message in memory that is sent again and again, as `bytepath`
-//! does it, and a receiver that looks at no byte. One file per data path.
+//! Small programs that move one stream, as written by a programmer who knows the calls of a path
+//! and only wants the bytes moved. No meters, no ledger, no options; one message in memory that is
+//! sent repeatedly, as `bytepath` does, and a receiver that reads no byte of it. One file per data
+//! path.
 //!
-//! Each end runs as a process of its own: the bench starts itself again with the
-//! arguments that [`played`] reads. The receiver prints the port on which it
-//! listens, and after its window `BYTES SECONDS`. Then it closes the connection,
-//! and the reset is what ends the sender.
+//! Each end runs as a separate process: the bench starts itself again with the arguments that
+//! [`played`] reads. The receiver prints the port on which it listens, and after its window `BYTES
+//! SECONDS`. Then it closes the connection, and the reset ends the sender.
 
 pub mod crr;
 pub mod epoll;
@@ -34,10 +33,10 @@ use std::time::{Duration, Instant};
 /// Bytes of the message, and most bytes of one read: the defaults of `bytepath run`.
 pub const MESSAGE: usize = 1 << 20;
 
-/// Most seconds that either end lives, whatever becomes of the other.
+/// Most seconds that either end lives, whatever happens to the other.
 const LIFE: u32 = 60;
 
-/// Sends until the connection is gone.
+/// Sends until the connection has ended.
 type Sender = fn(&TcpStream) -> io::Result<()>;
 
 /// Receives until the window is over or the stream ends.
@@ -72,21 +71,21 @@ const SERVERS: &[(&str, Pair)] = &[
 /// The argument with which a bench starts itself as one end.
 pub const PLAIN: &str = "plain";
 
-/// Plays one end, if this process was started for that.
+/// Plays one end, or returns `None` if this process was not started for that.
 pub fn played(arguments: &[String]) -> Option<Result<()>> {
     let (first, rest) = arguments.split_first()?;
     (first == PLAIN).then(|| run(rest))
 }
 
-/// Plays one end: `send PATH CONGESTION ADDRESS` or
-/// `receive PATH CONGESTION ADDRESS WARM-UP WINDOW`, in seconds; of frames `generate DEVICE`
-/// or `take DEVICE PROCESS WARM-UP WINDOW`, which prints the device once it is there. `smoltcp in|out MTU
-/// CPU CPU WARM-UP WINDOW` is both ends. `serve PROGRAM CONGESTION ADDRESS REQUEST RESPONSE CONNECTIONS` and
-/// `request` with the same and `WARM-UP WINDOW` exchange messages; the latter prints their number.
-/// `serve-each` and `request-each` do so by a connection for each, without a PROGRAM.
+/// Plays one end: `send PATH CONGESTION ADDRESS` or `receive PATH CONGESTION ADDRESS WARM-UP
+/// WINDOW`, in seconds; of frames `generate DEVICE` or `take DEVICE PROCESS WARM-UP WINDOW`, which
+/// prints the device once it exists. `smoltcp in|out MTU CPU CPU WARM-UP WINDOW` is both ends.
+/// `serve PROGRAM CONGESTION ADDRESS REQUEST RESPONSE CONNECTIONS` and `request` with the same and
+/// `WARM-UP WINDOW` exchange messages; the latter prints their number. `serve-each` and
+/// `request-each` do so by a connection for each, without a PROGRAM.
 fn run(arguments: &[String]) -> Result<()> {
-    // SAFETY: alarm(2) takes no pointer. Nothing handles SIGALRM, so it ends
-    // this process: an end whose other half died must not stay around.
+    // SAFETY: alarm(2) takes no pointer. Nothing handles SIGALRM, so it ends this process: an end
+    // whose peer died must not stay around.
     unsafe { libc::alarm(LIFE) };
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
@@ -151,7 +150,7 @@ fn run(arguments: &[String]) -> Result<()> {
     }
 }
 
-/// An end of connections that come and go.
+/// Runs an end of the connections that come and go.
 fn run_each(arguments: &[&str]) -> Result<()> {
     let [kind, congestion, address, request, response, connections, times @ ..] = arguments else {
         bail!("not an end of connections: {arguments:?}")
@@ -179,21 +178,21 @@ fn find<T: Copy>(programs: &[(&str, T)], path: &str) -> Result<T> {
     program.map(|(_, program)| *program).with_context(|| format!("no small program for {path}"))
 }
 
-/// A socket with its congestion control chosen before the handshake: once a flow
-/// has begun as bbr, it is paced for good.
+/// A socket with its congestion control chosen before the handshake: once a flow has begun as bbr,
+/// it is always paced.
 fn prepared(congestion: &str) -> Result<rustix::fd::OwnedFd> {
     let made = socket(AddressFamily::INET, SocketType::STREAM, None)?;
     sockopt::set_tcp_congestion(&made, congestion).context("TCP_CONGESTION")?;
     Ok(made)
 }
 
-/// The receiver has seen enough and is gone. Of a chain of sends, the first comes
-/// short then and the others are cancelled.
+/// True if the receiver is done and has closed. In a chain of sends the first then comes short, and
+/// the others are cancelled.
 fn is_the_end(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ECONNRESET | libc::EPIPE | libc::ECANCELED))
 }
 
-/// The time in which bytes count: it begins a warm-up after the first bytes.
+/// The time in which bytes count: it begins one warm-up after the first bytes.
 pub struct Window {
     warm_up: Duration,
     length: Duration,
@@ -209,7 +208,7 @@ impl Window {
         Window { warm_up, length, first: None, begin: None, end: None, total: 0 }
     }
 
-    /// So many bytes came; false when no more are wanted, or the stream has ended.
+    /// Counts received bytes; false if no more are needed, or the stream has ended.
     pub fn count(&mut self, bytes: usize) -> bool {
         let now = Instant::now();
         self.total += bytes as u64;
@@ -222,17 +221,17 @@ impl Window {
         bytes > 0 && self.end.is_none()
     }
 
-    /// Bytes and seconds between begin and end, if both were seen.
+    /// Bytes and seconds between the begin and the end, if both were reached.
     fn measured(&self) -> Option<(u64, f64)> {
         let ((begin, before), (end, after)) = (self.begin?, self.end?);
         Some((after - before, (end - begin).as_secs_f64()))
     }
 }
 
-/// Page-aligned memory, every page of it there, for as long as this process lives.
+/// Returns page-aligned memory, with every page present, for as long as this process lives.
 pub fn memory(len: usize) -> io::Result<&'static mut [u8]> {
-    // SAFETY: a fresh mapping at an address of the kernel's choice, which is
-    // never unmapped and handed out once.
+    // SAFETY: a new mapping at an address of the kernel's choice, which is never unmapped and
+    // handed out once.
     let memory = unsafe {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let start = mmap_anonymous(null_mut(), len, access, MapFlags::PRIVATE)?;
@@ -242,7 +241,7 @@ pub fn memory(len: usize) -> io::Result<&'static mut [u8]> {
     Ok(memory)
 }
 
-/// A socket option of type `int`.
+/// Sets a socket option of type `int`.
 pub fn set_option(stream: &TcpStream, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
     // SAFETY: the value lives until the call returns.
     let result = unsafe {

@@ -8,11 +8,11 @@ use std::mem::{size_of_val, zeroed};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Sends between two looks at the error queue.
+/// Sends between two reads of the error queue.
 const REAP: u32 = 16;
 
-/// Lends the message to the kernel again and again. It is never written to, so
-/// completions are taken only to give their memory back.
+/// Lends the message to the kernel repeatedly. It is never written to, so completions are read only
+/// to free their memory.
 pub fn send(stream: &TcpStream) -> io::Result<()> {
     set_option(stream, libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1)?;
     let message = memory(MESSAGE)?;
@@ -29,7 +29,7 @@ pub fn send(stream: &TcpStream) -> io::Result<()> {
             if error.raw_os_error() != Some(libc::ENOBUFS) {
                 return Err(error);
             }
-            // No memory for another notification: one has to come back first.
+            // No memory for another notification: one has to be read first.
             poll(&mut [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::empty())], None)?;
             unreaped = REAP;
         } else {
@@ -43,16 +43,16 @@ pub fn send(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Takes all completions that are there; each may refer to many sends.
+/// Reads all pending completions; each may cover many sends.
 fn reap(stream: &TcpStream) {
     let mut control = [0u64; 16];
     loop {
-        // SAFETY: all zeros is a valid msghdr.
+        // SAFETY: all zeros are a valid msghdr.
         let mut header: libc::msghdr = unsafe { zeroed() };
         header.msg_control = control.as_mut_ptr().cast();
         header.msg_controllen = size_of_val(&control) as _;
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-        // SAFETY: the header and the control buffer are live and ours.
+        // SAFETY: the header and the control buffer are live and not shared.
         if unsafe { libc::recvmsg(stream.as_raw_fd(), &mut header, flags) } < 0 {
             return;
         }

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::TcpStream;
 
-/// Sends the file again and again.
+/// Sends the file repeatedly.
 pub fn send(stream: &TcpStream) -> io::Result<()> {
     let mut file = File::from(memfd_create("message", MemfdFlags::CLOEXEC)?);
     file.write_all(memory(MESSAGE)?)?;

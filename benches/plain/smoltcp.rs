@@ -21,8 +21,8 @@ const DEVICE: &str = "smol0";
 const PORT: u16 = 1234;
 const OWN: [u8; 4] = [192, 0, 2, 2];
 
-/// Measures what comes into the stack, or goes out of it, in a network namespace that is ours
-/// alone. The stack has the first CPU, the client the second.
+/// Measures what the stack receives, or what it sends, in a private network namespace. The stack
+/// has the first CPU, the client the second.
 pub fn run(comes_in: bool, mtu: &str, cpus: [u32; 2], window: &mut Window) -> Result<()> {
     ip(&["tuntap", "add", "name", DEVICE, "mode", "tap"])?;
     ip(&["link", "set", DEVICE, "up", "mtu", mtu])?;
@@ -52,7 +52,7 @@ fn ip(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Reads until its window is over; without one it writes until that of the stack is.
+/// Reads until its window is over, or, without one, writes until the stack's is.
 fn client(window: Option<&mut Window>, over: &AtomicBool) -> Result<()> {
     let mut stream = TcpStream::connect((std::net::Ipv4Addr::from(OWN), PORT))?;
     let memory = super::memory(MESSAGE)?;
@@ -68,7 +68,7 @@ fn client(window: Option<&mut Window>, over: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Takes until its window is over; without one it sends until the client is done.
+/// Receives until its window is over, or, without one, sends until the client is done.
 fn stack(
     device: &mut TunTapInterface,
     mut window: Option<&mut Window>,

@@ -4,7 +4,7 @@ use super::{MESSAGE, Window, memory};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-/// Sends the message again and again.
+/// Sends the message repeatedly.
 pub fn send(mut stream: &TcpStream) -> io::Result<()> {
     let message = memory(MESSAGE)?;
     loop {

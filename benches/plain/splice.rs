@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::TcpStream;
 
-/// Sends the pipe's pages again and again.
+/// Sends the pipe's pages repeatedly.
 pub fn send(stream: &TcpStream) -> io::Result<()> {
     let (source, fill) = pipe()?;
     let (out, through) = pipe()?;

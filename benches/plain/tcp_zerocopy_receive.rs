@@ -11,12 +11,12 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::null_mut;
 
-/// Bytes to wait for: half of what is mapped at most, so that the sender has room
-/// in the window while we map.
+/// Bytes to wait for: at most half of what is mapped, so that the sender has room in the window
+/// while we map.
 const LOWAT: libc::c_int = 512 << 10;
 
-/// `struct tcp_zerocopy_receive`, include/uapi/linux/tcp.h, without the fields
-/// that request copies and control messages.
+/// `struct tcp_zerocopy_receive`, include/uapi/linux/tcp.h, without the fields that request copies
+/// and control messages.
 #[repr(C)]
 #[derive(Default)]
 struct Request {
@@ -27,19 +27,19 @@ struct Request {
     err: i32,
 }
 
-/// Maps the pages of the receive queue over the ones of the call before.
+/// Maps the pages of the receive queue over those of the previous call.
 pub fn receive(mut stream: &TcpStream, window: &mut Window) -> io::Result<()> {
     set_option(stream, libc::SOL_SOCKET, libc::SO_RCVLOWAT, LOWAT)?;
     let buffer = memory(MESSAGE)?;
-    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    // SAFETY: a new mapping at an address of the kernel's choice.
     let place = unsafe { mmap(null_mut(), MESSAGE, ProtFlags::READ, MapFlags::SHARED, stream, 0)? };
     loop {
         poll(&mut [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)], None)?;
         let mut request =
             Request { address: place as u64, length: MESSAGE as u32, ..Request::default() };
         let mut size = size_of::<Request>() as libc::socklen_t;
-        // SAFETY: the kernel writes the request and the page table of `place`,
-        // which nothing refers to.
+        // SAFETY: the kernel writes to the request and to the page table of `place`, to which
+        // nothing refers.
         let result = unsafe {
             let (fd, value) = (stream.as_raw_fd(), (&raw mut request).cast());
             libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_ZEROCOPY_RECEIVE, value, &mut size)

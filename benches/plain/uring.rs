@@ -20,8 +20,8 @@ const BUFFERS: u16 = 16;
 /// The group id of these buffers.
 const GROUP: u16 = 0;
 
-/// Sends the message again and again, four times per call. Each send is issued
-/// when the one before has queued all of its bytes.
+/// Sends the message repeatedly, four times per call. Each send is issued once the previous one has
+/// queued all of its bytes.
 pub fn send(stream: &TcpStream) -> io::Result<()> {
     let message = memory(MESSAGE)?;
     let mut ring = ring(stream)?;
@@ -42,7 +42,7 @@ pub fn send(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Takes what has arrived out of the buffers that the kernel picked.
+/// Receives into the buffers that the kernel picks.
 pub fn receive(stream: &TcpStream, window: &mut Window) -> io::Result<()> {
     let mut buffers = Buffers::new()?;
     let mut ring = ring(stream)?;
@@ -55,7 +55,7 @@ pub fn receive(stream: &TcpStream, window: &mut Window) -> io::Result<()> {
     loop {
         if !armed {
             let entry = opcode::RecvMulti::new(Fixed(0), GROUP).build();
-            // SAFETY: it writes to the buffers of the group alone.
+            // SAFETY: it writes only to the buffers of the group.
             unsafe { ring.submission().push(&entry).map_err(io::Error::other)? };
             armed = true;
         }
@@ -76,8 +76,8 @@ pub fn receive(stream: &TcpStream, window: &mut Window) -> io::Result<()> {
     }
 }
 
-/// A ring with the socket as its file 0. Completions wait for io_uring_enter(2)
-/// instead of interrupting this thread.
+/// A ring with the socket as its file 0. Completions wait for io_uring_enter(2) instead of
+/// interrupting this thread.
 pub fn ring(stream: &TcpStream) -> io::Result<IoUring> {
     let ring = IoUring::builder()
         .setup_single_issuer()
@@ -88,12 +88,12 @@ pub fn ring(stream: &TcpStream) -> io::Result<IoUring> {
     Ok(ring)
 }
 
-/// Bytes of an operation that is over.
+/// Returns the bytes of a completed operation.
 pub fn result(done: &cqueue::Entry) -> io::Result<usize> {
     usize::try_from(done.result()).map_err(|_| io::Error::from_raw_os_error(-done.result()))
 }
 
-/// Memory that the kernel picks from by itself (io_uring_register_buf_ring(3)).
+/// Memory from which the kernel picks buffers (io_uring_register_buf_ring(3)).
 struct Buffers {
     entries: *mut BufRingEntry,
     memory: &'static mut [u8],
@@ -112,8 +112,7 @@ impl Buffers {
 
     fn provide(&mut self, id: u16) {
         let at = usize::from(id % BUFFERS) * MESSAGE;
-        // SAFETY: there are `BUFFERS` entries, and the kernel does not look at
-        // those past the tail.
+        // SAFETY: there are `BUFFERS` entries, and the kernel does not read those past the tail.
         let entries = unsafe { slice::from_raw_parts_mut(self.entries, usize::from(BUFFERS)) };
         let entry = &mut entries[usize::from(self.tail % BUFFERS)];
         entry.set_addr(self.memory[at..].as_ptr() as u64);

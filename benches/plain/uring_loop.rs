@@ -1,5 +1,5 @@
 //! The same exchanges as [`super::epoll`] by io_uring: a multishot receive on each connection, into
-//! provided buffers that all share, and sends that the next io_uring_enter(2) submits.
+//! provided buffers shared by all, and sends that the next io_uring_enter(2) submits.
 
 use super::epoll::Load;
 use super::uring::result;
@@ -11,13 +11,13 @@ use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Buffers that all connections share; a power of two.
+/// Buffers shared by all connections; a power of two.
 const BUFFERS: u16 = 4096;
 
 /// Mark of a send in its user data.
 const SEND: u64 = 1 << 32;
 
-/// Answers requests until the first client is gone.
+/// Answers requests until the first client has ended.
 pub fn serve(streams: &[TcpStream], load: Load) -> Result<()> {
     let mut ring = Ring::new(streams, load.response, load.request)?;
     loop {
@@ -33,7 +33,7 @@ pub fn serve(streams: &[TcpStream], load: Load) -> Result<()> {
     }
 }
 
-/// Sends the next request as soon as one was answered; how many were, and in how many seconds.
+/// Sends the next request after each response; returns the number of responses, and the seconds.
 pub fn request(streams: &[TcpStream], load: Load, window: &mut Window) -> Result<(u64, f64)> {
     let mut ring = Ring::new(streams, load.request, load.response)?;
     (0..streams.len()).try_for_each(|place| ring.send(place))?;
@@ -54,7 +54,7 @@ pub fn request(streams: &[TcpStream], load: Load, window: &mut Window) -> Result
 struct Ring {
     uring: IoUring,
     message: &'static [u8],
-    /// Bytes of a message that comes in, and what of one has come over each connection.
+    /// Bytes of an incoming message; below, the bytes received of one over each connection.
     size: usize,
     came: Vec<usize>,
     entries: *mut BufRingEntry,
@@ -95,12 +95,12 @@ impl Ring {
         Ok(())
     }
 
-    /// Bytes that have come over a connection, 0 at its end; none when there is nothing more.
+    /// Bytes received over a connection, 0 at its end; `None` if no completion is pending.
     fn received(&mut self) -> Result<Option<(usize, usize)>> {
         while let Some(done) = { self.uring.completion().next() } {
             let place = done.user_data() as usize & (SEND - 1) as usize;
             if done.user_data() & SEND != 0 {
-                // One that finds its peer gone ends with the receive.
+                // A send to a peer that has closed is handled by the receive.
                 continue;
             }
             if !cqueue::more(done.flags()) && done.result() != 0 {
@@ -151,8 +151,8 @@ impl Ring {
 
     fn provide(&mut self, id: u16) {
         let at = usize::from(id) * self.room;
-        // SAFETY: there are `BUFFERS` entries, and the kernel does not look at those past the
-        // tail, which is an aligned u16 in the first of them.
+        // SAFETY: there are `BUFFERS` entries, and the kernel does not read those past the tail,
+        // which is an aligned u16 in the first of them.
         unsafe {
             let entry = &mut *self.entries.add(usize::from(self.tail % BUFFERS));
             entry.set_addr(self.buffers[at..].as_ptr() as u64);

@@ -8,8 +8,8 @@ use io_uring::{cqueue, opcode};
 use std::io;
 use std::net::TcpStream;
 
-/// Lends the message to the kernel again and again, four times per call. It is
-/// never written to, so nothing waits for notifications.
+/// Lends the message to the kernel repeatedly, four times per call. It is never written to, so
+/// nothing waits for notifications.
 pub fn send(stream: &TcpStream) -> io::Result<()> {
     let message = memory(MESSAGE)?;
     let mut ring = ring(stream)?;

@@ -1,16 +1,16 @@
-//! Control messages as recvmsg(2) leaves them, and the books of the tokens in
-//! them against a kernel that frees as many as it likes: no token is lost, none is
-//! returned twice, and there is an end to it.
+//! Control messages as recvmsg(2) leaves them, and the accounting of their tokens against a kernel
+//! that frees any number of them per call: no token is lost, none is returned twice, and it
+//! terminates.
 
 use bytepath::sys::devmem::message::encode;
 use bytepath::sys::devmem::{Arrived, Control, Fragment, Freer, Held, TokenRange, fragments};
 use std::collections::HashMap;
 use std::io;
 
-/// A kernel that knows how often each token is out.
+/// A kernel that keeps count of each token it has lent.
 struct Kernel<'a> {
     out: HashMap<u32, u32>,
-    /// Most that each call frees, over and over.
+    /// The most that each call frees, repeated cyclically.
     most: &'a [u8],
     call: usize,
 }
@@ -39,13 +39,13 @@ pub fn check(data: &[u8]) {
     let Some((&split, rest)) = data.split_first() else { return };
     let (most, messages) = rest.split_at(rest.len().min(usize::from(split)));
 
-    // Through the buffer that receives use, as far as it has room.
+    // By way of the buffer that receives use, as far as it has room.
     let mut control = Control::new(64);
     control.fill(messages);
     let good: Vec<Fragment> = fragments(control.bytes()).map_while(Result::ok).collect();
     assert!(good.len() <= 64 * 3);
 
-    // What was understood says the same when it is written again.
+    // What was decoded decodes to the same when it is encoded again.
     let mut again = Vec::new();
     encode(&good, &mut again);
     assert!(fragments(&again).eq(good.iter().copied().map(Ok)));

@@ -1,5 +1,5 @@
-//! Experiment files: any text gives an experiment or one line with a place in it.
-//! An experiment that is accepted keeps what the rest of the program relies on.
+//! Experiment files: any text yields an experiment or one line of error with a position. An
+//! accepted experiment satisfies what the rest of the program relies on.
 
 use bytepath::record::{FaultKind, steers};
 use bytepath::spec::{Catalogues, MOST_CELLS, parse_experiment};

@@ -1,7 +1,7 @@
-//! What arrives from a network. Ethernet frames, as the user-space TCP reads them: what is found
-//! lies within the frame, and what is written there is found again. The same, as the sink of packets
-//! looks at them: one or several frames, or another's. Records of TLS: what was sealed is opened, and
-//! nothing else is.
+//! Input from a network. Ethernet frames, as the user-space TCP reads them: what is found lies
+//! within the frame, and what is written is found again. The same as read by the sink of packets:
+//! one or several of its frames, or foreign ones. TLS records: what was sealed can be opened, and
+//! nothing else can.
 
 use bytepath::connection::records::{self, LARGEST, OVERHEAD, Opener, Sealer};
 use bytepath::connection::userspace::Tcp;

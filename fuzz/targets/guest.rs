@@ -1,5 +1,5 @@
-//! What the vm testbed reads that others wrote: programs, libraries and modules,
-//! the header of a kernel's image, and what a guest says over its port.
+//! Files and messages that the vm testbed reads: programs, libraries and modules, the header of a
+//! kernel's image, and a guest's messages on its port.
 
 use bytepath::guest;
 
@@ -20,7 +20,7 @@ pub fn check(data: &[u8]) {
     if let Some(release) = guest::release_in(data) {
         assert!(!release.is_empty() && !release.contains('/'));
     }
-    // Whatever is read is written as the same bytes again, or as the same frame.
+    // Whatever is read is written as the same frame.
     let mut rest = data;
     while let Ok(frame) = guest::Frame::read(&mut rest) {
         let mut bytes = Vec::new();

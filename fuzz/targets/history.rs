@@ -1,5 +1,5 @@
-//! The index of a folder of studies: whatever figures it says that they have, each is shown over
-//! time, and no text steers a terminal.
+//! The index of a folder of studies: whatever figures it contains, each is shown over time, and no
+//! text controls a terminal.
 
 use bytepath::report;
 use bytepath::stats::{self, StudyPoints};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::study::{STYLE, text};
 
-/// Most studies and figures: a search for changes takes a time that grows with both.
+/// Most studies and figures: the time of a search for changes grows with both.
 const MOST: usize = 24;
 
 pub fn check(data: &[u8]) {

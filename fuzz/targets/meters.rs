@@ -1,6 +1,6 @@
-//! What meters read in addition to `/proc`: logs and programs of power meters, lists and numbers
-//! of sysfs, protocol counters, netlink's counters of devices. A value or an error, no
-//! panic; and what is a value has the properties that callers rest on.
+//! What meters read in addition to `/proc`: logs and programs of power meters, lists and numbers of
+//! sysfs, protocol counters, netlink's counters of devices. Each yields a value or an error without
+//! a panic, and a value has the properties that callers rely on.
 
 use bytepath::meter::{dcmi_reading, printed_watts};
 use bytepath::record::TimeSpan;
@@ -23,7 +23,7 @@ pub fn check(data: &[u8]) {
         assert!(begin < end);
         let (joules, readings) = log.energy(begin, end).expect("the log covers itself");
         assert!(joules.is_finite() && readings as usize == log.points().len());
-        // Whatever the log says, an alignment lies where it covers the stretch.
+        // Whatever the log contains, an alignment is within it.
         let length = (end - begin) / 3.0;
         let flowed = [TimeSpan { begin: 1000.0, length }];
         if log.points().len() < 200

@@ -1,5 +1,5 @@
-//! What is fuzzed: each target takes any bytes and panics where a property does not hold.
-//! The tests call every target with its seeds (`tests/it/fuzz.rs`).
+//! The fuzz targets: each takes any bytes and panics if a property does not hold. The tests call
+//! every target with its seeds (`tests/it/fuzz.rs`).
 
 mod devmem;
 mod experiment;
@@ -21,10 +21,10 @@ mod trial;
 mod wire;
 mod zcrx;
 
-/// A target takes any bytes.
+/// Checks a property of any bytes, or panics.
 pub type Check = fn(&[u8]);
 
-/// Every target, and its name, which is that of its folder of seeds, too.
+/// Every target with its name, which is also that of its folder of seeds.
 pub static TARGETS: &[(&str, Check)] = &[
     ("devmem", devmem::check),
     ("experiment", experiment::check),

@@ -1,5 +1,5 @@
-//! What a user types: whatever parses can be printed, and what is printed parses to the same. And
-//! the small files that a user writes: inventories and rules of subsystems.
+//! Text typed by users: whatever parses can be printed, and what is printed parses to the same.
+//! Also the small files that users write: inventories and rules of subsystems.
 
 use bytepath::profile::subsystem::Rules;
 use bytepath::profile::{Frame, FrameKind};
@@ -58,7 +58,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Whatever the hosts of a pair are called, they make one testbed.
+/// Whatever the names of a pair's hosts are, they make one testbed.
 fn inventory(text: &str) {
     let Ok(inventory) = Inventory::parse("hosts.toml", text) else { return };
     let declared = study::testbed_spec(testbed::CATALOG);

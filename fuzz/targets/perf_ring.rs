@@ -1,5 +1,5 @@
-//! A ring of the kernel's with any bytes and any positions: spans or an error,
-//! records or an error, no panic; and cutting a ring in two changes nothing.
+//! A ring of the kernel's with any bytes and any positions: spans or an error, records or an error,
+//! without a panic; and splitting a ring in two changes nothing.
 
 use bytepath::sys::perf::{Record, records, spans};
 
@@ -7,7 +7,7 @@ pub fn check(data: &[u8]) {
     let Some((positions, bytes)) = data.split_first_chunk::<16>() else { return };
     let [tail, head] = [&positions[..8], &positions[8..]]
         .map(|half| u64::from_le_bytes(half.try_into().expect("eight bytes")));
-    // Whatever the positions are, spans stay within the ring and are no longer than it.
+    // Whatever the positions are, spans stay within the ring and are no longer than it is.
     for size in [bytes.len(), 64, 4096] {
         if let Ok((first, second)) = spans(tail, head, size) {
             assert!(first.end <= size && second.end <= size);
@@ -15,8 +15,8 @@ pub fn check(data: &[u8]) {
             assert!(second.is_empty() || (first.end == size && second.end <= first.start));
         }
     }
-    // The bytes as a stream of records: read() gives the same twice, each address of
-    // a chain comes from the record, and an error is the last item.
+    // The bytes as a stream of records: reading them twice yields the same, each address of a call
+    // chain comes from the record, and an error is the last item.
     let mut ended = false;
     for record in records(bytes) {
         assert!(!ended, "a record after an error");
@@ -33,7 +33,7 @@ pub fn check(data: &[u8]) {
             }
         }
     }
-    // The same records laid across the end of a ring come out the same.
+    // The same records laid across the end of a ring are read as the same.
     let size = bytes.len().next_power_of_two().max(8);
     let start = (tail % size as u64) as usize;
     let mut ring = vec![0u8; size];

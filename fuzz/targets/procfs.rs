@@ -1,5 +1,5 @@
-//! Every parser of `sys::procfs`, those of pktgen and interrupts, of the kernel's symbols and types,
-//! and of what a process has mapped, on any bytes: a value or an error, no panic.
+//! Every parser of `sys::procfs`, those of pktgen and interrupts, of the kernel's symbols and
+//! types, and of a process's mappings, on any bytes: a value or an error, without a panic.
 
 use bytepath::profile::symbols::{KernelSymbols, kernel_build_id, parse_maps};
 use bytepath::sys::btf::{Btf, Kind};
@@ -35,7 +35,7 @@ pub fn check(data: &[u8]) {
     }
     let schedstat = procfs::parse_schedstat(&text);
     let switches = procfs::parse_status_switches(&text);
-    // What is quoted in an error is bounded, however long the text.
+    // Quotations in an error are bounded, no matter how long the text is.
     for error in [schedstat.err(), switches.err(), pktgen::parse(&text).err()].into_iter().flatten()
     {
         assert!(error.to_string().chars().count() < 160);
@@ -51,7 +51,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Names are found at the addresses that the text has, and next to them.
+/// Names are found at the addresses in the text, and next to them.
 fn symbols(text: &str, data: &[u8]) {
     let symbols = KernelSymbols::parse(text.to_owned()).with_modules(text);
     let listed = text.split_ascii_whitespace().filter_map(|w| u64::from_str_radix(w, 16).ok());

@@ -1,7 +1,7 @@
-//! Every importer of profiles on any bytes: a profile or an error with the
-//! title, no panic; and what was read is written by every exporter and, as
-//! pprof, read again as it was. Counters likewise, and compared with themselves. The first
-//! byte says which importer, or that the format is to be detected from the bytes.
+//! Every importer of profiles on any bytes: a profile or an error with the title, without a panic;
+//! and a profile that was read is written by every exporter and, as pprof, read back unchanged.
+//! Likewise counters, also compared with themselves. The first byte selects the importer, or
+//! detection of the format from the bytes.
 
 use bytepath::profile::import::{Content, ReadOptions};
 use bytepath::profile::{counts, export, import};

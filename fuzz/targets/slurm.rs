@@ -1,5 +1,5 @@
-//! What Slurm's programs print, and the record of a fleet: any text gives values that callers may
-//! rest on, or an error.
+//! The output of Slurm's programs, and the record of a fleet: any text yields values that callers
+//! may rely on, or an error.
 
 use bytepath::fleet::{Fleet, MOST_SHARDS, slurm};
 use bytepath::{spec, study, testbed};

@@ -1,5 +1,5 @@
-//! A study of any bytes, and an observation: what is read is reported in every format, compared
-//! with itself and asked for advice, or it is an error; no panic, and no text that steers a
+//! A study of any bytes, and an observation: what is read is rendered in every format, compared
+//! with itself and used for advice, or it is an error; there is no panic, and no text controls a
 //! terminal. The files are those of a study's folder, a NUL after each, then the observation.
 
 use bytepath::profile::WorkUnit;
@@ -77,7 +77,7 @@ fn comparisons(study: &Study) {
     }
 }
 
-/// What is written, which steers no terminal.
+/// Returns the text that was written, and checks that it controls no terminal.
 pub(super) fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).expect("memory takes everything");

@@ -1,5 +1,5 @@
 //! The file of a program, which anyone may have written: its functions have names or addresses, and
-//! no panic.
+//! there is no panic.
 
 use bytepath::profile::symbols::{Mapping, Processes, UserSymbols};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The kernel's report of TCP sockets: any datagram is read without a panic, and no socket is
-//! made of nothing.
+//! The kernel's report of TCP sockets: any datagram is read without a panic, and no socket results
+//! from nothing.
 
 use bytepath::sys::tcp_sockets::parse;
 

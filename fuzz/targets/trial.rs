@@ -1,5 +1,5 @@
-//! Lines of `trials.jsonl`: whatever parses is written as one line, and read
-//! again it is the same. So is any finite number that a meter may have measured.
+//! Lines of `trials.jsonl`: whatever parses is written as one line, and parses to the same again.
+//! So does any finite number that a meter may have measured.
 
 use bytepath::record::{Reading, Scope, Trial, Unit};
 

@@ -1,5 +1,5 @@
-//! Lines between controller and agent: whatever parses is written as one line,
-//! and read again it is the same. And what a flow sends first.
+//! Lines between controller and agent: whatever parses is written as one line, and parses to the
+//! same again. Also the first message of a flow.
 
 use bytepath::connection::hello;
 use bytepath::record::wire::{Reply, Request, Token};

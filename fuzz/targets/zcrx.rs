@@ -1,5 +1,5 @@
-//! Completions of a zero-copy receive with any numbers: a piece within the area
-//! or something else, no panic; and whatever came goes back once, in order.
+//! Completions of a zero-copy receive with any numbers: a piece within the area or something else,
+//! without a panic; and every buffer goes back once, in order.
 
 use bytepath::sys::uring::zcrx::{Arrived, Owed, RawCompletion, Reader};
 
@@ -11,7 +11,7 @@ pub fn check(data: &[u8]) {
     let (batch, most) = (usize::from(head[16]), usize::from(head[17]));
     let mut owed = Owed::new(reader, batch, most);
     let (mut lent, mut back) = (Vec::new(), Vec::new());
-    // Each completion comes with a byte that says how many buffers go back after it.
+    // Each completion is followed by a byte with the number of buffers returned after it.
     while let Some((entry, tail)) = rest.split_first_chunk::<25>() {
         rest = tail;
         let four = |at: usize| u32::from_le_bytes(entry[at..at + 4].try_into().expect("four"));

@@ -1,5 +1,5 @@
-//! The agents of the testbed's tests, which do one small thing per question, and a
-//! controller that is there to be killed.
+//! The agents of the testbed's tests, which execute one small command per line, and a controller to
+//! be killed.
 
 use bytepath::host::AgentPipe;
 use bytepath::record::Role;
@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
 const MIB: usize = 1 << 20;
 
-/// Answers one question a line, until end of file.
+/// Executes one command per line, until end of file.
 pub fn agent() {
     let mut receiving = None;
     for line in std::io::stdin().lines() {
@@ -58,8 +58,7 @@ pub fn agent() {
     }
 }
 
-/// Raises a testbed, says who its agents are, and stays until it is killed or its test
-/// has ended.
+/// Starts a testbed, prints who its agents are, and stays until it is killed or its test has ended.
 pub fn controller() {
     let own = std::env::current_exe().unwrap();
     let mut raised = testbed::CATALOG[0].raise(&Site::of(&own)).unwrap();
@@ -87,7 +86,7 @@ fn describe(device: &str) -> String {
                 let napis = netlink.napis(link.index);
                 format!("{link:?} {:?} {napis:?}", features.active)
             }
-            // It went away between the two questions.
+            // The device was removed between the two queries.
             Err(_) if netlink.link(device).unwrap().is_none() => "none".into(),
             Err(error) => panic!("{device}: {error}"),
         },

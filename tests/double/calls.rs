@@ -1,4 +1,4 @@
-//! Calls whose numbers are known: what the double does while bytepath watches it.
+//! System calls whose numbers are known, made by the double while bytepath observes it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ pub const WRITES: u64 = 700;
 pub const FAILURES: u64 = 50;
 pub const SIZE: u64 = 512;
 
-/// Four threads and three children that make calls whose numbers are known.
+/// Makes known numbers of calls in four threads and three children.
 pub fn family() {
     let work = |times: u64, reads: bool| {
         let (zero, null) = (File::open("/dev/zero").unwrap(), File::create("/dev/null").unwrap());
@@ -23,7 +23,7 @@ pub fn family() {
             assert_eq!(rustix::io::write(&null, &bytes), Ok(SIZE as usize));
         }
         for _ in 0..times * FAILURES {
-            // SAFETY: there is no descriptor of this number to be closed.
+            // SAFETY: there is no descriptor of this number to close.
             assert_eq!(unsafe { libc::close(-1) }, -1);
         }
     };
@@ -36,14 +36,14 @@ pub fn family() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let null = File::create("/dev/null").unwrap();
     for times in 1..=3 {
-        // SAFETY: the child makes nothing but system calls and ends.
+        // SAFETY: the child only makes system calls and exits.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let bytes = [0u8; SIZE as usize];
             for _ in 0..times * WRITES {
                 let _ = rustix::io::write(&null, &bytes);
             }
-            // SAFETY: ends at once, without destructors of its parent's things.
+            // SAFETY: exits at once, without running the parent's destructors.
             unsafe { libc::_exit(0) };
         }
         println!("\nchild {pid}");
@@ -53,7 +53,7 @@ pub fn family() {
     std::process::exit(7);
 }
 
-/// Sends and receives by every way that needs no special device.
+/// Sends and receives in every manner that needs no special device.
 pub fn sockets() {
     use rustix::net::{RecvFlags, SendFlags, recv, send};
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -67,7 +67,7 @@ pub fn sockets() {
             left -= recv(&into, &mut room[..n], RecvFlags::empty()).unwrap().0;
         }
     };
-    // Four times write, 40 000 bytes; peek at 100, throw 5 000 away.
+    // Four writes, 40 000 bytes; peek at 100, discard 5 000.
     for _ in 0..4 {
         assert_eq!(rustix::io::write(&out, &data[..10_000]), Ok(10_000));
     }
@@ -81,7 +81,7 @@ pub fn sockets() {
     let sent = rustix::net::sendmsg(&out, &pieces, &mut control, SendFlags::empty());
     assert_eq!(sent, Ok(10_000));
     take(&mut room, 10_000);
-    // By reference, as far as the caller can tell.
+    // By reference, as far as the caller can know.
     bytepath::sys::tcp::set_int(out.as_fd(), libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1).unwrap();
     let zerocopy = SendFlags::from_bits_retain(libc::MSG_ZEROCOPY as u32);
     assert_eq!(send(&out, &data[..20_000], zerocopy), Ok(20_000));
@@ -116,7 +116,7 @@ pub fn sockets() {
     right.read_exact(&mut room[..3_000]).unwrap();
 }
 
-/// Three threads that write until standard input ends.
+/// Writes in three threads until standard input ends.
 pub fn endless() {
     for i in 0..3 {
         let null = File::create("/dev/null").unwrap();

@@ -1,4 +1,4 @@
-//! The state of a network device, as ethtool(8) and ip(8) would show it, a line each.
+//! The state of a network device, as shown by ethtool(8) and ip(8), one line for each value.
 
 use bytepath::record::DeviceName;
 use bytepath::settings::namespace_of;
@@ -11,7 +11,8 @@ use bytepath::sys::qdisc::ROOT;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Prints all that a study may change of a device, here or where it is lent to.
+/// Prints everything that a study may change about a device, here or in the namespace it is lent
+/// to.
 pub fn card(device: &str) {
     let name = DeviceName::new(device).unwrap();
     match namespace_of(&name).unwrap() {

@@ -1,13 +1,13 @@
-//! What a machine holds, counted.
+//! Counts what a machine holds.
 
 use std::collections::BTreeSet;
 use std::fs::{read_dir, read_link, read_to_string, write};
 
-/// Prints tasks, network namespaces and threads that poll devices, and the KiB of free memory after
-/// caches are dropped, including pages in per-CPU lists. Threads that the kernel lends to any work
+/// Prints the number of tasks, of network namespaces and of threads that poll devices, and the KiB
+/// of free memory after caches are dropped, including pages in per-CPU lists. Kernel worker threads
 /// come and go, and are not counted.
 pub fn census() {
-    // A guest may forbid it; the number is smaller then.
+    // A guest may forbid it; then the number is smaller.
     let _ = write("/proc/sys/vm/drop_caches", "3");
     let (mut names, mut namespaces) = (Vec::new(), BTreeSet::new());
     for process in read_dir("/proc").unwrap().flatten() {
@@ -27,8 +27,9 @@ pub fn census() {
     println!("{} {} {polling} {free}", names.len(), namespaces.len());
 }
 
-/// KiB of free pages that CPUs keep for themselves (mm/page_alloc.c, `per_cpu_pages`). `MemFree` does
-/// not count them, and they vary by tens of MiB: a freed page first goes to its CPU's list.
+/// KiB of free pages that CPUs keep in their own lists (mm/page_alloc.c, `per_cpu_pages`).
+/// `MemFree` does not count them, and they vary by tens of MiB: a freed page first goes to its
+/// CPU's list.
 fn in_lists_of_cpus() -> u64 {
     let zones = read_to_string("/proc/zoneinfo").unwrap();
     let count = |line: &str| line.trim().strip_prefix("count:")?.trim().parse::<u64>().ok();

@@ -1,5 +1,5 @@
-//! Streams over real connections on the loopback device, with a packet socket that looks for what is
-//! sent: whether it is on the wire in the clear.
+//! Streams over real connections on the loopback device, with a packet socket that checks whether
+//! their bytes are on the wire in the clear.
 
 use crate::ends::{End, Opens};
 use bytepath::connection::{KERNEL_TCP, Terms};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of a stream, at least.
+/// Least number of bytes in a stream.
 const BYTES: u64 = 4 << 20;
 
 /// How long a stream may take before it counts as hung.
@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 const SECRET: Secret = Secret([[7; 28], [9; 28]]);
 
-/// A stream by each of these senders; then one whose ends have different secrets.
+/// Runs a stream with each of these senders; then one whose ends have different secrets.
 pub fn encrypted(who: &str, senders: &[&str]) {
     Netlink::new().set_up(1).unwrap();
     let tls = match who {
@@ -58,8 +58,8 @@ fn half(name: &str, sends: bool) -> Half {
     Half { path: name.into(), options }
 }
 
-/// How many bytes have arrived, all of them as they were sent, by a receiver with [`SECRET`]; and
-/// how many frames had some of them in the clear.
+/// Runs a stream to a receiver with [`SECRET`]; returns how many bytes arrived, all checked against
+/// what was sent, and how many frames contained some of them in the clear.
 fn moved(cell: &Cell, secret: &Secret) -> (Result<u64, Fault>, u64) {
     let link = LinkSettings::default();
     let terms = |secret| Terms {
@@ -111,7 +111,7 @@ fn moved(cell: &Cell, secret: &Secret) -> (Result<u64, Fault>, u64) {
     (arrived, look.end())
 }
 
-/// Looks at all frames of one port.
+/// Reads all frames of one port.
 struct Look {
     over: Arc<AtomicBool>,
     thread: thread::JoinHandle<u64>,
@@ -149,7 +149,7 @@ impl Look {
     }
 }
 
-/// Whether it is TCP over IPv4 from or to this port.
+/// Whether a frame is TCP over IPv4 from or to this port.
 fn is_of(frame: &[u8], port: u16) -> bool {
     const ETHERNET: usize = 14;
     let Some(header) = frame.get(ETHERNET..ETHERNET + 20).filter(|header| header[9] == 6) else {

@@ -4,8 +4,8 @@ use std::fs::read_to_string;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Starts a study and kills it in its first trial: when the folder of the study is there,
-/// the journal has one more setting of this kind, and there was time to send.
+/// Starts a study and kills it in its first trial: once the folder of the study exists, the journal
+/// has one more setting of this kind, and there was time to send.
 pub fn killed(study: &str, setting: &str, program: &str, arguments: &[&str]) {
     let mut child = Command::new(program).args(arguments).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(240);

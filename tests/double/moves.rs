@@ -1,11 +1,11 @@
-//! Moves this many bytes through sockets, in ways that copy them and in others.
+//! Moves a number of bytes through sockets, in manners that copy and in others.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 
 const PIECE: usize = 64 << 10;
 
-/// Write and send at one end, read at the other.
+/// Uses write and send at one end, read at the other.
 pub fn copied(bytes: u64) {
     let (mut out, mut into) = connected();
     let sender = std::thread::spawn(move || {
@@ -30,7 +30,7 @@ pub fn copied(bytes: u64) {
     sender.join().unwrap();
 }
 
-/// sendfile at one end; discarded unread at the other.
+/// Uses sendfile at one end; discards unread at the other.
 pub fn reference(bytes: u64) {
     let (out, into) = connected();
     let mut file = tempfile::tempfile_in("/tmp").unwrap();
@@ -55,7 +55,7 @@ pub fn reference(bytes: u64) {
     sender.join().unwrap();
 }
 
-/// Datagrams of which only the beginning is taken.
+/// Sends datagrams of which only the beginning is received.
 pub fn truncated(bytes: u64) {
     let (one, other) =
         (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());

@@ -1,4 +1,4 @@
-//! A program for tests to start: each part belongs to the test that uses it.
+//! A program for tests to start: each command belongs to the test that uses it.
 
 mod agent;
 mod calls;

@@ -1,11 +1,11 @@
-//! Calls on sockets that few programs make, with bytes that are known.
+//! Rare socket calls, with known numbers of bytes.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// preadv2(2) and pwritev2(2) at the offset -1 move 3000 bytes through a pair of sockets.
+/// Moves 3000 bytes through a pair of sockets by preadv2(2) and pwritev2(2) at the offset -1.
 pub fn positioned() {
     let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut room = [7u8; 3000];
@@ -16,7 +16,7 @@ pub fn positioned() {
     assert_eq!(unsafe { libc::preadv2(other.as_raw_fd(), &piece, 1, -1, 0) }, 3000);
 }
 
-/// A connection by TCP Fast Open that carries 4000 bytes.
+/// Makes a connection by TCP Fast Open that carries 4000 bytes.
 pub fn fast_open() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     bytepath::sys::tcp::set_int(listener.as_fd(), libc::IPPROTO_TCP, libc::TCP_FASTOPEN, 5)
@@ -33,8 +33,8 @@ pub fn fast_open() {
     assert_eq!(all.len(), 4000);
 }
 
-/// A connection by MPTCP that carries 5000 bytes, and stays long enough to be looked at: on a busy machine
-/// that takes 50 times as long as a look.
+/// Makes an MPTCP connection that carries 5000 bytes, and stays long enough to be observed: 50
+/// times as long as that takes on a busy machine.
 pub fn multipath() {
     const MPTCP: i32 = 262;
     let listener = TcpListener::from(stream_socket(MPTCP));
@@ -49,13 +49,13 @@ pub fn multipath() {
     std::thread::sleep(Duration::from_secs(3));
 }
 
-/// A child that goes on after its parent has ended, until it is killed.
+/// Starts a child that outlives its parent until it is killed.
 pub fn left_behind() {
-    // SAFETY: the child makes nothing but system calls.
+    // SAFETY: the child only makes system calls.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        // Nobody is to wait for its end at a pipe that it inherited.
-        // SAFETY: closes what this process does not use any more, and waits.
+        // Nobody shall wait for its end at a pipe that it inherited.
+        // SAFETY: closes what this process no longer uses, and waits.
         unsafe {
             libc::close(0);
             libc::close(1);
@@ -72,7 +72,7 @@ pub fn ring() {
     // SAFETY: no pointers are involved; a new descriptor is returned.
     let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
     assert!(socket >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: it was opened just now and is nobody else's.
+    // SAFETY: it was opened just now and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     // struct tpacket_req: block size and number, frame size and number.
     let request = [4096u32, 1, 2048, 2];
@@ -83,11 +83,11 @@ pub fn ring() {
     };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
     let (prot, flags) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
-    // SAFETY: a fresh mapping at an address of the kernel's choice; nothing refers to it.
+    // SAFETY: a new mapping at an address of the kernel's choice; nothing refers to it.
     unsafe { rustix::mm::mmap(std::ptr::null_mut(), 4096, prot, flags, &socket, 0).unwrap() };
 }
 
-/// Calls in the way of 32-bit programs, `int 0x80`: 100 bytes by write, 200 by socketcall's send,
+/// Makes calls like 32-bit programs, by `int 0x80`: 100 bytes by write, 200 by socketcall's send,
 /// 300 and 400 by sendmmsg, all received by read.
 #[cfg(target_arch = "x86_64")]
 pub fn compat() {
@@ -100,12 +100,12 @@ pub fn compat() {
     const SEND: usize = 9;
     let (prot, size) = (rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE, 16 << 10);
     let low = rustix::mm::MapFlags::PRIVATE | rustix::mm::MapFlags::from_bits_retain(0x40);
-    // SAFETY: a fresh mapping; MAP_32BIT (0x40) has it where 32-bit pointers reach.
+    // SAFETY: a new mapping; MAP_32BIT (0x40) puts it within the reach of 32-bit pointers.
     let memory = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), size, prot, low) };
     let memory = memory.unwrap() as usize;
     let put = |at: usize, words: &[u32]| {
         for (i, word) in words.iter().enumerate() {
-            // SAFETY: within the mapping, aligned, and referred to by nothing else.
+            // SAFETY: within the mapping and aligned; nothing else refers to it.
             unsafe { std::ptr::write((memory + at + 4 * i) as *mut u32, *word) };
         }
         memory + at
@@ -151,6 +151,6 @@ fn stream_socket(protocol: i32) -> OwnedFd {
     // SAFETY: no pointers are involved; a new descriptor is returned.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, protocol) };
     assert!(socket >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: it was opened just now and is nobody else's.
+    // SAFETY: it was opened just now and nothing else owns it.
     unsafe { OwnedFd::from_raw_fd(socket) }
 }

@@ -1,4 +1,4 @@
-//! What happens to a lent card in the middle of a trial.
+//! Trouble for a lent NIC in the middle of a trial.
 
 use bytepath::record::DeviceName;
 use bytepath::settings::namespace_of;
@@ -8,18 +8,19 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Packets after which a stream is under way: those of its handshakes are far fewer.
+/// Packets that show that a stream is under way; its handshakes take far fewer.
 const UNDER_WAY: u64 = 200;
 
-/// Waits until a study has stored so many trials and its next stream comes by a lent device; then
-/// does one thing to it: `down`, `down-up` or `write FILE TEXT`. Nothing, if none is named.
+/// Waits until a study has stored this many trials and its next stream crosses a lent device; then
+/// does one thing to the device: `down`, `down-up` or `write FILE TEXT`, or nothing if none is
+/// named.
 pub fn upset(study: &str, trials: usize, device: &str, deed: &[&str]) {
     let stored = || {
         let text = fs::read_to_string(format!("{study}/trials.jsonl")).unwrap_or_default();
         text.lines().count()
     };
     wait_for("trials", || stored() >= trials);
-    // Between two trials nothing comes.
+    // Between two trials nothing arrives.
     let before = received(device);
     wait_for("a stream", || received(device) > before + UNDER_WAY);
     match deed {
@@ -33,7 +34,7 @@ pub fn upset(study: &str, trials: usize, device: &str, deed: &[&str]) {
     }
 }
 
-/// Waits until no agent runs: the deployment of a trial is down.
+/// Waits until no agent runs, which is when the deployment of a trial has been taken down.
 pub fn await_no_agents() {
     let is_agent = |process: std::io::Result<fs::DirEntry>| {
         let words = fs::read(process.unwrap().path().join("cmdline")).unwrap_or_default();
@@ -42,7 +43,7 @@ pub fn await_no_agents() {
     wait_for("ends of agents", || !fs::read_dir("/proc").unwrap().any(is_agent));
 }
 
-/// Prints the name of a device on its bus, and the folder of the PCI device that it is of:
+/// Prints the name of a device on its bus, and the folder of the PCI device that it belongs to:
 /// `0000:02:00.0 /sys/devices/pci0000:00/.../0000:02:00.0`.
 pub fn place(device: &str) {
     let folder = fs::canonicalize(format!("/sys/class/net/{device}/device")).unwrap();
@@ -50,7 +51,7 @@ pub fn place(device: &str) {
     println!("{} {}", folder.file_name().unwrap().to_str().unwrap(), pci.display());
 }
 
-/// Packets that a device has received where it is lent to.
+/// Packets that a device has received in the namespace it is lent to.
 fn received(device: &str) -> u64 {
     at(device, |netlink, _| netlink.traffic(device).unwrap().unwrap().received)
 }

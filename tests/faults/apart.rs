@@ -1,6 +1,6 @@
-//! Hosts that are reached by a command, and trouble on the way: this program stands between the
-//! controller and each agent, and cuts, delays, flips or doubles what goes by; or what reaches a
-//! host is killed, and the host cannot be reached for a while.
+//! Hosts that are reached by a command, and trouble on the way: this program sits between the
+//! controller and each agent, and cuts, delays, flips or doubles the bytes; or the command that
+//! reaches a host is killed, and the host is unreachable for a while.
 
 use crate::lab::{Lab, Started, descendants, strike};
 use crate::namespaces::{Place, join_by};
@@ -18,19 +18,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-/// Says that the program stands in between: the folder of the connections and the seed.
+/// Environment variable that makes the program sit in between: the folder of the connections, the
+/// number of the one to disturb, and the seed.
 pub const BETWEEN: &str = "FAULTS_BETWEEN";
 
-/// Longer than the controller waits for an answer that does not come, several times.
+/// Several times as long as the controller waits for a missing reply.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// A host that was lost is waited for so long.
+/// How long to wait for a lost host.
 const TIMEOUT: &str = "timeout=4s";
 
-/// What is set at the receiver, of which nothing must stay.
+/// The setting made at the receiver, which must not stay.
 const SET: &str = "receiver: mtu to-sender 1400";
 
-/// One connection of the study, at some time, is not what it should be.
+/// Disturbs one connection of a study, at some time.
 pub fn wire(lab: &mut Lab) -> Result<()> {
     let apart = Apart::new(lab)?;
     let meant = 1 + lab.below(5);
@@ -39,7 +40,7 @@ pub fn wire(lab: &mut Lab) -> Result<()> {
     apart.is_survived(lab, run, &plan)
 }
 
-/// What reaches a host dies, or the agent there does; and the host cannot be reached for a while.
+/// Kills the command that reaches a host, or the agent there; the host is unreachable for a while.
 pub fn host(lab: &mut Lab) -> Result<()> {
     let mut apart = Apart::new(lab)?;
     let plan = apart.plan(lab, 0)?;
@@ -67,16 +68,16 @@ pub fn host(lab: &mut Lab) -> Result<()> {
 /// Two hosts with a link between them.
 pub struct Apart {
     pub places: [Place; 2],
-    /// What connections note of themselves.
+    /// Folder in which connections note what was done to them.
     folder: PathBuf,
-    /// No agent was killed, which would have to be asked for what it has set.
+    /// False if an agent was killed, so that its settings must be restored on request.
     restores_itself: bool,
 }
 
 /// Queues of the link in each direction; a round may disable some.
 pub const QUEUES: u32 = 4;
 
-/// While there is this file, no host can be reached.
+/// While this file exists, no host can be reached.
 const DOWN: &str = "down";
 
 impl Apart {
@@ -88,7 +89,7 @@ impl Apart {
         Ok(Apart { places, folder, restores_itself: true })
     }
 
-    /// A study of a moment whose connection of number `meant` is meddled with.
+    /// A short study whose connection number `meant` is disturbed.
     pub fn plan(&self, lab: &mut Lab, meant: usize) -> Result<Plan> {
         let own = env::current_exe()?;
         let seed = lab.random.bits() >> 16;
@@ -116,11 +117,11 @@ impl Apart {
         if lab.one_in(2) {
             arguments.extend(["--set".into(), SET.into()]);
         }
-        // The baseline is there twice.
+        // The baseline runs twice.
         Ok(Plan { arguments, trials: 2 * blocks, settings: 0, lasts: 1500 + 1400 * blocks })
     }
 
-    /// The study ends, can be gone on with, and nothing stays set at its hosts.
+    /// Checks that the study ends, can be resumed, and leaves no setting at its hosts.
     pub fn is_survived(&self, lab: &mut Lab, run: Started, plan: &Plan) -> Result<()> {
         let survived = || -> Result<()> {
             let ended = run.end_within(PATIENCE)?.sound()?.with_code(&[0, 1, 2, 3, 5, 8])?;
@@ -152,7 +153,7 @@ impl Apart {
     }
 }
 
-/// Runs a program and stands between it and whoever has started this one.
+/// Runs a program and relays between it and the process that started this one.
 pub fn between(how: &str, words: &[String]) -> Result<ExitCode> {
     let mut parts = how.rsplitn(3, ':');
     let (seed, meant) = (parts.next().context("a seed")?, parts.next().context("a number")?);
@@ -181,17 +182,17 @@ pub fn between(how: &str, words: &[String]) -> Result<ExitCode> {
     spawn(move || relay(std::io::stdin(), to, &before, requests));
     relay(from, std::io::stdout(), &begun, replies);
     let status = child.wait()?;
-    // The other thread may wait for words that no one says.
+    // The other thread may be waiting for bytes that never come.
     std::process::exit(status.code().unwrap_or(1))
 }
 
-/// What is done once to what goes by.
+/// Disturbs the relayed bytes once.
 struct Meddler {
     what: What,
-    /// Pieces that go by before, once the agent has begun.
+    /// Pieces that are relayed first, counted from the start of the agent.
     after: usize,
     random: Random,
-    /// Where it is noted.
+    /// File in which the disturbance is noted.
     note: PathBuf,
 }
 
@@ -229,7 +230,7 @@ impl Meddler {
     }
 }
 
-/// Hands on what comes, piece by piece. What starts the agent is a script, which is left alone.
+/// Relays piece by piece. The script that starts the agent is left alone.
 fn relay(mut from: impl Read, mut to: impl Write, begun: &AtomicBool, meddler: Option<Meddler>) {
     let mut meddler = meddler;
     let mut buffer = vec![0; 1 << 16];

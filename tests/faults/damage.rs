@@ -1,4 +1,4 @@
-//! Files that are damaged: what is read of them is right or refused, and takes little memory.
+//! Damaged files: they are read correctly or refused, in little memory.
 
 use crate::host::LINES;
 use crate::lab::{Lab, Started, copy, walk};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Formats of a report. All but parquet are text.
 pub const FORMATS: &[&str] = &["text", "netdev", "html", "json", "csv", "parquet", "ktap"];
 
-/// Makes what is damaged later: a study with profiles, and a folder of two.
+/// Makes what is damaged later: a study with profiles, and a folder of two studies.
 pub fn prepare(lab: &mut Lab) -> Result<()> {
     let root = lab.host.dir.path().to_owned();
     let text = "run --path socket --path splice --blocks 2 --window 200ms --warm-up 0 \
@@ -20,7 +20,7 @@ pub fn prepare(lab: &mut Lab) -> Result<()> {
     let mut arguments: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
     let good = root.join("good");
     arguments.extend([LINES[1].into(), "--study".into(), good.display().to_string()]);
-    // Trials may fail on a busy machine: what is damaged is the file.
+    // Trials may fail on a busy machine; that does not matter, since files are damaged, not trials.
     lab.ask(&arguments)?.with_code(&[0, 5])?;
     for name in ["one", "two"] {
         copy(&good, &root.join("history").join(name))?;
@@ -46,7 +46,7 @@ fn study(lab: &mut Lab) -> Result<()> {
     look_at_study(lab, !file.ends_with("experiment.toml"))
 }
 
-/// A copy of the good study in the folder of the round, as `study`.
+/// Copies the good study into the folder of the round, as `study`.
 pub fn copy_of_good(lab: &Lab) -> Result<PathBuf> {
     let study = lab.folder.join("study");
     copy(&lab.host.dir.path().join("good"), &study)?;
@@ -60,8 +60,8 @@ pub fn any_file(lab: &mut Lab, folder: &Path) -> Result<PathBuf> {
     Ok(file.clone())
 }
 
-/// Reads the study of the round by a few commands. What asks for endless windows is not gone on
-/// with.
+/// Reads the study of the round by a few commands. One that may request endless windows is not
+/// resumed.
 pub fn look_at_study(lab: &mut Lab, resumes: bool) -> Result<()> {
     let good = lab.host.dir.path().join("good").display().to_string();
     let format = lab.pick(FORMATS);
@@ -81,21 +81,22 @@ pub fn look_at_study(lab: &mut Lab, resumes: bool) -> Result<()> {
     lab.ask_bounded(command)?.with_code(&[0, 2, 3, 5, 6, 7, 125])?;
     if resumes {
         if fs::metadata(lab.folder.join("study"))?.uid() != 0 {
-            // It would set something, as the one that it is a copy of.
+            // Resuming would make settings, as the original did.
             lab.ask(&["resume", "study"])?.with_code(&[3, 4, 6])?;
         }
-        // Where trials are gone it runs them again; 2 says that none are.
+        // Missing trials are run again; 2 means that none are missing.
         lab.ask(&["resume", "study", "--trust"])?.with_code(&[0, 2, 3, 5, 6])?;
     }
     Ok(())
 }
 
-/// The journal of settings that are in force: they are restored, or it says that it cannot.
+/// Damages the journal of settings that are in force: they are restored, or the failure is
+/// reported.
 fn journal(lab: &mut Lab) -> Result<()> {
     let run = "run --path socket --blocks 1 --window 10s --study study";
     let mut arguments: Vec<&str> = run.split(' ').collect();
-    // The others depend on each other: without what a damaged line says of one, the next
-    // may not be restored.
+    // The remaining settings depend on each other: if a damaged line loses one, the next may not be
+    // restored.
     let settings = 1 + lab.below(3);
     arguments.extend(LINES[..settings].iter().flat_map(|line| ["--set", line]));
     let mut run = Started::of(lab.command(&arguments))?;
@@ -107,7 +108,7 @@ fn journal(lab: &mut Lab) -> Result<()> {
     run.signal(libc::SIGKILL)?;
     run.end()?.tame()?;
     let whole = fs::read(&journal)?;
-    // The last line may be torn, by a crash that came before its setting was made.
+    // Only the last line may be torn, by a crash before its setting was made.
     let last =
         whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').context("a line")?;
     let mut damaged = whole[..last].to_vec();
@@ -125,7 +126,7 @@ fn journal(lab: &mut Lab) -> Result<()> {
     lab.host_is_as_before().with_context(|| format!("exit code {:?} for {text}", restored.code))
 }
 
-/// A damaged study of a folder is shown or left out; the other is shown in any case.
+/// A damaged study of a folder is shown or left out; the other one is always shown.
 fn history(lab: &mut Lab) -> Result<()> {
     let history = lab.folder.join("history");
     copy(&lab.host.dir.path().join("history"), &history)?;
@@ -147,7 +148,7 @@ fn experiment(lab: &mut Lab) -> Result<()> {
 fn profile(lab: &mut Lab) -> Result<()> {
     let own = lab.host.dir.path().join("good/profiles");
     let others = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/profiles");
-    // On a busy machine the study has none: what is rejected is not profiled.
+    // On a busy machine the study has no profiles: rejected trials are not profiled.
     let folder = if lab.one_in(4) && own.exists() { own } else { others };
     let file = any_file(lab, &folder)?;
     fs::copy(&file, lab.folder.join("damaged"))?;
@@ -173,7 +174,7 @@ fn damage_file(lab: &mut Lab, file: &Path) -> Result<()> {
     Ok(fs::write(file, bytes)?)
 }
 
-/// Numbers that no program writes there.
+/// Numbers that no program writes.
 const NUMBERS: &[&str] =
     &["-1", "0", "1e308", "-1e-308", "18446744073709551616", "NaN", "1e999", "4294967295"];
 
@@ -219,7 +220,7 @@ fn spoil(random: &mut Random, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Some bytes of so many, few more often than many.
+/// A range within `length`, short more often than long.
 fn part(random: &mut Random, length: usize) -> Range<usize> {
     let longest = if random.below(4) == 0 { length } else { length.min(16) };
     let taken = random.below(longest + 1);
@@ -227,7 +228,7 @@ fn part(random: &mut Random, length: usize) -> Range<usize> {
     begin..begin + taken
 }
 
-/// Where the lines are, each with its end; one at least.
+/// Ranges of the lines, each with its newline; at least one.
 fn lines(bytes: &[u8]) -> Vec<Range<usize>> {
     let mut begin = 0;
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
@@ -237,7 +238,7 @@ fn lines(bytes: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
-/// Digits that follow each other, somewhere.
+/// The range of a number somewhere.
 fn a_number(random: &mut Random, bytes: &[u8]) -> Option<Range<usize>> {
     let from = random.below(bytes.len().max(1));
     let begin = from + bytes.get(from..)?.iter().position(u8::is_ascii_digit)?;

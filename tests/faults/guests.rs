@@ -10,13 +10,13 @@ use bytepath::testbed;
 use std::fs;
 use std::time::Duration;
 
-/// A guest boots again after each of the faults, and may be emulated.
+/// A guest boots again after each fault, and may be emulated.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A guest that is silent for so long hangs.
+/// A guest that is silent for this long is considered hung.
 const SILENCE: &str = "silence=5s";
 
-/// Why there are no guests on this machine.
+/// Returns why guests cannot run on this machine, or `None` if they can.
 pub fn unable() -> Option<String> {
     let choice = spec::parse_testbed("vm", &testbed_spec(testbed::CATALOG)).ok()?;
     let bed = testbed::CATALOG.iter().find(|bed| bed.name() == choice.name)?;
@@ -26,7 +26,7 @@ pub fn unable() -> Option<String> {
     }
 }
 
-/// A guest comes to harm at some moment.
+/// Harms a guest at some moment.
 pub fn guest(lab: &mut Lab) -> Result<()> {
     let (kind, blocks) = (lab.below(6), 1 + lab.below(2));
     // Each flow has buffers at both ends, of 8 MiB each.
@@ -64,6 +64,6 @@ pub fn guest(lab: &mut Lab) -> Result<()> {
         }
     }
     let ended = run.end_within(PATIENCE)?.sound()?.with_code(&[0, 1, 3, 5])?;
-    // Memory runs out again whenever such a study goes on.
+    // Such a study runs out of memory whenever it is resumed.
     if kind < 2 { is_true(lab, &ended, &plan) } else { goes_on(lab, &ended, &plan) }
 }

@@ -1,4 +1,4 @@
-//! Where the campaign works: how the binary is started and heard, and what nothing may be left of.
+//! Where the campaign works: how the binary is started and read, and what it must not leave behind.
 
 use crate::host::Host;
 use crate::running::heed_signals;
@@ -18,17 +18,17 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The memory, in KiB, in which whatever is read from files of others has to be worked on.
+/// Memory in KiB that must be enough to read files from others.
 const MEMORY: u32 = 256 << 10;
 
 /// How long any command may take: more than the limits of a trial that a fault has stopped.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How long a process may outlive its controller: the copy ceiling looks whether that is gone only
-/// between steps, the longest of which maps and copies 256 MiB.
+/// How long a process may outlive its controller: the copy ceiling checks for it only between
+/// steps, the longest of which maps and copies 256 MiB.
 const LINGERING: Duration = Duration::from_secs(10);
 
-/// Folders in which a program might leave files, and below which only its own names count.
+/// Folders in which a program might leave files; only names of bytepath count there.
 const FOLDERS: &[&str] = &["/run", "/tmp", "/var/tmp", "/dev/shm", "/var/lib", "/sys/fs/bpf"];
 
 pub struct Lab {
@@ -36,12 +36,12 @@ pub struct Lab {
     pub random: Random,
     /// The round's own folder, in which commands start.
     pub folder: PathBuf,
-    /// The command lines of the round, as a shell takes them.
+    /// The command lines of the round, in shell notation.
     pub lines: Vec<String>,
     before: Surroundings,
 }
 
-/// What a round must leave as it was.
+/// What a round must leave unchanged.
 struct Surroundings {
     fingerprint: Fingerprint,
     devices: Vec<String>,
@@ -49,14 +49,14 @@ struct Surroundings {
     files: Vec<PathBuf>,
 }
 
-/// A bytepath at work, whose outputs are files.
+/// A running bytepath, whose outputs are files.
 pub struct Started {
     pub child: Child,
     out: File,
     err: File,
 }
 
-/// How a command ended, and what it said.
+/// How a command ended, and its output.
 pub struct Ended {
     pub code: Option<i32>,
     pub signal: Option<i32>,
@@ -66,7 +66,7 @@ pub struct Ended {
 
 impl Lab {
     pub fn new() -> Result<Lab> {
-        // What a killed controller leaves becomes ours, and is seen.
+        // Processes left by a killed controller become our children, so they are noticed.
         set_child_subreaper(Some(Pid::INIT))?;
         heed_signals();
         let host = Host::new();
@@ -75,7 +75,7 @@ impl Lab {
         Ok(Lab { host, random: Random::new(0), folder, lines: Vec::new(), before })
     }
 
-    /// Begins a round in a folder of its own.
+    /// Begins a round in a new folder.
     pub fn begin(&mut self, seed: u64) -> Result<()> {
         self.random = Random::new(seed);
         self.lines.clear();
@@ -102,7 +102,7 @@ impl Lab {
         self.host.dir.path().join("state/journal")
     }
 
-    /// The binary with these arguments, in the folder of the round.
+    /// Returns a command of the binary with these arguments, in the folder of the round.
     pub fn command(&mut self, arguments: &[impl AsRef<OsStr>]) -> Command {
         let mut command = self.host.command();
         command.current_dir(&self.folder).args(arguments);
@@ -110,12 +110,12 @@ impl Lab {
         command
     }
 
-    /// The same with little memory.
+    /// Like [`Lab::command`], with little memory.
     fn bounded(&mut self, arguments: &[impl AsRef<OsStr>]) -> Command {
         self.limited(&format!("ulimit -d {MEMORY}"), arguments)
     }
 
-    /// The same in a shell that has limited itself before.
+    /// Like [`Lab::command`], in a shell that first sets `limit` for itself.
     pub fn limited(&mut self, limit: &str, arguments: &[impl AsRef<OsStr>]) -> Command {
         let binary = self.host.command();
         let mut command = Command::new("sh");
@@ -138,12 +138,12 @@ impl Lab {
         self.lines.push(line);
     }
 
-    /// Runs a command to its end, which has to be a sound one.
+    /// Runs a command to its end, and checks that it is sound.
     pub fn ask(&mut self, arguments: &[impl AsRef<OsStr>]) -> Result<Ended> {
         Started::of(self.command(arguments))?.end()?.sound()
     }
 
-    /// The same of one that reads what it cannot trust.
+    /// Like [`Lab::ask`], for a command that reads untrusted files, with little memory.
     pub fn ask_bounded(&mut self, arguments: &[impl AsRef<OsStr>]) -> Result<Ended> {
         Started::of(self.bounded(arguments))?.end()?.sound()
     }
@@ -155,7 +155,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Checks that the round has left nothing, and nothing else than it found.
+    /// Checks that the round has left nothing behind and changed nothing.
     pub fn nothing_is_left(&mut self) -> Result<()> {
         no_process_is_left()?;
         self.host_is_as_before()?;
@@ -171,7 +171,7 @@ impl Lab {
         Ok(())
     }
 
-    /// After a finding: ends what it left, so that it is not found again and again.
+    /// Removes what a finding has left, so that it is not found again.
     pub fn clean_up(&mut self) -> Result<()> {
         for pid in descendants(std::process::id()) {
             strike(pid, libc::SIGKILL);
@@ -179,7 +179,7 @@ impl Lab {
         no_process_is_left()?;
         Started::of(self.command(&["restore"]))?.end()?;
         let _ = fs::remove_file(self.journal());
-        // What stays changed is found once.
+        // What stays changed is reported once.
         self.before = Surroundings::look(&self.host)?;
         Ok(())
     }
@@ -205,7 +205,7 @@ impl Surroundings {
     }
 }
 
-/// Waits until every process that was started is gone, whoever has started it.
+/// Waits until every process that was started has ended, whoever started it.
 fn no_process_is_left() -> Result<()> {
     let begin = Instant::now();
     loop {
@@ -223,13 +223,13 @@ fn no_process_is_left() -> Result<()> {
     }
 }
 
-/// Sends a signal to a process that may be gone; whether it was there.
+/// Sends a signal to a process; false if it no longer exists.
 pub fn strike(pid: u32, number: i32) -> bool {
     let known = Pid::from_raw(pid as i32).zip(Signal::from_named_raw(number));
     known.is_some_and(|(pid, signal)| kill_process(pid, signal).is_ok())
 }
 
-/// The processes that a process has started, and those that they have started.
+/// The children of a process, and their descendants.
 pub fn descendants(pid: u32) -> Vec<u32> {
     let mut found: Vec<u32> = Vec::new();
     let mut open = vec![pid];
@@ -283,14 +283,14 @@ impl Started {
         Ok(Started { child: command.spawn()?, out, err })
     }
 
-    /// The same with outputs that are somewhere else.
+    /// Like [`Started::of`], with other outputs.
     pub fn into(mut command: Command, out: Stdio, err: Stdio) -> Result<Started> {
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         let nothing = tempfile::tempfile()?;
         Ok(Started { child: command.spawn()?, out: nothing.try_clone()?, err: nothing })
     }
 
-    /// Waits so long, or until it ends, which it says.
+    /// Waits this long, or until it ends; true if it ended.
     pub fn ends_within(&mut self, time: Duration) -> Result<bool> {
         let begin = Instant::now();
         loop {
@@ -302,7 +302,7 @@ impl Started {
         }
     }
 
-    /// Sends a signal, if it has not ended before.
+    /// Sends a signal, unless it has ended.
     pub fn signal(&mut self, number: i32) -> Result<()> {
         if self.child.try_wait()?.is_none() {
             strike(self.child.id(), number);
@@ -310,7 +310,7 @@ impl Started {
         Ok(())
     }
 
-    /// The same to all of its process group, which is its own.
+    /// Like [`Started::signal`], to all of its own process group.
     pub fn signal_group(&mut self, number: i32) -> Result<()> {
         let known = Pid::from_raw(self.child.id() as i32).zip(Signal::from_named_raw(number));
         if let (None, Some((group, signal))) = (self.child.try_wait()?, known) {
@@ -323,7 +323,7 @@ impl Started {
         self.end_within(PATIENCE)
     }
 
-    /// Waits so long for its end.
+    /// Waits for its end, at most this long.
     pub fn end_within(mut self, patience: Duration) -> Result<Ended> {
         if !self.ends_within(patience)? {
             bail!("it hangs, and has said: {}", text(&mut self.err)?);
@@ -352,16 +352,16 @@ fn text(file: &mut File) -> Result<String> {
 }
 
 impl Ended {
-    /// Checks that it ended by itself and in order, whatever it was given.
+    /// Checks that it ended by itself and orderly, whatever its input was.
     pub fn sound(self) -> Result<Ended> {
         ensure!(self.signal.is_none(), "ended by signal {:?}: {}", self.signal, self.err);
         self.tame()
     }
 
-    /// Checks that it did not panic, and that nothing of what it said steers a terminal.
+    /// Checks that it did not panic, and that its output cannot control a terminal.
     pub fn tame(self) -> Result<Ended> {
         ensure!(!self.err.contains(" panicked at "), "{}", self.err);
-        // A report in a binary format is not for terminals.
+        // A report in a binary format is not meant for terminals.
         let out = String::from_utf8(self.out.clone()).unwrap_or_default();
         for said in [&out, &self.err] {
             let steering = said.find(|c| !matches!(c, '\n' | '\r' | '\t') && steers(c));

@@ -5,7 +5,8 @@ use crate::studies::Plan;
 use anyhow::{Result, ensure};
 use bytepath_testing::ControlGroup;
 
-/// A study in a control group with few processes, or with little memory for itself or for a stack.
+/// Runs a study in a control group with few processes, or with little memory for itself or for a
+/// stack.
 pub fn limit(lab: &mut Lab) -> Result<()> {
     let plan = Plan::draw(lab, "study");
     let group = ControlGroup::new("pids")?;
@@ -19,20 +20,21 @@ pub fn limit(lab: &mut Lab) -> Result<()> {
     ensure!(!ended.err.contains(" panicked at "), "{}", ended.err);
     match ended.signal {
         None => drop(ended.with_code(&[0, 1, 3, 5, 6, 8])?),
-        // What a process without memory has set is restored as after SIGKILL.
+        // A process that aborts for lack of memory leaves settings that are restored as after
+        // SIGKILL.
         Some(libc::SIGABRT) => drop(lab.ask(&["restore"])?.with_code(&[0])?),
         other => ensure!(other.is_none(), "ended by signal {other:?}: {}", ended.err),
     }
     lab.host_is_as_before()
 }
 
-/// What a shell does to enter a group with so many processes and threads.
+/// Returns the shell line that enters a group limited to this many processes and threads.
 fn entered_with(group: &ControlGroup, most: usize) -> Result<String> {
     group.set("pids.max", most)?;
     Ok(entered(group))
 }
 
-/// What a shell does to enter a group.
+/// Returns the shell line that enters a group.
 pub fn entered(group: &ControlGroup) -> String {
     format!("echo $$ >{}", group.procs().display())
 }

@@ -1,4 +1,4 @@
-//! A study whose control group is frozen, gets less of the CPUs than it wants, or less memory.
+//! A study whose control group is frozen, or gets less CPU time or memory than it needs.
 
 use crate::lab::{Lab, Started};
 use crate::limits::entered;
@@ -8,7 +8,7 @@ use bytepath_testing::ControlGroup;
 use std::io;
 use std::time::Duration;
 
-/// The study's group is frozen for a while, some times; a freezer stops all of it at once.
+/// Freezes the study's group for a while, several times; a freezer stops all of it at once.
 pub fn freeze(lab: &mut Lab) -> Result<()> {
     let group = ControlGroup::new("freezer").context("the freezer")?;
     let state = |frozen: bool| match (group.is_v1, frozen) {
@@ -30,11 +30,11 @@ pub fn freeze(lab: &mut Lab) -> Result<()> {
     goes_on(lab, &run.end()?.sound()?.with_code(&[0, 5, 8])?, &plan)
 }
 
-/// The study's group may use 5 to 100 % of one CPU.
+/// Limits the study's group to 5 to 100 % of one CPU.
 pub fn quota(lab: &mut Lab) -> Result<()> {
     let group = ControlGroup::new("cpu").context("the controller cpu")?;
     let period = lab.pick(&[10_000, 100_000]);
-    // The least that the kernel takes is a millisecond.
+    // The kernel accepts no less than a millisecond.
     let quota = (period / 100 * (5 + lab.below(96))).max(1000);
     limited_to(&group, quota, period)?;
     let plan = Plan::draw(lab, "study");
@@ -51,7 +51,7 @@ fn limited_to(group: &ControlGroup, quota: usize, period: usize) -> io::Result<(
     group.set("cpu.max", format_args!("{quota} {period}"))
 }
 
-/// The study's group may have 24 to 512 MiB of memory, and the kernel ends what takes more.
+/// Limits the study's group to 24 to 512 MiB of memory; the kernel kills what takes more.
 pub fn memory(lab: &mut Lab) -> Result<()> {
     let group = ControlGroup::new("memory").context("the controller memory")?;
     let bytes = (24 + lab.below(489)) << 20;
@@ -60,7 +60,7 @@ pub fn memory(lab: &mut Lab) -> Result<()> {
     lab.lines.push(format!("# {} MiB", bytes >> 20));
     let ended = Started::of(lab.limited(&entered(&group), &plan.arguments))?.end()?.tame()?;
     match ended.signal {
-        // A process of a role that is ended is a trial that failed, and too little is an error.
+        // If a role's process is killed, its trial has failed; too little memory is an error.
         None => drop(ended.with_code(&[0, 1, 3, 5, 6, 8])?),
         Some(libc::SIGKILL) => drop(lab.ask(&["restore"])?.with_code(&[0])?),
         Some(other) => anyhow::bail!("ended by signal {other}: {}", ended.err),

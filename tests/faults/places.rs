@@ -1,4 +1,4 @@
-//! What is no file where a file should be: links, FIFOs, folders, devices, sockets.
+//! Something other than a file where a file should be: links, FIFOs, folders, devices, sockets.
 
 use crate::damage::{any_file, copy_of_good, look_at_study};
 use crate::lab::Lab;
@@ -11,7 +11,7 @@ use std::path::Path;
 
 const PRECIOUS: &str = "what root must not lose\n";
 
-/// Puts one thing in the place of a file of a study, of the journal or of the lock.
+/// Puts such a thing in the place of a file of a study, of the journal or of the lock.
 pub fn place(lab: &mut Lab) -> Result<()> {
     let precious = lab.folder.join("precious");
     fs::write(&precious, PRECIOUS)?;
@@ -55,7 +55,7 @@ fn put(lab: &mut Lab, precious: &Path, file: &Path) -> Result<()> {
         4 => mknodat(CWD, file, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?,
         5 => fs::create_dir(file)?,
         6 => drop(UnixListener::bind(file)?),
-        // /dev/zero itself: a name for it that is no link.
+        // /dev/zero itself, under a name that is not a link.
         _ => {
             let zero = rustix::fs::makedev(1, 5);
             mknodat(CWD, file, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, zero)?;

@@ -1,10 +1,10 @@
 //! The fault campaign, `make faults`: the built binary under faults that a seed draws, round after
-//! round, and after each a look at what is lost and what is left. docs/reliability.md says more.
+//! round, and after each a check of what is lost and what is left. See docs/reliability.md.
 //!
-//! It goes on for FAULTS_SECONDS (180). FAULTS_SEED is the seed of the first round, and the next
-//! round has the next number: a round is repeated by its own. A seed makes the same choices again;
-//! at which instruction a signal meets the other process it does not say. FAULTS_KIND leaves out
-//! all rounds but those of one kind.
+//! It runs for FAULTS_SECONDS (180). FAULTS_SEED is the seed of the first round, and each further
+//! round has the next number, so a round is repeated by its own seed. A seed repeats all choices,
+//! but not the instruction at which a signal meets the other process. FAULTS_KIND restricts the
+//! rounds to one kind.
 
 mod apart;
 mod damage;
@@ -42,10 +42,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A kind of fault: its name, how often it is drawn, and one round of it.
+/// A kind of fault: its name, its weight in the draw, and a function that runs one round of it.
 type Kind = (&'static str, usize, fn(&mut Lab) -> Result<()>);
 
-/// What takes longer is drawn less often.
+/// Kinds that take longer are drawn less often.
 const KINDS: &[Kind] = &[
     ("kill", 6, studies::kill),
     ("child", 6, studies::child),
@@ -67,7 +67,7 @@ const KINDS: &[Kind] = &[
     ("setting", 1, settings::setting),
 ];
 
-/// Says that the program runs in namespaces of its own.
+/// Environment variable set once the program runs in its own namespaces.
 const INSIDE: &str = "FAULTS_INSIDE";
 
 fn main() -> Result<ExitCode> {
@@ -92,7 +92,7 @@ fn campaign() -> Result<ExitCode> {
         let names: Vec<&str> = KINDS.iter().map(|(name, ..)| *name).collect();
         ensure!(names.contains(&kind.as_str()), "FAULTS_KIND is one of {}", names.join(", "));
     }
-    // What other programs leave there meanwhile is not looked at.
+    // Keeps files of other programs out of these folders.
     for folder in ["/tmp", "/var/tmp", "/dev/shm"] {
         mount("tmpfs", folder, "tmpfs", MountFlags::empty(), None)
             .with_context(|| format!("a {folder} of the campaign's own"))?;
@@ -141,7 +141,7 @@ fn campaign() -> Result<ExitCode> {
     Ok(if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Kinds of which there are none here, and why.
+/// Kinds that cannot run here, with the reasons.
 fn unable() -> BTreeMap<&'static str, String> {
     let no_group = |controller| Some(ControlGroup::new(controller).err()?.to_string());
     let reasons = [
@@ -154,14 +154,14 @@ fn unable() -> BTreeMap<&'static str, String> {
     reasons.into_iter().filter_map(|(name, reason)| Some((name, reason?))).collect()
 }
 
-/// The kind of fault that a seed draws, as a place in the list.
+/// The kind of fault that a seed draws, as an index into the list.
 fn drawn(seed: u64) -> usize {
     let all = KINDS.iter().enumerate();
     let tickets: Vec<usize> = all.flat_map(|(at, (_, often, _))| vec![at; *often]).collect();
     tickets[Random::new(!seed).below(tickets.len())]
 }
 
-/// A whole number from the environment.
+/// Returns a whole number from the environment.
 fn number(name: &str, default: u64) -> Result<u64> {
     match env::var(name) {
         Ok(text) => text.parse().with_context(|| format!("{name} is no whole number")),

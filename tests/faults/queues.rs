@@ -1,5 +1,5 @@
-//! Someone else changes the queues of the link while a study runs: their number, what is offloaded
-//! to them, the threads that poll them, the discipline before them.
+//! The queues of the link are changed while a study runs: their number, their offloads, the threads
+//! that poll them, the qdisc before them.
 
 use crate::apart::{Apart, QUEUES};
 use crate::lab::{Lab, Started};
@@ -13,24 +13,24 @@ use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// A change to a device. Some are refused, and the device may be gone by then.
+/// A change to a device. Some are refused, and the device may no longer exist.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Channels {
         rx: u32,
         tx: u32,
     },
-    /// On if it was off, and off if it was on.
+    /// Toggles a feature.
     Feature(&'static str),
     Threads(bool),
     Length(u32),
     Discipline(&'static str),
-    /// Back to the kernel's default.
+    /// Back to the kernel's default qdisc.
     NoDiscipline,
 }
 
-/// On one of two testbeds: a link that the study makes, with one queue at each end, or a given pair
-/// of devices with several queues each.
+/// Changes queues on one of two testbeds: a link that the study makes, with one queue at each end,
+/// or a given pair of devices with several queues each.
 pub fn queue(lab: &mut Lab) -> Result<()> {
     let given = lab.one_in(2);
     let apart = if given { Some(Apart::new(lab)?) } else { None };
@@ -79,7 +79,7 @@ fn draw(lab: &mut Lab) -> Change {
     }
 }
 
-/// Changes the device of the namespace that this thread works in.
+/// Changes the device in the network namespace of this thread.
 fn make(change: &Change) -> Result<()> {
     let mut netlink = Netlink::new();
     let device = device()?;

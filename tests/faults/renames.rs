@@ -1,5 +1,5 @@
-//! Someone else renames a device whose settings a study has changed, and may give its name to
-//! another.
+//! A device whose settings a study has changed is renamed, and its name may be given to another
+//! device.
 
 use crate::host::LINES;
 use crate::lab::{Lab, Started};
@@ -8,7 +8,8 @@ use anyhow::{Result, ensure};
 use std::process::Command;
 use std::time::Duration;
 
-/// The renamed device gets its settings back, and the one that has its name is left alone.
+/// Checks that the renamed device gets its settings back, and that the one with its old name is
+/// left alone.
 pub fn rename(lab: &mut Lab) -> Result<()> {
     let mut plan = Plan::draw(lab, "study");
     if plan.settings < 2 {

@@ -1,11 +1,12 @@
-//! Every sysctl and every kind of setting, made and undone: what else it moved is still moved then.
+//! Every sysctl and every kind of setting, made and undone: nothing that it changed along with
+//! itself stays changed.
 
 use crate::lab::Lab;
 use crate::whole::{KINDS, Trials, all_sysctls};
 use anyhow::{Result, ensure};
 use bytepath::settings::StateFolder;
 
-/// All of them, in an order that the seed draws.
+/// Tries all of them, in an order that the seed draws.
 pub fn setting(lab: &mut Lab) -> Result<()> {
     let mut trials = Trials::begin(StateFolder::at(lab.host.dir.path().join("state")));
     let mut all = all_sysctls();

@@ -1,5 +1,5 @@
-//! Faults that meet a study while it runs: what has ended is kept, the rest can be run, the host
-//! is as it was.
+//! Faults during a study: trials that have ended are kept, the rest can be run, and the host is as
+//! before.
 
 use crate::host::LINES;
 use crate::lab::{Ended, Lab, Started, descendants, strike};
@@ -22,13 +22,13 @@ use std::time::Duration;
 
 const PATHS: &[&str] = &["socket", "sendfile", "splice", "msg-zerocopy", "uring", "uring-zc"];
 
-/// A study that takes a moment.
+/// A short study.
 pub struct Plan {
     pub arguments: Vec<String>,
-    /// Trials that it has when it is complete, profile trials aside.
+    /// Number of trials when it is complete, without profile trials.
     pub trials: usize,
     pub settings: usize,
-    /// About how long it takes, in milliseconds.
+    /// Approximate duration in milliseconds.
     pub lasts: usize,
 }
 
@@ -49,19 +49,19 @@ impl Plan {
         let settings = if lab.one_in(2) { 0 } else { 1 + lab.below(LINES.len()) };
         let lines = LINES[..settings].iter();
         arguments.extend(lines.flat_map(|line| ["--set", line]).map(Into::into));
-        // The baseline is there twice.
+        // The baseline runs twice.
         let trials = blocks * (paths + 1);
         Plan { arguments, trials, settings, lasts: 600 + trials * (window + 250) }
     }
 }
 
-/// The controller gets a signal at some moment, also while it makes or restores settings.
+/// Sends the controller a signal at some moment, also while it makes or restores settings.
 pub fn kill(lab: &mut Lab) -> Result<()> {
     let plan = Plan::draw(lab, "study");
     let number =
         lab.pick(&[libc::SIGKILL, libc::SIGKILL, libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
     let again = number != libc::SIGKILL && lab.one_in(4);
-    // As kill(1) does it, as a terminal does, and as timeout(1) does, which sends it to both.
+    // As kill(1) does, as a terminal does, and as timeout(1) does, which sends it to both.
     let (alone, group) = lab.pick(&[(true, false), (false, true), (true, true)]);
     let mut command = lab.command(&plan.arguments);
     command.process_group(0);
@@ -89,7 +89,7 @@ pub fn kill(lab: &mut Lab) -> Result<()> {
             ensure!(named || !journal.exists(), "what stays is not named: {}", ended.err);
         }
         (Some(130), _) if number != libc::SIGKILL => lab.host_is_as_before()?,
-        // The study was over; on a busy machine a trial may fail by itself.
+        // The study had already ended; on a busy machine a trial may fail by itself.
         (Some(0 | 5), _) => lab.host_is_as_before()?,
         other => anyhow::bail!("signal {number} gives {other:?}: {}", ended.err),
     }
@@ -98,7 +98,7 @@ pub fn kill(lab: &mut Lab) -> Result<()> {
     is_completed(lab, &plan)
 }
 
-/// A process that the controller has started dies, or stops for a while.
+/// Kills a process started by the controller, or stops it for a while.
 pub fn child(lab: &mut Lab) -> Result<()> {
     let plan = Plan::draw(lab, "study");
     let mut run = Started::of(lab.command(&plan.arguments))?;
@@ -122,7 +122,7 @@ pub fn child(lab: &mut Lab) -> Result<()> {
     goes_on(lab, &run.end()?.sound()?.with_code(&[0, 5, 8])?, &plan)
 }
 
-/// A device of the link goes down and up again, or for good, while a study runs.
+/// Sets a device of the link down and up again, or deletes it, while a study runs.
 pub fn link(lab: &mut Lab) -> Result<()> {
     let plan = Plan::draw(lab, "study");
     let mut run = Started::of(lab.command(&plan.arguments))?;
@@ -136,7 +136,7 @@ pub fn link(lab: &mut Lab) -> Result<()> {
     is_survived(lab, run, &plan)
 }
 
-/// The network namespace of an agent that has one of its own. It may be gone by now.
+/// The network namespace of an agent. `None` if the agent has no namespace of its own or is gone.
 pub fn namespace_of_an_agent(lab: &mut Lab, run: &Started) -> Result<Option<File>> {
     let agents = descendants(run.child.id());
     if agents.is_empty() {
@@ -147,14 +147,14 @@ pub fn namespace_of_an_agent(lab: &mut Lab, run: &Started) -> Result<Option<File
     Ok(File::open(file).ok().filter(|_| elsewhere))
 }
 
-/// The device of the link in the network namespace that the thread works in.
+/// The link's device in the network namespace of this thread.
 pub fn device() -> Result<String> {
     let mut names = fs::read_dir("/sys/class/net")?.flatten().map(|entry| entry.file_name());
     let name = names.find(|name| name != "lo").context("no device")?;
     name.into_string().ok().context("an odd name")
 }
 
-/// Within the namespace of an agent. Its device may come and go at any time.
+/// Runs in the namespace of an agent. Its device may come and go at any time.
 fn disturb(away: Duration, removed: bool) -> Result<()> {
     let mut netlink = Netlink::new();
     let index = netlink.link(&device()?)?.context("no device")?.index;
@@ -166,8 +166,8 @@ fn disturb(away: Duration, removed: bool) -> Result<()> {
     Ok(netlink.set_up(index)?)
 }
 
-/// What is written to goes away or takes nothing: a pipe that is closed, now or after some bytes,
-/// or a full device.
+/// Gives a command outputs that fail: a pipe that is closed, now or after some bytes, or a full
+/// device.
 pub fn output(lab: &mut Lab) -> Result<()> {
     let plan = Plan::draw(lab, "study");
     let good = lab.host.dir.path().join("good").display().to_string();
@@ -203,7 +203,7 @@ pub fn output(lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
-/// Something to write to, and whether it is a full device.
+/// Returns such an output, and whether it is a full device.
 fn sink(lab: &mut Lab) -> Result<(Stdio, bool)> {
     let (from, to) = std::io::pipe()?;
     Ok(match lab.below(3) {
@@ -218,11 +218,11 @@ fn sink(lab: &mut Lab) -> Result<(Stdio, bool)> {
     })
 }
 
-/// The disk is full at some byte of the study.
+/// Fills the disk at some byte of the study.
 pub fn disk(lab: &mut Lab) -> Result<()> {
     let folder = lab.folder.join("disk");
     fs::create_dir(&folder)?;
-    // As many small ones as large ones.
+    // As many small disks as large ones.
     let pages = 1 << (1 + lab.below(8));
     let size = |pages: usize| CString::new(format!("size={}k", 4 * pages));
     let size_now = size(pages + lab.below(pages))?;
@@ -251,7 +251,7 @@ impl Drop for Disk {
     }
 }
 
-/// Waits until some moment of a study: of its settings, or any.
+/// Waits until some moment of a study: one of its settings, or any.
 fn await_moment(lab: &mut Lab, run: &mut Started, plan: &Plan) -> Result<()> {
     if plan.settings > 0 && lab.one_in(2) {
         let journal = lab.journal();
@@ -267,10 +267,10 @@ fn await_moment(lab: &mut Lab, run: &mut Started, plan: &Plan) -> Result<()> {
     run.ends_within(Duration::from_millis(wait as u64)).map(drop)
 }
 
-/// A study whose link had trouble goes on to its end, and says what it lost.
+/// Checks that a study whose link had trouble runs to its end, and reports what it lost.
 pub fn is_survived(lab: &mut Lab, run: Started, plan: &Plan) -> Result<()> {
     let ended = run.end()?.sound()?;
-    // While the link is tried, before the study, that is a reason not to begin.
+    // If the link fails while it is checked before the study, the study does not begin.
     if ended.code == Some(1) && ended.err.contains(" cannot run here: ") {
         ensure!(!lab.folder.join("study").exists(), "a study that was not begun left a folder");
         return lab.host_is_as_before();
@@ -278,13 +278,13 @@ pub fn is_survived(lab: &mut Lab, run: Started, plan: &Plan) -> Result<()> {
     goes_on(lab, &ended.with_code(&[0, 5, 8])?, plan)
 }
 
-/// A study that has ended has said what it lost, and can be completed.
+/// Checks that a study which has ended reports what it lost, and can be completed.
 pub fn goes_on(lab: &mut Lab, ended: &Ended, plan: &Plan) -> Result<()> {
     is_true(lab, ended, plan)?;
     is_completed(lab, plan)
 }
 
-/// What a study says by its exit code is in its folder.
+/// Checks that a study's exit code agrees with its folder.
 pub fn is_true(lab: &Lab, ended: &Ended, plan: &Plan) -> Result<()> {
     lab.host_is_as_before()?;
     let study = lab.folder.join("study");
@@ -295,7 +295,7 @@ pub fn is_true(lab: &Lab, ended: &Ended, plan: &Plan) -> Result<()> {
             all.filter(|trial| matches!(trial.status, TrialStatus::Failed { .. })).count()
         };
         let loaded = load(&study)?;
-        // A host that is lost while it restores its settings spoils no trial, and is named.
+        // A host that is lost while it restores its settings invalidates no trial, and is named.
         let reported = ended.code == Some(5) && !ended.err.contains("the steward on the ");
         ensure!(
             !reported || failed(&loaded) > 0 || loaded.trials.len() < plan.trials,
@@ -336,8 +336,8 @@ fn restore(lab: &mut Lab) -> Result<()> {
     lab.host_is_as_before()
 }
 
-/// Goes on with a study until it is complete, and checks that nothing of it is lost or doubled.
-/// The one that goes on may be killed, too.
+/// Resumes a study until it is complete, and checks that no trial is lost or doubled. The resumed
+/// study may be killed, too.
 fn is_completed(lab: &mut Lab, plan: &Plan) -> Result<()> {
     let out = plan.arguments.iter().skip_while(|a| *a != "--study").nth(1).context("no --study")?;
     let study = lab.folder.join(out);
@@ -347,7 +347,7 @@ fn is_completed(lab: &mut Lab, plan: &Plan) -> Result<()> {
     }
     let trials = || fs::read(study.join("trials.jsonl"));
     let mut before = trials()?;
-    // A crash tears the last line, and no more.
+    // A crash tears only the last line.
     before.truncate(before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1));
     if lab.one_in(3) {
         let mut run = Started::of(lab.command(&["resume", out]))?;
@@ -357,7 +357,7 @@ fn is_completed(lab: &mut Lab, plan: &Plan) -> Result<()> {
         restore(lab)?;
         is_kept(&study, &ended)?;
     }
-    // 2 says that there is nothing to go on with.
+    // 2 means that there is nothing to resume.
     lab.ask(&["resume", out])?.with_code(&[0, 2, 5])?;
     lab.host_is_as_before()?;
     ensure!(trials()?.starts_with(&before), "resume has changed trials that were there");

@@ -63,8 +63,8 @@ const WORDS: &[&str] = &[
     "-0",
 ];
 
-/// Every place on the command line that takes a word, `@`. None of these measures anything, and
-/// what they write stays below the folder of the round.
+/// Every place on the command line that takes a word, `@`. None of these measures anything, and all
+/// their files stay below the folder of the round.
 const COMMANDS: &[&str] = &[
     "@",
     "run --dry-run @",
@@ -133,7 +133,7 @@ const COMMANDS: &[&str] = &[
     "agent @",
 ];
 
-/// A hostile word as an argument, or as a string of a study.
+/// Uses a hostile word as an argument, or as a string of a study.
 pub fn word(lab: &mut Lab) -> Result<()> {
     if lab.one_in(2) { field(lab) } else { argument(lab) }
 }
@@ -166,7 +166,7 @@ fn any_word(lab: &mut Lab) -> Vec<u8> {
     }
 }
 
-/// Replaces one string of a study, and looks at what every format makes of it.
+/// Replaces one string of a study, and reads it in every format.
 fn field(lab: &mut Lab) -> Result<()> {
     let study = copy_of_good(lab)?;
     let word = String::from_utf8_lossy(&any_word(lab)).into_owned();
@@ -216,7 +216,7 @@ fn replace_one(lab: &mut Lab, value: &mut Value, word: &str) -> Result<()> {
     (count > 0).then_some(()).context("no string")
 }
 
-/// Every string of it, names of fields aside.
+/// Applies `work` to every string of a value, except names of fields.
 fn each(value: &mut Value, work: &mut impl FnMut(&mut String)) {
     match value {
         Value::String(text) => work(text),

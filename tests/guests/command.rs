@@ -1,7 +1,6 @@
-//! A guest that runs programs one after the other and returns what they print:
-//! what a kernel lets a program do can be tried without being that kernel. One boot of each
-//! kernel serves the tests of several files. Without qemu or a kernel they are skipped and
-//! reported.
+//! A guest that runs programs one after the other and returns their output, to try what a kernel
+//! permits without running that kernel here. One boot of each kernel serves the tests of several
+//! files. Without qemu or a kernel they are skipped and reported.
 
 use crate::guests::able;
 use crate::{lasting, links, observe, tls};
@@ -20,14 +19,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-/// Where the double is in a guest.
+/// Path of the double in a guest.
 pub(crate) const DOUBLE: &str = "/bin/double";
 
-/// Where ip(8) is.
+/// Path of ip(8).
 pub(crate) const IP: &str = "/bin/ip";
 
-/// Programs of this machine that a guest has, too: ip(8), and what an agent behind a command
-/// starts with.
+/// Programs of this machine that are copied into a guest: ip(8), and those that start an agent
+/// behind a command.
 const PROGRAMS: [&str; 3] = [IP, "/bin/sh", "/bin/uname"];
 
 #[test]
@@ -40,7 +39,7 @@ fn programs_run_in_the_newest_kernel() {
     tls::nothing_is_on_the_wire_in_the_clear(&guest);
 }
 
-/// Since then the copy functions changed.
+/// A kernel from before the copy functions changed.
 #[test]
 fn programs_run_in_an_old_kernel() {
     let Some(_machine) = able() else { return };
@@ -49,7 +48,8 @@ fn programs_run_in_an_old_kernel() {
     tls::nothing_is_on_the_wire_in_the_clear(&guest);
 }
 
-/// A guest with the double in it; `None`, and a test skipped, if there is no such kernel.
+/// Boots a guest with the double in it. Returns `None`, and skips the test, if there is no such
+/// kernel.
 pub(crate) fn booted(kernel: &str) -> Option<CommandRunner> {
     let modules = if kernel == "debian:newest" { links::MODULES } else { &[] };
     match CommandRunner::boot(kernel, modules, None) {
@@ -62,30 +62,30 @@ pub(crate) fn booted(kernel: &str) -> Option<CommandRunner> {
     }
 }
 
-/// A guest that is up. Dropping it switches it off.
+/// A running guest, powered off on drop.
 pub(crate) struct CommandRunner {
     machine: Arc<Machine>,
     monitor: UnixStream,
 }
 
-/// The outcome of a program.
+/// The result of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// What it wrote to its standard output.
+    /// Its standard output.
     pub(crate) output: Vec<u8>,
-    /// What it wrote to its standard error.
+    /// Its standard error.
     pub(crate) errors: Vec<u8>,
     /// How it ended, in words: "exited with code 0".
     pub(crate) ended: String,
 }
 
-/// How long a program may take, where guests are emulated too.
+/// How long a program may take, also in an emulated guest.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 impl CommandRunner {
-    /// Boots a kernel, named as a study names it (`debian:newest`), with these modules beside
-    /// those of every guest. `bytepath` is in it as `/bin/bytepath`, the double, and those of
-    /// [`PROGRAMS`] that this machine has; and it may have two NICs that are joined.
+    /// Boots a kernel, with the name that a study uses (`debian:newest`), with these modules in
+    /// addition to those of every guest. It contains `bytepath` as `/bin/bytepath`, the double, and
+    /// those of [`PROGRAMS`] that this machine has; and it may have two connected NICs.
     pub(crate) fn boot(
         kernel: &str,
         modules: &[&str],
@@ -132,7 +132,7 @@ impl CommandRunner {
         &self.machine.ready.release
     }
 
-    /// The machine, in which there may be other sessions, too.
+    /// The machine, which may have other sessions, too.
     pub(crate) fn machine(&self) -> &Arc<Machine> {
         &self.machine
     }
@@ -143,13 +143,13 @@ impl CommandRunner {
         let set = serde_json::json!({"name": "wire1", "up": up});
         let set = serde_json::json!({"execute": "set_link", "arguments": set, "id": "set"});
         writeln!(&self.monitor, r#"{{"execute": "qmp_capabilities"}} {set}"#).unwrap();
-        // Beside answers come events, and each time but the first a complaint of the capabilities.
+        // Between replies come events, and each time but the first an error about the capabilities.
         let mut lines = BufReader::new(&self.monitor).lines().map(Result::unwrap);
         let answer = lines.find(|line| line.contains(r#""id""#)).unwrap();
         assert!(answer.contains(r#""return""#), "{answer}");
     }
 
-    /// The exit code of a program, and all that it printed.
+    /// Returns the exit code of a program, and all of its output.
     pub(crate) fn outcome_of(&self, line: &str) -> (i32, String) {
         let words = shlex::split(line).unwrap();
         let outcome = self.run(GuestCommand { words, environment: Vec::new() }).unwrap();
@@ -158,15 +158,15 @@ impl CommandRunner {
         (code.unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// All that a command line prints, which has to succeed.
+    /// Returns all output of a command line, which must succeed.
     pub(crate) fn output_of(&self, line: &str) -> String {
         let (code, text) = self.outcome_of(line);
         assert_eq!(code, 0, "{line}: {text}");
         text
     }
 
-    /// Runs a program to its end. One that takes longer than five minutes is a
-    /// fault that quotes the guest's console.
+    /// Runs a program to its end. Errors, with the last lines of the guest's console, if it takes
+    /// longer than five minutes.
     pub(crate) fn run(&self, command: GuestCommand) -> Result<Outcome, Fault> {
         let name = command.words.first().cloned().unwrap_or_default();
         let never = AtomicBool::new(false);

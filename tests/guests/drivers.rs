@@ -1,6 +1,6 @@
-//! What bytepath does to a card, on drivers that nobody here wrote: those of the NICs that QEMU
-//! emulates, on the testbed `ports` inside a guest, whose cards outlive the study. Without qemu,
-//! or without a kernel that has the driver, these are skipped and reported.
+//! bytepath on NICs with drivers that do not come from this project: those of the NICs that QEMU
+//! emulates, on the testbed `ports` inside a guest, whose NICs outlive the study. Without qemu, or
+//! without a kernel that has the driver, these are skipped and reported.
 
 use crate::command::{CommandRunner, DOUBLE};
 use crate::guests::{able, able_alone};
@@ -8,26 +8,26 @@ use crate::links;
 use bytepath::guest::{NIC_PAIRS, NicPair};
 use bytepath_testing::skip;
 
-/// A study of one block between the two cards.
+/// A study of one block between the two NICs.
 const BLOCK: &str = "/bin/bytepath run --testbed ports:sender=eth0,receiver=eth1 --blocks 1 \
                      --meters none --profile none --warm-up 200ms";
 
-/// The same, of moments.
+/// A very short one.
 pub(crate) fn study(arguments: &str) -> String {
     format!("{BLOCK} --window 400ms {arguments}")
 }
 
-/// The cards come back as they were from a study that ended well, from one that was refused and
-/// from one that was killed.
+/// The NICs are as before after a study that ended well, one that was refused and one that was
+/// killed.
 #[test]
 fn cards_come_home_as_they_were() {
     // An emulated guest of four CPUs is too slow beside other guests for the agents' deadlines.
     let Some(_machine) = able_alone() else { return };
-    // QEMU has it since 8.0; the other it has had for long.
+    // QEMU has igb since 8.0, and e1000e for much longer.
     let Some(guest) = with_cards("igb").or_else(|| with_cards("e1000e")) else { return };
     let fresh = Cards::of(&guest);
     let shown = guest.output_of(&study("--path socket --path uring --study /tmp/well"));
-    // A card that was never opened gets its interrupts by the study itself.
+    // The study itself is the first to open the NIC, which gives it its interrupts.
     assert!(!shown.contains("another program changed"), "{shown}");
     fresh.are_back(&guest);
     is_refused_whole(&guest);
@@ -47,7 +47,7 @@ fn is_refused_whole(guest: &CommandRunner) {
     assert!(text.contains("nothing to restore"), "{text}");
 }
 
-/// What was set of a card is in force while it is lent, and restored after a crash.
+/// A NIC's settings are in force while it is lent, and restored after a crash.
 fn is_restored_after_a_kill(guest: &CommandRunner) {
     let before = Cards::of(guest);
     let study = format!(
@@ -68,8 +68,8 @@ fn is_restored_after_a_kill(guest: &CommandRunner) {
     before.are_back(guest);
 }
 
-/// Each frame has a place, also one that the card or the wire has lost; and a program in the
-/// stack copies.
+/// Each frame is accounted for, even if the NIC or the wire has lost it; and a program in the stack
+/// copies.
 fn counts_of_frames_close(guest: &CommandRunner) {
     let frames = study("--unshared-link --workload packets");
     guest.output_of(&format!("{frames} --path packet+packet-ring --study /tmp/frames"));
@@ -79,8 +79,8 @@ fn counts_of_frames_close(guest: &CommandRunner) {
     assert!(shown.contains("copies each frame") && !shown.contains("zero-copy"), "{shown}");
 }
 
-/// Frames that a ring of 64 has no room for are lost in the card, which may count none of them
-/// (QEMU's igb): they are between the two devices, and all are found.
+/// A ring of 64 is too small, so the NIC drops frames, which it may not count at all (QEMU's igb):
+/// they count as lost between the two devices, and all are accounted for.
 fn every_frame_has_a_place(guest: &CommandRunner, frames: &str) {
     let small = "--path packet+packet-ring --set 'rings eth1 rx=64' --study /tmp/small";
     guest.output_of(&format!("{frames} {small}"));
@@ -100,7 +100,7 @@ fn every_frame_has_a_place(guest: &CommandRunner, frames: &str) {
     assert!(lost > 0, "{trials}");
 }
 
-/// What each driver does with each feature, as a table for `docs/reference/drivers.md`.
+/// Tries each feature on each driver, for the table in `docs/reference/drivers.md`.
 #[test]
 #[ignore = "takes minutes: make test-drivers"]
 fn every_feature_of_every_driver() {
@@ -118,7 +118,8 @@ fn every_feature_of_every_driver() {
     }
 }
 
-/// Tries each feature whose name has this in it, by the study that its arguments make.
+/// Tries each feature whose name contains `only`, with the study that `study` makes of its
+/// arguments.
 pub(crate) fn try_features(
     guest: &CommandRunner,
     name: &str,
@@ -132,7 +133,7 @@ pub(crate) fn try_features(
     }
 }
 
-/// What is tried, and by which arguments.
+/// The features, and the arguments by which each is tried.
 const FEATURES: &[(&str, &str)] = &[
     ("the default study", ""),
     ("cores=together", "--path socket --cores together"),
@@ -182,8 +183,8 @@ const FEATURES: &[(&str, &str)] = &[
     ("XDP live frames", "--workload packets:count=2000 --unshared-link --path xdp-live+xdp-drop"),
 ];
 
-/// The arguments, without segmentation by virtio-net: sockets carry packets one at a time, so
-/// qemu offers it no TSO.
+/// The arguments, without segmentation offload for virtio-net: sockets carry packets one at a time,
+/// so qemu offers it no TSO.
 pub(crate) fn for_pair(name: &str, arguments: &str) -> String {
     match (name == "virtio", arguments.contains("--link nic:")) {
         (false, _) => arguments.to_owned(),
@@ -194,7 +195,7 @@ pub(crate) fn for_pair(name: &str, arguments: &str) -> String {
     }
 }
 
-/// A cell of the table: works, refused (why), or fails (how).
+/// Formats a cell of the table: works, refused (why), or fails (how).
 pub(crate) fn outcome((code, text): &(i32, String)) -> String {
     let words = ["bytepath: ", "failed: ", "not run"];
     let why = text.lines().find(|line| words.iter().any(|word| line.contains(word)));
@@ -205,7 +206,7 @@ pub(crate) fn outcome((code, text): &(i32, String)) -> String {
     }
 }
 
-/// The state of both cards.
+/// The state of both NICs.
 pub(crate) struct Cards([String; 2]);
 
 impl Cards {
@@ -213,13 +214,13 @@ impl Cards {
         Cards([0, 1].map(|number| state_of(guest, number)))
     }
 
-    /// That both are as they were.
+    /// Checks that both are as they were.
     pub(crate) fn are_back(&self, guest: &CommandRunner) {
         [0, 1].into_iter().for_each(|number| self.is_back(guest, number));
     }
 
-    /// That one is as it was. A driver may have fewer queues once a device was open, a
-    /// table of them only then, and interrupts only while it is.
+    /// Checks that one is as it was. A driver may have fewer queues once a device was open, an
+    /// indirection table only since then, and interrupts only while it is open.
     pub(crate) fn is_back(&self, guest: &CommandRunner, number: usize) {
         let (before, now) = (&self.0[number], state_of(guest, number));
         let has = |head: &str| now.lines().any(|line| line.starts_with(head));
@@ -239,7 +240,8 @@ fn state_of(guest: &CommandRunner, number: usize) -> String {
     guest.output_of(&format!("{DOUBLE} card eth{number}"))
 }
 
-/// A guest with two cards of a kind; `None`, and a test skipped, if there can be none here.
+/// Boots a guest with two NICs of a kind. Returns `None`, and skips the test, if that is impossible
+/// here.
 pub(crate) fn with_cards(name: &str) -> Option<CommandRunner> {
     let absent = ["no kernel", "no module", "no device"];
     match CommandRunner::boot("debian:newest", links::MODULES, NicPair::named(name)) {

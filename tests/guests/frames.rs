@@ -1,5 +1,5 @@
-//! What moves frames by modules that this host may not have, in a guest whose kernel has
-//! them: vhost-net with this program in the guest's place of a virtual machine, and pktgen.
+//! Senders and sinks of frames that need modules which this host may not have, in a guest whose
+//! kernel has them: vhost-net, with this program in the role of the virtual machine, and pktgen.
 //! Without qemu or such a kernel it is skipped and reported.
 
 use crate::guests::{able, bytepath, leftovers, shown};
@@ -35,7 +35,7 @@ fn vhost_net_and_pktgen_lose_no_frame_that_is_not_named() {
         let mut worker = threads(Role::Receiver).filter(|one| one.name.starts_with("vhost-"));
         assert!(worker.next().is_some(), "{id}: {text}");
         let generator = threads(Role::Sender).find(|one| one.name.starts_with("kpktgend_"));
-        // An idle one that waits long for an emulated CPU may seem to be at work, too.
+        // An idle one that waits long for an emulated CPU may look busy, too.
         assert!(generator.is_some() || !id.contains("pktgen+"), "{id}: {text}");
         assert_eq!(trial.label.contains("made in the kernel"), id.contains("pktgen+"), "{id}");
     }

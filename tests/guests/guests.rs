@@ -1,5 +1,5 @@
-//! What tests that boot guests share: turns at the machine, a study as a user would run
-//! it, and checks that nothing of it is left.
+//! What tests that boot guests share: turns at the machine, running a study as a user would, and
+//! checks that nothing of it is left.
 
 use bytepath::record::Support;
 use bytepath::testbed::{self, Testbed};
@@ -8,13 +8,13 @@ use rustix::process::Pid;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// A turn at the machine, if it can boot guests.
+/// A turn at the machine; `None` if it cannot boot guests.
 pub fn able() -> Option<Share> {
     turns(1)
 }
 
-/// All turns, for a test whose guests are children of this process or become orphans, so
-/// that they are not taken for another test's.
+/// All turns, for a test whose guests are children of this process or become orphans, so that they
+/// are not mistaken for another test's.
 pub fn able_alone() -> Option<Share> {
     turns(GUESTS)
 }
@@ -37,7 +37,7 @@ pub fn bytepath(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_bytepath")).args(arguments).output().unwrap()
 }
 
-/// What a run printed.
+/// Both outputs of a run.
 pub fn shown(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     text(&output.stdout) + &text(&output.stderr)
@@ -53,7 +53,7 @@ pub fn cpu_time(pid: Pid) -> f64 {
     ticks / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// Processes that run guests for a process.
+/// Guest processes that a process has started.
 pub fn guests_of(parent: u32) -> Vec<Pid> {
     let parent = parent.to_string();
     processes("qemu-system", &|stat: &str| {
@@ -61,13 +61,13 @@ pub fn guests_of(parent: u32) -> Vec<Pid> {
     })
 }
 
-/// Guests that still run although what started them has ended: an orphan's parent is the
-/// first process.
+/// Guests that still run although the process that started them has ended: an orphan's parent is
+/// the first process.
 pub fn leftovers() -> Vec<Pid> {
     guests_of(1)
 }
 
-/// Processes whose name begins so and whose `/proc/PID/stat` is as requested.
+/// Processes whose name begins with `name` and whose `/proc/PID/stat` satisfies `is_meant`.
 fn processes(name: &str, is_meant: &dyn Fn(&str) -> bool) -> Vec<Pid> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let numbered = entries.filter_map(|e| Some((e.file_name().to_str()?.parse().ok()?, e.path())));

@@ -1,13 +1,13 @@
-//! Guests whose clock counts instructions: what a path costs is the same in every boot and in
-//! every window, and is all that the study judges. Without qemu or a kernel it is skipped and reported.
+//! Guests whose clock counts instructions: a path costs the same in every boot and in every window,
+//! and the study judges nothing else. Without qemu or a kernel it is skipped and reported.
 
 use crate::guests::{able, bytepath, leftovers, shown};
 use bytepath::stats::{Metric, Rules, analyse};
 use bytepath::study::load;
 use std::path::Path;
 
-/// How far a path may be from itself. Request and response scatter by a fifth of a per cent,
-/// and one trial in forty takes turns in another way, by four per cent (docs/guide/guests.md).
+/// How far a path may differ from itself. Request and response scatter by 0.2 %, and one trial in
+/// forty alternates in another pattern, which differs by 4 % (docs/guide/guests.md).
 const APART: f64 = 0.05;
 
 #[test]
@@ -47,8 +47,8 @@ fn a_path_takes_the_same_instructions_in_every_boot() {
     assert_eq!(limited("*.cpu more 3%"), Some(2), "CPU time was not measured");
     assert_eq!(limited("*.instructions more 90%"), Some(0));
 
-    // Who reads the meters takes the guest's only CPU from the roles, before the window begins
-    // and after it ends. Were that in their count, short windows would count less.
+    // Reading the meters takes the guest's only CPU away from the roles, before the window begins
+    // and after it ends. If that were included, short windows would show a lower cost.
     let short = folder.path().join("short");
     let output = run(&short, "--blocks 1 --window 300ms");
     assert!(output.status.success(), "{}", shown(&output));
@@ -59,7 +59,7 @@ fn a_path_takes_the_same_instructions_in_every_boot() {
     };
     let ratio = cost(&short) / cost(&out);
     println!("a short window against a long one: {ratio:.4}");
-    // With the reading in the count 0.4 s had 0.90 of what 1.6 s had; an odd trial makes it 0.95.
+    // If the reading was included, 0.4 s had 0.90 of what 1.6 s had; an odd trial makes it 0.95.
     assert!((ratio - 1.0).abs() < 0.07, "{ratio}");
     assert_eq!(leftovers(), []);
 }

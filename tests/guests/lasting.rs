@@ -1,5 +1,5 @@
-//! A guest carries nothing from trial to trial: what it holds after many is what it held after a
-//! few, by count. Without qemu or a kernel these tests are skipped and reported.
+//! A guest carries nothing from trial to trial: after many trials it holds as much as after a few.
+//! Without qemu or a kernel these tests are skipped and reported.
 
 use crate::command::{self, CommandRunner, DOUBLE};
 use crate::guests::able;
@@ -12,11 +12,12 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Trials after which nothing may be added any more.
+/// Trials after which nothing may be added.
 const FIRST: u32 = 5;
 
-/// KiB of free memory that a trial may cost on average. Before its agents ended, a trial cost 2,800.
-/// Free memory varies by up to 3.7 MiB between readings, which is 250 KiB a trial over 15 trials.
+/// KiB of free memory that a trial may cost on average. When agents did not yet end with their
+/// trial, it was 2,800. Free memory varies by up to 3.7 MiB between readings, which is 250 KiB per
+/// trial over 15 trials.
 const KIB_OF_A_TRIAL: f64 = 400.0;
 
 /// Part of a test in `command.rs`.
@@ -24,7 +25,7 @@ pub(crate) fn nothing_is_carried_from_trial_to_trial(guest: &CommandRunner) {
     lasts(guest, 15);
 }
 
-/// Runs a few trials in a guest, and so many more, and compares what it holds.
+/// Runs a few trials in a guest, then `more`, and compares what it holds.
 fn lasts(guest: &CommandRunner, more: u32) {
     let program = Path::new(env!("CARGO_BIN_EXE_bytepath"));
     let before = settled(guest);
@@ -45,7 +46,7 @@ fn lasts(guest: &CommandRunner, more: u32) {
     assert!(each < KIB_OF_A_TRIAL, "{each:.1} KiB of memory a trial");
 }
 
-/// A study of so many trials of a moment.
+/// Runs a study of this many very short trials.
 fn study(guest: &CommandRunner, program: &Path, trials: u32) {
     let folder = tempfile::tempdir().unwrap();
     let cell = Cell::new("socket", Half::plain("socket"), Half::plain("socket"));
@@ -63,7 +64,7 @@ fn study(guest: &CommandRunner, program: &Path, trials: u32) {
     result.unwrap();
     let Study { trials: ended, .. } = study.unwrap();
     assert_eq!(ended.len(), trials as usize);
-    // On a busy machine a window may be over before anything has moved.
+    // On a busy machine a window may end before anything has moved.
     let ran = ended.iter().filter(|trial| trial.count > 0).count();
     assert!(2 * ran > ended.len(), "{ran} of {trials}: {:?}", ended[0].status);
 }
@@ -77,7 +78,7 @@ struct Census {
     free: u64,
 }
 
-/// What it holds once nothing ends in it any more: namespaces go a while after their last process.
+/// Counts once no more processes end: namespaces are freed a while after their last process.
 fn settled(guest: &CommandRunner) -> Census {
     let mut before = census(guest);
     loop {
@@ -97,7 +98,7 @@ fn census(guest: &CommandRunner) -> Census {
     Census { tasks, namespaces, polling, free }
 }
 
-/// Both hosts in a guest that runs commands besides.
+/// A testbed with both hosts in a guest that also runs commands.
 struct InGuest<'a>(&'a CommandRunner);
 
 impl Testbed for InGuest<'_> {
@@ -115,7 +116,7 @@ impl Testbed for InGuest<'_> {
     }
 }
 
-/// An observer who says nothing.
+/// An observer that prints nothing.
 struct Unheard;
 
 impl Observer for Unheard {

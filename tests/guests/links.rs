@@ -1,5 +1,5 @@
-//! Devices without hardware as the ends of a link, of a kernel that has all their drivers: each
-//! kind works, or is refused before the study, and nothing stays changed.
+//! Devices without hardware as the ends of a link, in a kernel with all their drivers: each kind
+//! works, or is refused before the study, and nothing stays changed.
 
 use crate::command::{CommandRunner, IP};
 use crate::drivers::{study, try_features, with_cards};
@@ -9,16 +9,16 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The modules of these devices.
+/// The drivers' modules.
 pub(crate) const MODULES: &[&str] = &["bonding", "8021q", "bridge", "macvlan", "ipvlan"];
 
 /// A kind of device that can be lent.
 struct Kind {
     name: &'static str,
-    /// What ip(8) does to make two of them that reach each other, `end0` and `end1`, of `eth0` and
-    /// `eth1` that are joined.
+    /// Arguments of ip(8) that make two of them which reach each other, `end0` and `end1`, from the
+    /// connected `eth0` and `eth1`.
     made_by: &'static [&'static str],
-    /// What is left of them if `end0` and `end1` are deleted.
+    /// Devices that are left if `end0` and `end1` are deleted.
     leaves: &'static [&'static str],
 }
 
@@ -66,7 +66,8 @@ const KINDS: [Kind; 5] = [
     },
 ];
 
-/// Devices that cannot be lent: what ip(8) does to make them, the two that are named, and why not.
+/// Devices that cannot be lent: arguments of ip(8) that make them, the two that are named, and the
+/// reason.
 const REFUSED: [(&[&str], [&str; 2], &str); 5] = [
     (
         &["link add end0 type bond", "link add end1 type bond"],
@@ -91,7 +92,7 @@ const REFUSED: [(&[&str], [&str; 2], &str); 5] = [
     (&["link add link eth0 name end0 type vlan id 5"], ["eth0", "eth1"], "end0 is stacked on eth0"),
 ];
 
-/// Over a veth pair in the place of two cards.
+/// Over a veth pair in place of two NICs.
 #[test]
 #[ignore = "takes minutes: make test-drivers"]
 fn kinds_work_or_are_refused() {
@@ -118,7 +119,7 @@ fn work_or_are_refused(guest: &CommandRunner) {
     ip(guest, "link del eth0");
 }
 
-/// What is refused, is before anything changes.
+/// A refusal comes before anything is changed.
 fn are_refused(guest: &CommandRunner) {
     for (made_by, ends, why) in REFUSED {
         made_by.iter().for_each(|words| ip(guest, words));
@@ -134,7 +135,8 @@ fn are_refused(guest: &CommandRunner) {
     }
 }
 
-/// A device that is stacked on another takes no larger packets than that one, and needs it up.
+/// A device that is stacked on another takes no larger packets than that one, and needs it to be
+/// up.
 fn names_the_device_below(guest: &CommandRunner) {
     for kind in KINDS.iter().filter(|kind| kind.made_by[0].contains("link eth0")) {
         make(guest, kind);
@@ -151,7 +153,7 @@ fn names_the_device_below(guest: &CommandRunner) {
     }
 }
 
-/// What cannot be lent is measured between two addresses, in the namespaces that it is in.
+/// Devices that cannot be lent are measured between two addresses, in the namespaces they are in.
 fn are_measured_where_they_are(guest: &CommandRunner) {
     let hosts = [("one", "eth0", "10.9.0.1/24"), ("two", "eth1", "10.9.0.2/24")];
     for kind in ["bond miimon 100", "bridge"] {
@@ -178,7 +180,7 @@ fn are_measured_where_they_are(guest: &CommandRunner) {
     }
 }
 
-/// What each kind of device does with each feature, as a table for `docs/reference/drivers.md`.
+/// Tries each feature on each kind of device, for the table in `docs/reference/drivers.md`.
 #[test]
 #[ignore = "takes minutes: make test-drivers"]
 fn every_feature_of_every_kind() {
@@ -197,25 +199,25 @@ fn every_feature_of_every_kind() {
     }
 }
 
-/// A study of the two devices in the place of the two cards.
+/// Replaces the two NICs of a study by the two devices.
 fn of_ends(study: &str) -> String {
     study.replace("eth0", "end0").replace("eth1", "end1")
 }
 
-/// Large packets go by what is below.
+/// Sets the NICs up, with an MTU for large packets.
 fn cards_are_up(guest: &CommandRunner) {
     ip(guest, "link set eth0 mtu 9000 up");
     ip(guest, "link set eth1 mtu 9000 up");
 }
 
-/// Makes the devices; the state of all is returned.
+/// Makes the devices; returns the state of all.
 fn make(guest: &CommandRunner, kind: &Kind) -> Vec<String> {
     kind.made_by.iter().for_each(|words| ip(guest, words));
     settled(guest)
 }
 
-/// The state of all devices once it stays the same: a bridge takes a second or two to notice that
-/// its ports have no carrier (net/core/link_watch.c).
+/// Returns the state of all devices once it no longer changes: a bridge takes a second or two to
+/// notice that its ports have no carrier (net/core/link_watch.c).
 fn settled(guest: &CommandRunner) -> Vec<String> {
     let mut before = state(guest);
     loop {
@@ -229,14 +231,14 @@ fn settled(guest: &CommandRunner) -> Vec<String> {
 }
 
 fn unmake(guest: &CommandRunner, kind: &Kind) {
-    // One end of a pair takes the other with it.
+    // Deleting one end of a pair deletes the other.
     let other = if kind.name == "netkit" { None } else { Some("end1") };
     for device in ["end0"].into_iter().chain(other).chain(kind.leaves.iter().copied()) {
         ip(guest, &format!("link del {device}"));
     }
 }
 
-/// All that ip(8) shows of the devices, but numbers that change by themselves.
+/// Everything that ip(8) shows about the devices, except timers, which change by themselves.
 fn state(guest: &CommandRunner) -> Vec<String> {
     let shown = guest.output_of(&format!("{IP} -d -o link"));
     let mut lines: Vec<String> = Vec::new();

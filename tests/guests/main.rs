@@ -1,4 +1,4 @@
-//! Whatever boots guests; without qemu or a kernel these tests are skipped.
+//! Tests that boot guests; without qemu or a kernel they are skipped.
 
 mod command;
 mod guests;

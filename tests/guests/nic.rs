@@ -1,6 +1,6 @@
-//! What paths ask of a NIC that only hardware used to have, run for real: zcrx and devmem
-//! over the software NIC of `modules/zcnic`, under the names of the drivers that can do it,
-//! with trouble on demand. Without qemu, or without the module, these are skipped and reported.
+//! NIC features that only hardware used to have, in real runs: zcrx and devmem over the software
+//! NIC of `modules/zcnic`, under the names of the drivers that support them, with trouble on
+//! request. Without qemu, or without the module, these are skipped and reported.
 
 use crate::command::{CommandRunner, DOUBLE};
 use crate::guests::{able, leftovers, shown};
@@ -15,8 +15,8 @@ use std::process::Command;
 
 const BED: &str = "vm:nic=zcnic";
 
-/// Names of drivers, the trouble that each NIC makes, what it counts of that, and what is
-/// set first to prepare it.
+/// Names of drivers, the trouble that each NIC makes, the counters of that trouble, and the setting
+/// that prepares it first.
 const CARDS: [[&str; 4]; 4] = [
     ["fbnic", "zcnic.drop=150", "rx_asked_to_drop", "tcp-data-split=on"],
     [
@@ -29,10 +29,10 @@ const CARDS: [[&str; 4]; 4] = [
     ["gve", "zcnic.starve=300 zcnic.ring=2048", "rx_asked_to_starve", "tcp-data-split=on"],
 ];
 
-/// An area of 1024 buffers, with which a ring of 512 is full and one of 2048 never is.
+/// An area of 1024 buffers, which a ring of 512 can fill up and one of 2048 never can.
 const PATHS: [&str; 2] = ["zcrx:area=4M", "devmem"];
 
-/// Bytes that a socket may hold: the default of tcp_rmem's maximum (tcp(7)).
+/// Bytes that a socket may hold: the default maximum of tcp_rmem (tcp(7)).
 const BUFFERED: f64 = 6.0 * 1024.0 * 1024.0;
 
 #[test]
@@ -41,7 +41,7 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
     let kernels = CARDS.map(|[driver, trouble, ..]| {
         format!("'{driver}=debian:newest zcnic.driver={driver} {trouble}'")
     });
-    // A path that requires preparation is the baseline, too.
+    // The baseline may be a path that requires preparation.
     let experiment = format!(
         "testbed = '{BED}'\nblocks = 1\nwarm-up = '200ms'\nwindow = '600ms'\nmeters = ['nic']\n\
          profile = 'none'\n[[exclude]]\npath = '{1}'\nkernel = {2}\n\
@@ -49,11 +49,11 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
          link = 'nic:hw-gro=on'\nkernel = [{3}]\n",
         PATHS[0],
         PATHS[1],
-        // The battle runs devmem on it.
+        // The battle experiment runs devmem on this one.
         kernels[0],
         kernels.join(", ")
     );
-    // A stream that stood still is a failed trial (exit code 5).
+    // A stream that stalled is a failed trial (exit code 5).
     let (study, text) = study_of(&experiment, &[0, 5]);
     assert_eq!(study.trials.len(), CARDS.len() * PATHS.len(), "{text}");
     let measured = measured(&study, &text);
@@ -62,7 +62,7 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
         let (placed, copied) =
             (driver(trial, "rx_to_iovs_bytes"), driver(trial, "rx_to_pages_bytes"));
         let count = trial.count as f64;
-        // A stream that stood still for most of the window read what had come before it.
+        // A stream that stalled for most of the window read what had arrived before.
         let proven = placed + BUFFERED > 0.8 * count && copied <= 0.01 * count;
         assert!(
             proven,
@@ -95,8 +95,8 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
     assert_eq!(leftovers(), []);
 }
 
-/// Paths that want two queues, with rings, queues and an area too small for what arrives, and one
-/// that maps pages of a NIC.
+/// Paths that request two queues, with rings, queues and an area too small for what arrives, and
+/// one that maps pages of a NIC.
 const NARROW: [&str; 4] = [
     "zcrx:queues=2,rq=16",
     "zcrx:queues=2,completions=4",
@@ -147,8 +147,9 @@ fn spreads_flows_over_queues_and_names_overflows() {
     assert!(says(NARROW[2], "recycle-batch is too large for the area"), "{text}");
 }
 
-/// Paths whose four flows cross two NICs: two without queues of their own, of which the first is the
-/// baseline, also over one NIC; two with a queue for each flow; and one whose flows share that of a NIC.
+/// Paths whose four flows cross two NICs: two without their own queues, the first of which is the
+/// baseline and also runs over one NIC; two with a queue for each flow; and one whose flows share a
+/// queue of each NIC.
 const OVER_TWO: [&str; 5] = [
     "socket",
     "msg-zerocopy",
@@ -157,7 +158,7 @@ const OVER_TWO: [&str; 5] = [
     "zcrx:area=4M",
 ];
 
-/// A workload in which either end receives.
+/// A workload in which both ends receive.
 const BOTH_WAYS: &str = "rr:request=8K,response=8K";
 
 #[test]
@@ -206,12 +207,12 @@ fn flows_over_two_nics_have_queues_and_proofs_of_each() {
         let short = |warning: &String| warning.contains("freed fewer fragments");
         assert!(!trial.warnings.iter().any(short), "{path}: {:?}", trial.warnings);
     }
-    // The published table of devmem has these rows.
+    // These rows are in the published table of devmem.
     let calls = &of(OVER_TWO[2], "stream").role(Role::Receiver).unwrap().calls;
     for name in ["recvmsg(devmem)", "setsockopt(dontneed)", "ioctl(dma-buf sync)", "epoll_wait"] {
         assert!(calls.iter().any(|call| call.name == name && call.calls > 0), "{name}: {calls:?}");
     }
-    // Each end sets its own two.
+    // Each end prepares its own two NICs.
     let trial = of(OVER_TWO[3], BOTH_WAYS);
     for nic in ["zcnic0", "zcnic1", "zcnic2", "zcnic3"] {
         assert!(of_nic(trial, nic, "nic.driver.rx_to_iovs_bytes") > 1e4, "{nic}: {text}");
@@ -219,8 +220,8 @@ fn flows_over_two_nics_have_queues_and_proofs_of_each() {
     assert_eq!(leftovers(), []);
 }
 
-/// That the flows of a receiver's NIC, which is the one of this number, take its last so many queues in
-/// turn.
+/// Checks that the flows of a receiver's NIC, whose number is `adapter`, use its last `queues`
+/// queues in turn.
 fn has_queues_of(trial: &Trial, nic: &str, adapter: usize, queues: usize) {
     let set: Vec<String> = trial.prepared.iter().map(|r| r.setting.to_string()).collect();
     let (cell, first) = (&trial.cell, 4 - queues);
@@ -242,10 +243,11 @@ fn has_queues_of(trial: &Trial, nic: &str, adapter: usize, queues: usize) {
     }
 }
 
-/// The whole matrix of the battle, with windows and messages as small as still prove.
+/// The whole matrix of the battle experiment, with the smallest windows and messages that still
+/// prove zero-copy.
 #[test]
 fn the_battle_runs_whole_and_its_reports_have_the_chart() {
-    // Its settings are those of this host, which other tests must find unchanged.
+    // The experiment's settings are this host's, which other tests must find unchanged.
     let _alone = bytepath_testing::alone();
     if !has_nics() {
         return;
@@ -276,7 +278,7 @@ fn the_battle_runs_whole_and_its_reports_have_the_chart() {
     let measured = measured(&study, &text);
     for (path, label) in [
         ("socket", "copied"),
-        // Headers are split for it, since they are for the others.
+        // Its headers are split, too, because the other paths request that.
         ("msg-zerocopy", "zero-copy"),
         ("zcrx", "zero-copy"),
         ("devmem", "zero-copy"),
@@ -303,7 +305,8 @@ fn the_battle_runs_whole_and_its_reports_have_the_chart() {
     assert_eq!(leftovers(), []);
 }
 
-/// The study of an experiment, which ends with one of these codes, and what it printed.
+/// Runs the study of an experiment, which must end with one of these codes; returns it with its
+/// output.
 fn study_of(experiment: &str, codes: &[i32]) -> (Study, String) {
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (folder.path().join("nics.toml"), folder.path().join("study"));
@@ -316,8 +319,8 @@ fn study_of(experiment: &str, codes: &[i32]) -> (Study, String) {
     (study, text)
 }
 
-/// The trials of a study that were measured. In trouble, or on a busy machine, a stream may
-/// stand still for a window; nothing else may have happened.
+/// The trials of a study that were measured. In trouble, or on a busy machine, a stream may stall
+/// for a window; no other failure is accepted.
 fn measured<'a>(study: &'a Study, text: &str) -> Vec<&'a Trial> {
     let is_measured = |trial: &&Trial| match &trial.status {
         TrialStatus::Measured => true,
@@ -331,7 +334,7 @@ fn measured<'a>(study: &'a Study, text: &str) -> Vec<&'a Trial> {
     study.trials.iter().filter(is_measured).collect()
 }
 
-/// That a trial has evidence by the NIC for what its label says.
+/// Checks that a trial has evidence from the NIC for its label.
 fn is_proven(trial: &Trial) {
     let sources: Vec<&str> =
         trial.roles.iter().flat_map(|r| &r.ledger.evidence).map(|e| &*e.source).collect();
@@ -341,7 +344,7 @@ fn is_proven(trial: &Trial) {
     assert!(proven, "{}: {sources:?}", trial.cell);
 }
 
-/// What the driver of a trial's devices counted.
+/// A counter of the driver, summed over a trial's devices.
 fn driver(trial: &Trial, counter: &str) -> f64 {
     card(trial, &format!("nic.driver.{counter}"))
 }
@@ -354,14 +357,14 @@ fn of_nic(trial: &Trial, nic: &str, metric: &str) -> f64 {
         .sum()
 }
 
-/// A reading of all NICs of a trial, added up.
+/// A reading summed over all NICs of a trial.
 fn card(trial: &Trial, metric: &str) -> f64 {
     let of = trial.readings.iter().filter(|reading| reading.metric == metric);
     of.filter(|reading| matches!(reading.scope, Scope::Link(..))).map(|reading| reading.value).sum()
 }
 
-/// On the testbed `ports`, inside a guest, whose NICs outlive the study. What a receiver had
-/// bound and held goes with it: the next study has the queue, over IPv6.
+/// On the testbed `ports`, inside a guest, whose NICs outlive the study. A receiver's bindings and
+/// buffers end with it: the next study gets the queue, over IPv6.
 #[test]
 fn restores_a_prepared_nic_after_its_study_was_killed() {
     let Some(_machine) = able_with_nics() else { return };
@@ -387,7 +390,7 @@ fn restores_a_prepared_nic_after_its_study_was_killed() {
     assert!(guest.output_of("/bin/bytepath restore").starts_with("nothing to restore"));
     let study = "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1,ip=v6 \
                  --stream touch=verify --link nic:mtu=4168 --meters none --profile none --blocks 1";
-    // Most of the area is held when it dies, in the middle of a stream.
+    // Most of the area is in use when it dies, in the middle of a stream.
     let holds = "--path devmem:recycle-batch=8192 --warm-up 200ms --window 60s --study /tmp/held";
     let killed = guest.output_of(&format!("{DOUBLE} killed /tmp/held \"flow\" {study} {holds}"));
     assert!(killed.contains("signal: 9"), "{killed}");
@@ -401,7 +404,7 @@ fn restores_a_prepared_nic_after_its_study_was_killed() {
     by_a_context(&guest);
 }
 
-/// The same over two NICs of each end, which come back together.
+/// The same over two NICs at each end, which are restored together.
 fn over_two_nics(guest: &CommandRunner) {
     let study = "/bin/bytepath run --testbed ports:sender=zcnic0+zcnic2,receiver=zcnic1+zcnic3 \
                  --link nic:adapters=2 --stream flows=2,touch=verify --profile none --blocks 1";
@@ -427,7 +430,7 @@ fn over_two_nics(guest: &CommandRunner) {
             assert!(line.is_some_and(|line| line.contains("restored")), "{setting}: {restored}");
         }
     }
-    // What one path had bound the next one has, on both.
+    // The queues bound by one path are bound by the next one, on both NICs.
     let shown = guest.output_of(&format!(
         "{study} --path devmem --path zcrx --meters nic --warm-up 200ms --window 400ms --study /tmp/pairs"
     ));
@@ -443,7 +446,7 @@ fn over_two_nics(guest: &CommandRunner) {
     assert!(guest.output_of("/bin/bytepath restore").starts_with("nothing to restore"));
 }
 
-/// What readings in csv add up to, of one metric of a NIC.
+/// Sum of the readings in csv of one metric of a NIC.
 fn of_readings(csv: &str, nic: &str, metric: &str) -> f64 {
     let metric = format!(",{metric},");
     let lines = csv.lines().filter(|line| line.contains(&metric) && line.contains(nic));
@@ -452,7 +455,7 @@ fn of_readings(csv: &str, nic: &str, metric: &str) -> f64 {
         .sum()
 }
 
-/// Flows that a context of RSS spreads come by its queues and no others, also after the NIC was
+/// Flows that an RSS context spreads arrive by its queues and no others, even after the NIC was
 /// lent and restored.
 fn by_a_context(guest: &CommandRunner) {
     guest.output_of(&format!("{DOUBLE} context zcnic1 1 2"));
@@ -464,11 +467,11 @@ fn by_a_context(guest: &CommandRunner) {
     let shown = guest.output_of("/bin/bytepath show /tmp/context --format csv");
     let packets = |queue: u32| of_readings(&shown, "zcnic1", &format!("nic.rx-{queue}.rx-packets"));
     let came = [0, 1, 2, 3].map(packets);
-    // Those beside it carry what is not TCP.
+    // The other queues carry what is not TCP.
     assert!(came[1] > 100.0 && came[2] > 100.0 && came[0] + came[3] < 20.0, "{came:?}: {shown}");
 }
 
-/// A turn at the machine, if guests can have NICs on it.
+/// A turn at the machine; `None` if guests cannot have NICs on it.
 fn able_with_nics() -> Option<Share> {
     has_nics().then(able)?
 }

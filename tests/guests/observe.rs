@@ -1,6 +1,6 @@
-//! Bytes really copied, counted at the return of the kernel's own copy functions. Kernels that
-//! are locked down do not permit that, so it is done in guests whose kernels are not:
-//! the double is the program that moves bytes there, and bytepath watches it.
+//! Bytes really copied, counted at the return of the kernel's own copy functions. Kernels that are
+//! locked down do not permit that, so it is done in guests whose kernels are not: the double moves
+//! the bytes there, and bytepath observes it.
 
 use crate::command::{CommandRunner, DOUBLE};
 use bytepath::guest;
@@ -9,10 +9,10 @@ use bytepath::record::{CopyCount, Counter, Ending, Observation};
 use bytepath::sys::Roots;
 use bytepath_testing::skip;
 
-/// Bytes that each part moves.
+/// Bytes that each command of the double moves.
 const BYTES: u64 = 6 << 20;
 
-/// Bytes that may be copied in addition to those that a part moves: none is expected.
+/// Bytes that may be copied beyond those that a command moves: none are expected.
 const TOLERANCE: u64 = 4096;
 
 /// Parts of a test in `command.rs`.
@@ -46,8 +46,8 @@ fn what_goes_by_reference_is_not(guest: &CommandRunner) {
     println!("by reference: {BYTES} bytes; {from_program} from the program, {to_program} to it");
 }
 
-/// A datagram whose length is requested, and of which only the beginning is taken:
-/// its calls cannot tell how much that is, the copy functions can.
+/// A datagram whose length is requested, but of which only the beginning is received: its calls do
+/// not show how much that is, the copy functions do.
 fn a_wrong_ledger_is_reported(guest: &CommandRunner) {
     let seen = watched(guest, &double("truncated"));
     let (to_program, from_program) = counted(&seen);
@@ -63,7 +63,7 @@ fn a_wrong_ledger_is_reported(guest: &CommandRunner) {
     println!("{ledger}");
 }
 
-/// A study of bytepath's own: pipe pages at one end, mapped ones at the other.
+/// A study by bytepath itself: pipe pages at one end, mapped ones at the other.
 fn mapped_pages_are_not_copied(guest: &CommandRunner) {
     let study = "/bin/bytepath run --path splice+tcp-zerocopy-receive --blocks 1 --meters none \
                  --profile none --warm-up 200ms --window 600ms --study /tmp/study";
@@ -73,7 +73,7 @@ fn mapped_pages_are_not_copied(guest: &CommandRunner) {
     let received = &seen.received.ledger;
     assert!(received.not_copied > BYTES / 4, "{seen:#?}");
     assert!(received.not_copied > 9 * received.copied, "{received:?}");
-    // What it copied in addition is what the calls say, the rest of a page here and there.
+    // Beyond that it copied what the calls report, the occasional rest of a page.
     assert!(
         to_program <= received.copied + received.copied / 20 + TOLERANCE,
         "{to_program} {received:?}"
@@ -86,8 +86,8 @@ fn mapped_pages_are_not_copied(guest: &CommandRunner) {
     );
 }
 
-/// The guest's C library is this machine's, with the symbols of its debug file: they name the memmove that
-/// it chooses by the processor, by which a program copies in user space.
+/// The guest's C library is this machine's, with the symbols of its debug file: these name the
+/// memmove chosen for the processor, with which a program copies in user space.
 pub(crate) fn memmove_has_its_name(guest: &CommandRunner) {
     if let Some(finding) = examine_libraries(&Roots::real()).first() {
         return skip!("{}", finding.what);
@@ -103,7 +103,7 @@ pub(crate) fn memmove_has_its_name(guest: &CommandRunner) {
     assert!(is_move, "{:?}", profile.functions);
 }
 
-/// The copies, which have to be counted and not estimated.
+/// Returns the copies, which must be counted and not estimated.
 fn counted(seen: &Observation) -> (u64, u64) {
     assert_eq!(seen.counter, Some(Counter::TaskStorage), "{:#?}", seen.absent);
     assert!(!seen.absent.iter().any(|absent| absent.what.contains("copied")), "{:?}", seen.absent);
@@ -113,25 +113,25 @@ fn counted(seen: &Observation) -> (u64, u64) {
     }
 }
 
-/// Runs a program in the guest under observation. Nothing is sampled: naming samples would take an
-/// emulated guest longer than all else here.
+/// Runs a program in the guest under observation. Nothing is sampled: symbolising the samples would
+/// take an emulated guest longer than everything else here.
 fn watched(guest: &CommandRunner, program: &[String]) -> Observation {
     observed(guest, &UNSAMPLED, program)
 }
 
 const UNSAMPLED: [&str; 2] = ["--sample", "none"];
 
-/// The same with these options.
+/// Like [`watched`], with these options.
 fn observed(guest: &CommandRunner, options: &[&str], program: &[String]) -> Observation {
     let errors = report(guest, &[options, &["--json"]].concat(), program);
-    // What the program itself says comes before the report.
+    // The program's own output comes before the report.
     let json = errors.find("{\n").map(|at| &errors[at..]).unwrap_or_default();
     let seen: Observation = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {errors}"));
     assert_eq!(seen.ending, Ending::Code(0), "{errors}");
     seen
 }
 
-/// What observing a program prints to standard error.
+/// Observes a program; returns the standard error.
 fn report(guest: &CommandRunner, options: &[&str], program: &[String]) -> String {
     let observe = ["/bin/bytepath", "observe", "--count", "task-storage"];
     let words = observe.iter().chain(options).chain(&["--"]).map(|word| (*word).to_owned());
@@ -146,7 +146,7 @@ fn report(guest: &CommandRunner, options: &[&str], program: &[String]) -> String
     errors
 }
 
-/// The double's command line in this part.
+/// The double's command line for `part`.
 fn double(part: &str) -> Vec<String> {
     [DOUBLE, part, &BYTES.to_string()].map(str::to_owned).to_vec()
 }

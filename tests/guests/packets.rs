@@ -1,13 +1,13 @@
-//! Back-pressure of a tap, in a guest whose kernel has it: what is lost without, and that
-//! nothing is with it.
+//! Back-pressure of a tap, in a guest whose kernel has it: frames are lost without it, and none
+//! with it.
 
 use crate::guests::{able, bytepath, leftovers, shown};
 use bytepath::record::{Cell, Hops, TrialStatus};
 use bytepath::study::load;
 
-/// The study that ships, in small: a reader with a short ring that a generator overruns, past
-/// the queueing discipline as pktgen goes, and through it. One thread, because several that go
-/// past it race for the last place of the ring.
+/// The shipped study on a small scale: a reader with a short ring that a generator overruns, past
+/// the qdisc as pktgen goes, and through it. One thread, because several that go past it race for
+/// the last place in the ring.
 const EXPERIMENT: &str = r#"
 testbed = "vm"
 workload = "packets:count=20000"
@@ -54,7 +54,7 @@ fn back_pressure_keeps_frames_from_being_lost() {
     assert_eq!(on.received, 20_000, "{on:?}");
     let (off, on) = (hops(false, false), hops(false, true));
     assert!(off.device_dropped > 0, "{off:?}");
-    // The discipline itself may drop what waits too long.
+    // The qdisc itself may drop packets that wait too long.
     assert_eq!(on.device_dropped, 0, "{on:?}");
     assert_eq!(leftovers(), [], "no guest outlives its study");
 }

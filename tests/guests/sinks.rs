@@ -1,6 +1,6 @@
-//! A guest's own network device as the sink: this host sends into a tap that qemu reads, and
-//! the guest takes the frames in. A macvtap by vhost-net, in a guest that has both. Without
-//! qemu or such a kernel the tests are skipped and reported.
+//! A guest's own network device as the sink: this host sends into a tap that qemu reads, and the
+//! guest receives the frames. A macvtap by vhost-net, in a guest that has both. Without qemu or
+//! such a kernel the tests are skipped and reported.
 
 use crate::guests::{able, bytepath, guests_of, leftovers, shown};
 use bytepath::record::{Hops, Role, TapSettings, Trial, TrialStatus};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const SHORT: &[&str] = &["--blocks", "1", "--meters", "none", "--profile", "none"];
 
-/// The trials of a study, all of whose frames were found again.
+/// Returns the trials of a study, and checks that all frames are accounted for.
 fn found(words: &[&str], paths: &[&str]) -> Vec<(Trial, Hops)> {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
@@ -34,7 +34,7 @@ fn found(words: &[&str], paths: &[&str]) -> Vec<(Trial, Hops)> {
     study.trials.into_iter().map(hops).collect()
 }
 
-/// One boot, as many drains as there are.
+/// One boot for all sinks.
 #[test]
 fn guest_receives_every_frame_of_its_host() {
     let Some(_machine) = able() else { return };
@@ -160,7 +160,7 @@ fn a_guest_that_dies_while_it_takes_frames_fails_its_trial() {
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    // Until its agent is up, and frames flow.
+    // By then its agent is up, and frames flow.
     std::thread::sleep(Duration::from_secs(3));
     kill_process(guests[0], Signal::KILL).unwrap();
     let faults = || {

@@ -1,6 +1,6 @@
-//! Streams that are encrypted, in a guest, whose kernel has TLS: every path that can, end to end, with
-//! what proves it; what is on the wire; and a peer with another secret. Without qemu or a kernel
-//! these are skipped and reported.
+//! Encrypted streams, in a guest whose kernel has TLS: every path that supports it, end to end,
+//! with proof; what is on the wire; and a peer with another secret. Without qemu or a kernel these
+//! are skipped and reported.
 
 use crate::command::{CommandRunner, DOUBLE};
 use crate::guests::{able, bytepath, shown};
@@ -67,7 +67,8 @@ fn is_as_expected(study: &Study, path: &str, tls: &str, text: &str) {
     }
 }
 
-/// Every byte went through the kernel's TLS at both ends, by so many sockets.
+/// Checks that every byte went through the kernel's TLS at both ends, on the expected number of
+/// sockets.
 fn is_proven(trial: &Trial, name: &str) {
     assert_eq!(trial.label, "copied (TLS by the kernel)", "{name}");
     for (role, words) in trial.roles.iter().zip(["(TlsTxSw)", "(TlsRxSw)"]) {
@@ -79,7 +80,7 @@ fn is_proven(trial: &Trial, name: &str) {
         [("tls.TlsTxSw", 4.0), ("tls.TlsRxSw", 4.0), ("tls.TlsDecryptError", 0.0)]
     {
         let of = trial.readings.iter().filter(|reading| reading.metric == counter);
-        // Two flows at each of two ends.
+        // Two flows, counted at both ends.
         assert_eq!(of.map(|reading| reading.value).sum::<f64>(), expected, "{counter}: {name}");
     }
 }

@@ -1,7 +1,6 @@
-//! Guests that panic, hang, restart or are killed, while they boot and in the
-//! middle of a trial: a fault that says what happened and quotes the console, in
-//! bounded time, and nothing left. Without qemu or a kernel the tests that need
-//! one are skipped and reported.
+//! Guests that panic, hang, restart or are killed, while they boot and in the middle of a trial:
+//! the fault names what happened and quotes the console, in bounded time, and nothing is left.
+//! Without qemu or a kernel the tests that need one are skipped and reported.
 
 use crate::guests::{able, bytepath, cpu_time, guests_of, leftovers, shown};
 use bytepath::record::{Study, TrialStatus};
@@ -11,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A study of two trials, of a cell and its copy, in which there is time to do harm.
+/// A study of two trials, one of a cell and one of its copy, long enough to do harm.
 const TWO_TRIALS: &[&str] = &[
     "--path",
     "socket",
@@ -38,8 +37,8 @@ fn a_guest_that_is_killed_fails_its_trial_and_the_next_boots_again() {
 #[test]
 fn a_guest_that_hangs_fails_its_trial_and_the_next_boots_again() {
     let Some(_machine) = able() else { return };
-    // A stopped process keeps its sockets open and answers nothing, like a kernel that
-    // spins with interrupts off.
+    // A stopped process keeps its sockets open and does not respond, like a kernel that spins with
+    // interrupts off.
     let began = Instant::now();
     let (fault, text) = harmed("vm:silence=6s", &[], Signal::STOP);
     println!("a study with a guest that hung took {:.1} s", began.elapsed().as_secs_f64());
@@ -51,8 +50,8 @@ fn a_guest_that_hangs_fails_its_trial_and_the_next_boots_again() {
 #[test]
 fn a_guest_that_panics_in_a_trial_fails_it_with_its_last_words() {
     let Some(_machine) = able() else { return };
-    // Each flow has buffers at both ends, and all of them together are more than the
-    // guest has memory: that ends the kernel by its own rule.
+    // Each flow has buffers at both ends, and together they exceed the guest's memory: the kernel
+    // panics by its own rule.
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let output = bytepath(&[
@@ -89,7 +88,7 @@ fn a_guest_that_panics_in_a_trial_fails_it_with_its_last_words() {
 #[test]
 fn a_guest_that_panics_as_it_boots_is_reported_with_its_console() {
     let Some(_machine) = able() else { return };
-    // There is no such program in the guest, and the kernel ends for lack of one.
+    // The guest has no such program, and its kernel panics for lack of one.
     let fault = refused("vm", "debian:newest", "rdinit=/nothing init=/nothing");
     assert!(fault.contains("did not come up: the guest's kernel panicked"), "{fault}");
     assert!(fault.contains("console ended with"), "{fault}");
@@ -123,15 +122,15 @@ fn a_guest_that_restarts_as_it_boots_is_not_waited_for() {
     assert!(fault.contains(expected), "{fault}");
 }
 
-/// Runs [`TWO_TRIALS`] and sends the first one's guest a signal in its window. Gives
-/// that trial's fault and what the program printed.
+/// Runs [`TWO_TRIALS`] and sends the first one's guest a signal in its window. Returns that trial's
+/// fault and the program's output.
 fn harmed(testbed: &str, more: &[&str], signal: Signal) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let arguments = [&["--testbed", testbed][..], TWO_TRIALS, more].concat();
     let (child, guest) = begun(&arguments, &out);
-    // Until agents are up, which takes less than that, and the stream flows; the window is not
-    // over by then on a host that gives the guest half a CPU.
+    // By then agents are up, which takes less than that, and the stream flows; the window has not
+    // ended yet, even on a host that gives the guest half a CPU.
     let until = cpu_time(guest) + 1.2;
     let deadline = Instant::now() + Duration::from_secs(60);
     while cpu_time(guest) < until && Instant::now() < deadline {
@@ -149,8 +148,8 @@ fn harmed(testbed: &str, more: &[&str], signal: Signal) -> (String, String) {
     (fault, text)
 }
 
-/// Starts a study into `out` and waits until its folder is there: the guest is up
-/// then, and its first trial begins. Gives the study's process and the guest's.
+/// Starts a study into `out` and waits until its folder exists: then the guest is up, and its first
+/// trial begins. Returns the study's process and the guest's.
 fn begun(arguments: &[&str], out: &Path) -> (Child, Pid) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
     command.arg("run").args(arguments).arg("--study").arg(out);
@@ -166,7 +165,7 @@ fn begun(arguments: &[&str], out: &Path) -> (Child, Pid) {
     (child, guests[0])
 }
 
-/// Why the first trial of a study failed.
+/// The fault of a study's first trial.
 fn first_fault(study: &Study, text: &str) -> String {
     match study.trials.first().map(|trial| &trial.status) {
         Some(TrialStatus::Failed { fault }) => fault.to_string(),
@@ -174,7 +173,7 @@ fn first_fault(study: &Study, text: &str) -> String {
     }
 }
 
-/// Runs a study whose guest cannot come up, and gives what it printed.
+/// Runs a study whose guest cannot boot, and returns its output.
 fn refused(with: &str, source: &str, cmdline: &str) -> String {
     let kernel = format!("broken={source} {cmdline}");
     let folder = tempfile::tempdir().unwrap();
@@ -188,8 +187,8 @@ fn refused(with: &str, source: &str, cmdline: &str) -> String {
     text
 }
 
-/// An image whose setup code says something at the serial port and then does what
-/// `code` does, which is 16-bit code (Documentation/arch/x86/boot.rst).
+/// An image whose setup code prints `says` on the serial port and then runs `code`, which is 16-bit
+/// code (Documentation/arch/x86/boot.rst).
 fn made_up_kernel(says: &str, code: &[u8]) -> tempfile::NamedTempFile {
     const ENTRY: usize = 0x200;
     const CODE: usize = 0x270;
@@ -197,8 +196,8 @@ fn made_up_kernel(says: &str, code: &[u8]) -> tempfile::NamedTempFile {
     const MESSAGE: usize = 0x340;
     let mut image = vec![0u8; 4096];
     let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
-    // One sector of setup code after the first; its signature; protocol 2.6; loaded
-    // high; the highest address of a first file system; the text of the release.
+    // One sector of setup code after the first; its signature; protocol 2.6; loaded high; the
+    // highest address of an initial ramdisk; the text of the release.
     put(0x1f1, &[1]);
     put(0x1fe, &[0x55, 0xaa]);
     put(0x202, b"HdrS\x06\x02");
@@ -209,7 +208,7 @@ fn made_up_kernel(says: &str, code: &[u8]) -> tempfile::NamedTempFile {
     put(MESSAGE, says.as_bytes());
     // jmp CODE
     put(ENTRY, &[0xeb, (CODE - ENTRY - 2) as u8]);
-    // mov si, MESSAGE; mov dx, 0x3f8. Segment and entry are at the same place.
+    // mov si, MESSAGE; mov dx, 0x3f8. The segment begins at the entry.
     let [low, high] = ((MESSAGE - ENTRY) as u16).to_le_bytes();
     put(CODE, &[0xbe, low, high, 0xba, 0xf8, 0x03]);
     // again: lods al, cs:[si]; test al, al; jz over; out dx, al; jmp again; over:

@@ -1,13 +1,13 @@
-//! What happens to a card in the middle of a study, on drivers that nobody here wrote: the trial
-//! names it, the study goes on or ends, and the other card comes home as it was.
+//! Trouble with a NIC in the middle of a study, on drivers that do not come from this project: the
+//! trial names it, the study continues or ends, and the other NIC is restored as it was.
 
 use crate::command::{CommandRunner, DOUBLE};
 use crate::drivers::{Cards, for_pair, with_cards};
 use crate::guests::able;
 use bytepath::guest::{Maker, NIC_PAIRS};
 
-/// What may become of a card in a study, on every driver; on ports of this machine
-/// `tests/lab/ports.rs` has the part that needs no card.
+/// All trouble with a NIC during a study, on every driver; on ports of this machine
+/// `tests/lab/ports.rs` has the part that needs no NIC.
 #[test]
 #[ignore = "takes minutes: make test-drivers"]
 fn every_trouble_of_every_driver() {
@@ -28,7 +28,7 @@ fn every_trouble_of_every_driver() {
     }
 }
 
-/// A guest with two cards, and what they are when no study runs.
+/// A guest with two NICs, and their state when no study runs.
 struct Bench<'g> {
     guest: &'g CommandRunner,
     fresh: Cards,
@@ -43,22 +43,22 @@ impl<'g> Bench<'g> {
         Bench { guest, fresh: Cards::of(guest), study: for_pair(name, study) }
     }
 
-    /// Another program takes a card down: its trial fails, and the next brings it up.
+    /// Another program takes a NIC down: its trial fails, and the next one sets it up again.
     fn is_taken_down(&self) {
         let (code, text) = self.upset("/tmp/down", "down");
         assert!(code == 5 && !text.contains("the link is lost"), "{code}: {text}");
         self.one_fails("/tmp/down", "; eth1 was taken down");
     }
 
-    /// Another program takes a card down and brings it up at once, and its driver resets it: the
-    /// trial does not count, if the stream outlived it.
+    /// Another program sets a NIC down and up again at once, and its driver resets it: the trial
+    /// does not count, even if the stream survived.
     fn is_set_up_again(&self) {
         let (code, text) = self.upset("/tmp/flap", "down-up");
         assert!(matches!(code, 0 | 5) && !text.contains("the link is lost"), "{code}: {text}");
         self.one_fails("/tmp/flap", "link eth1 changed");
     }
 
-    /// A card is unplugged: the study ends, and continues once the card is back.
+    /// A NIC is unplugged: the study ends, and continues once the NIC is back.
     fn is_removed(&self) {
         let (_, folder) = self.place();
         let (code, text) = self.upset("/tmp/unplugged", &format!("write {folder}/remove 1"));
@@ -68,7 +68,7 @@ impl<'g> Bench<'g> {
         self.goes_on("/tmp/unplugged");
     }
 
-    /// The driver lets go of a card, and takes it again only after the study.
+    /// The driver is unbound from a NIC, and bound again only after the study.
     fn is_taken_from_its_driver(&self, driver: &str) {
         let (name, _) = self.place();
         let (code, text) = self.upset("/tmp/unbound", &format!("write {driver}/unbind {name}"));
@@ -77,7 +77,7 @@ impl<'g> Bench<'g> {
         self.goes_on("/tmp/unbound");
     }
 
-    /// The cable is pulled until the trial has failed: the study waits for it and goes on.
+    /// The cable is pulled until the trial has failed: the study waits for it and continues.
     fn is_pulled_for_a_moment(&self) {
         let (code, text) = self.while_it_runs("/tmp/moment", || {
             self.in_its_second_trial("/tmp/moment", "");
@@ -89,7 +89,7 @@ impl<'g> Bench<'g> {
         self.one_fails("/tmp/moment", "; eth1 has no carrier");
     }
 
-    /// The cable is pulled, and nobody plugs it in: the study ends.
+    /// The cable is pulled, and not plugged in again: the study ends.
     fn is_pulled(&self) {
         let (code, text) = self.while_it_runs("/tmp/pulled", || {
             self.in_its_second_trial("/tmp/pulled", "");
@@ -100,8 +100,8 @@ impl<'g> Bench<'g> {
         self.goes_on("/tmp/pulled");
     }
 
-    /// The card is reset under its driver, which may not notice: every trial is recorded, and both
-    /// cards come home.
+    /// The NIC is reset without its driver, which may not notice: every trial is recorded, and both
+    /// NICs are restored.
     fn is_reset(&self) {
         let (_, folder) = self.place();
         let (code, text) = self.upset("/tmp/reset", &format!("write {folder}/reset 1"));
@@ -110,8 +110,8 @@ impl<'g> Bench<'g> {
         self.fresh.are_back(self.guest);
     }
 
-    /// That a study ended with the name of what befell the receiver's card, the other card is as
-    /// it was, and nothing is left to restore.
+    /// Checks that a study ended with the name of the receiver's trouble, that the other NIC is as
+    /// before, and that nothing is left to restore.
     fn ended(&self, (code, text): (i32, &str), trouble: &str) {
         let fault = format!("the link is lost: {trouble}");
         assert!(code == 5 && text.contains(&fault), "{code}: {text}");
@@ -121,10 +121,10 @@ impl<'g> Bench<'g> {
         assert!(restored.starts_with("nothing to restore"), "{restored}");
     }
 
-    /// That a study continues to its last trial, with the card that is back.
+    /// Checks that a study continues to its last trial, with the NIC that is back.
     fn goes_on(&self, out: &str) {
         let (code, text) = self.guest.outcome_of(&format!("/bin/bytepath resume {out}"));
-        // A stream that stood still is a failed trial.
+        // A stream that stalled is a failed trial.
         assert!(matches!(code, 0 | 5), "{code}: {text}");
         let faults = self.faults(out);
         let by_it = faults.iter().any(|fault| fault.contains("eth1"));
@@ -132,7 +132,7 @@ impl<'g> Bench<'g> {
         self.fresh.are_back(self.guest);
     }
 
-    /// That one trial of four failed by this, and the cards are as they were.
+    /// Checks that one trial of four failed by this, and that the NICs are as before.
     fn one_fails(&self, out: &str, trouble: &str) {
         let faults = self.faults(out);
         let by_it = faults.iter().filter(|fault| fault.contains(trouble)).count();
@@ -151,7 +151,7 @@ impl<'g> Bench<'g> {
         self.double(&format!("read {out}/trials.jsonl")).lines().map(fault).collect()
     }
 
-    /// A study in whose second trial this happens to the receiver's card.
+    /// Runs a study in whose second trial this is done to the receiver's NIC.
     fn upset(&self, out: &str, deed: &str) -> (i32, String) {
         self.while_it_runs(out, || self.in_its_second_trial(out, deed))
     }
@@ -160,7 +160,7 @@ impl<'g> Bench<'g> {
         self.double(&format!("upset {out} 1 eth1 {deed}"));
     }
 
-    /// The outcome of a study, and all that it printed, while something else is done.
+    /// Runs a study while `work` is done; returns its exit code and all its output.
     fn while_it_runs(&self, out: &str, work: impl FnOnce()) -> (i32, String) {
         let line = format!("{} --study {out}", self.study);
         std::thread::scope(|scope| {
@@ -170,7 +170,7 @@ impl<'g> Bench<'g> {
         })
     }
 
-    /// The name of the receiver's card on its bus, and the folder of its PCI device.
+    /// The name of the receiver's NIC on its bus, and the folder of its PCI device.
     fn place(&self) -> (String, String) {
         let place = self.double("place eth1");
         let (name, folder) = place.trim().split_once(' ').unwrap();

@@ -1,6 +1,6 @@
-//! The vm testbed, really booted: this binary as the first process of a guest,
-//! real trials in it, two kernels in one study, a kernel that comes as a package.
-//! Without qemu or a kernel each of these is skipped and reported.
+//! The vm testbed, really booted: this binary as the first process of a guest, real trials in it,
+//! two kernels in one study, a kernel from a package. Without qemu or a kernel each of these is
+//! skipped and reported.
 
 use crate::guests::{able, bytepath, guests_of, leftovers, shown};
 use bytepath::record::{Role, Scope, Study, TrialStatus};
@@ -46,7 +46,7 @@ fn a_guest_runs_a_verified_stream() {
     assert_eq!(leftovers(), [], "no guest outlives its study");
 }
 
-/// Trials without such a meter would fail one by one.
+/// Otherwise its trials would fail one by one.
 #[test]
 fn a_meter_that_guests_cannot_have_is_refused_before_the_first_trial() {
     let Some(_machine) = able() else { return };
@@ -92,7 +92,7 @@ fn two_kernels_are_explained_by_the_functions_of_both() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (old, new) = (format!("old=debian:{old}"), format!("new=debian:{new}"));
-    // At some dozen samples a second, so that functions of both kernels are among those of each.
+    // Long enough, at a few dozen samples a second, to find functions that both kernels share.
     let profile = "largest:trials=1,retakes=0,window=3s";
     let (study, text) = study_of_two(folder.path(), [&old, &new], profile);
     let facts = |at: usize| &study.header.kernels[at].facts[0];
@@ -109,8 +109,7 @@ fn two_kernels_are_explained_by_the_functions_of_both() {
     explained(folder.path(), &study);
 }
 
-/// Runs one path on two kernels. Gives the study, which lies in
-/// `folder/study`, and the report.
+/// Runs one path on two kernels. Returns the study, which is in `folder/study`, and the report.
 fn study_of_two(folder: &Path, kernels: [&str; 2], profile: &str) -> (Study, String) {
     let file = folder.join("two.toml");
     let experiment = format!(
@@ -135,8 +134,8 @@ fn study_of_two(folder: &Path, kernels: [&str; 2], profile: &str) -> (Study, Str
         bytepath(&["run", file.to_str().unwrap(), "--study", out.to_str().unwrap(), "--seed", "3"]);
     println!("a study of two kernels took {:.1} s", began.elapsed().as_secs_f64());
     let text = shown(&output);
-    // On a busy machine an emulated stream may stall for a whole window, which is
-    // a failed trial (exit code 5) as it ought to be.
+    // On a busy machine an emulated stream may stall for a whole window, which is a failed trial
+    // (exit code 5), as it should be.
     assert!(matches!(output.status.code(), Some(0 | 5)), "{text}");
     let study = load(&out).unwrap();
     assert_eq!(study.trials.len(), 3, "two cells, and one again: {text}");
@@ -162,8 +161,8 @@ fn study_of_two(folder: &Path, kernels: [&str; 2], profile: &str) -> (Study, Str
     (study, text)
 }
 
-/// Whether the explanation of a study of two kernels adds up, and names functions
-/// of both by the same names; and whether each format tells it.
+/// Checks that the explanation of a study of two kernels adds up, that functions of both have the
+/// same names, and that each format contains it.
 fn explained(folder: &Path, study: &Study) {
     let show = |format: &str| {
         let out = folder.join("study");
@@ -212,7 +211,7 @@ fn a_kernel_comes_as_a_package() {
         return skip!("no kernel was fetched");
     };
     let folder = tempfile::tempdir().unwrap();
-    // As Debian packs it since Linux 7.1: image and modules apart, below /usr.
+    // Packed as by Debian since Linux 7.1: image and modules in separate packages, below /usr.
     let (from, below) = (kernels().join(&release), format!("usr/lib/modules/{release}"));
     let image = [("vmlinuz", format!("boot/vmlinuz-{release}"))];
     let modules = [
@@ -244,8 +243,8 @@ fn a_kernel_comes_as_a_package() {
     assert_eq!(leftovers(), []);
 }
 
-/// Makes a Debian package of files below a folder, each under the path it is to be
-/// installed at; the error says what is missing for that.
+/// Makes a Debian package of files below a folder, each with the path at which it is to be
+/// installed. The error names what is missing for that.
 fn package(
     to: &Path,
     name: &str,
@@ -278,14 +277,14 @@ fn package(
     }
 }
 
-/// Where `make vm-kernel` puts kernels.
+/// The folder in which `make vm-kernel` installs kernels.
 fn kernels() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     cache.unwrap_or(home.join(".cache")).join("bytepath/kernels/lib/modules")
 }
 
-/// Releases of the kernels that are there, the oldest first.
+/// Releases of the installed kernels, oldest first.
 fn fetched() -> Vec<String> {
     let entries = std::fs::read_dir(kernels()).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -328,7 +327,7 @@ fn names_a_missing_kernel() {
     assert!(text.contains("choose the testbed vm"), "{text}");
 }
 
-/// Two short blocks of one path, every byte looked at by the receiver.
+/// A study of two short trials of one path, every byte verified by the receiver.
 fn verified_stream(testbed: &str, more: &[&str], out: &Path) -> Command {
     let mut words = vec!["run", "--testbed", testbed, "--path", "socket"];
     words.extend(["--stream", "touch=verify", "--blocks", "1"]);
@@ -339,7 +338,7 @@ fn verified_stream(testbed: &str, more: &[&str], out: &Path) -> Command {
     command
 }
 
-/// Trials that were measured.
+/// Number of trials that were measured.
 fn measured(study: &Study) -> usize {
     study.trials.iter().filter(|trial| trial.status == TrialStatus::Measured).count()
 }
@@ -348,7 +347,7 @@ fn host_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim().to_owned()
 }
 
-/// What only a quiet machine can show: `make timing`.
+/// Tests that need a quiet machine: `make timing`.
 mod timing {
     use crate::guests::{able_alone, cpu_time, guests_of, testbed};
     use bytepath::spec;

@@ -1,6 +1,6 @@
-//! What joins guests, really joined: two of them by taps, one and this host; several
-//! queues, packets that cross whole, and nothing left behind. Without qemu, a kernel
-//! or taps each of these is skipped and reported.
+//! Connections of guests, in real runs: two guests by taps, one and this host; several queues,
+//! packets that cross unsegmented, and nothing left behind. Without qemu, a kernel or taps each of
+//! these is skipped and reported.
 
 use crate::guests::{able, able_alone, guests_of, leftovers, shown, testbed};
 use bytepath::record::{Role, Scope, Study, TrialStatus};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// One boot of both, in which packets are cut by the sender and not.
+/// One boot of both, with packets segmented by the sender and not.
 #[test]
 fn taps_with_two_queues_carry_packets_whole() {
     let bed = "vm:guests=2,wire=tap,queues=2";
@@ -54,7 +54,7 @@ fn taps_with_two_queues_carry_packets_whole() {
     assert_eq!(leftovers(), []);
 }
 
-/// Bytes of a packet that the receiver's device received, with segmentation offload and without.
+/// Average bytes of a packet at the receiver's device, with segmentation offload or without.
 fn packet_size(study: &Study, tso: bool) -> f64 {
     let cell = study.header.cells.iter().find(|cell| cell.link.tso == tso && !cell.null);
     let trial = study.trials.iter().find(|trial| trial.cell == cell.unwrap().id).unwrap();
@@ -72,7 +72,7 @@ fn a_guest_and_this_host_are_two_hosts() {
     for (at, role) in ["sender", "receiver"].into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
         let before = devices();
-        // Two trials: the second finds the tap as the first one did.
+        // Two trials: the second finds the tap as the first did.
         let study = measured(&format!("vm:host={role}"), &["--blocks", "1"], folder.path());
         let own = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         let machines: Vec<&str> = study.header.facts.iter().map(|f| f.machine.as_str()).collect();
@@ -98,7 +98,7 @@ fn killed_in_the_middle_nothing_stays() {
     command.args(["run", "--testbed", bed, "--path", "socket", "--blocks", "1", "--window", "60s"]);
     command.args(["--profile", "none", "--meters", "none", "--study"]).arg(&out);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    // The study's folder is there when the first trial begins; then there is an agent.
+    // The study's folder exists once the first trial begins; then there is an agent.
     let own = namespace(child.id()).unwrap();
     let agent = wait_for("an agent on the wire", || {
         assert!(child.try_wait().unwrap().is_none(), "the study ended at once");
@@ -145,8 +145,8 @@ fn contradictions_are_reported_before_anything_is_booted() {
     }
 }
 
-/// Guests boot for the doctor and for a dry run, too: both find what the study finds, and end as it
-/// does.
+/// Guests boot for the doctor and for a dry run, too: both find what the study finds, with the same
+/// exit code.
 #[test]
 fn what_a_guest_cannot_run_is_known_before_it_is_run() {
     let Some(_machine) = joined("vm:host=sender", able) else { return };
@@ -189,7 +189,7 @@ fn vhost_that_is_requested_and_missing_is_named() {
     assert!(fault.contains("/dev/vhost-net") && fault.contains("modprobe vhost_net"), "{fault}");
 }
 
-/// Turns at the machine, if guests can be booted and joined like this.
+/// Turns at the machine; `None` if guests cannot be booted and connected like this.
 fn joined(bed: &str, turns: fn() -> Option<Share>) -> Option<Share> {
     let machine = turns()?;
     if let Some(why) = unable(bed) {
@@ -199,7 +199,7 @@ fn joined(bed: &str, turns: fn() -> Option<Share>) -> Option<Share> {
     Some(machine)
 }
 
-/// Why a testbed with these options cannot be raised; none if it can.
+/// Returns why a testbed with these options cannot be started, or `None` if it can.
 fn unable(bed: &str) -> Option<String> {
     let choice = spec::parse_testbed(bed, &testbed_spec(testbed::CATALOG)).unwrap();
     match testbed().configured(&choice.options).unwrap().unwrap().probe() {
@@ -208,18 +208,18 @@ fn unable(bed: &str) -> Option<String> {
     }
 }
 
-/// A study in which every byte is looked at by the receiver and every trial succeeds.
+/// Runs a study in which the receiver verifies every byte and every trial succeeds.
 fn measured(bed: &str, more: &[&str], out: &Path) -> Study {
     let mut words = vec!["--testbed", bed, "--path", "socket", "--profile", "none"];
-    // Small reads: on a busy machine an emulated guest does little in a second, and an edge of
-    // the window is seen between two reads.
+    // Small reads: on a busy machine an emulated guest does little in a second, and an edge of the
+    // window is noticed between two reads.
     words.extend(["--stream", "touch=verify,message-size=64K,read-size=64K"]);
     words.extend(["--warm-up", "200ms", "--window", "1s"]);
     words.extend(more);
     studied(&words, out)
 }
 
-/// A study in which every trial succeeds.
+/// Runs a study in which every trial succeeds.
 fn studied(words: &[&str], out: &Path) -> Study {
     let out = out.join("study");
     let words = [&["run", "--study", out.to_str().unwrap()], words].concat();
@@ -244,7 +244,7 @@ fn devices() -> Vec<String> {
     names
 }
 
-/// The network namespace of a process that is there.
+/// The network namespace of a process; `None` if it no longer exists.
 fn namespace(pid: u32) -> Option<std::path::PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/ns/net")).ok()
 }
@@ -263,7 +263,7 @@ fn children(parent: u32) -> Vec<u32> {
     processes().into_iter().filter(is_child).collect()
 }
 
-/// Asks again and again, for a while.
+/// Retries until there is a value, for a while.
 fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {

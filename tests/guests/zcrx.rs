@@ -1,7 +1,7 @@
-//! zcrx end to end in a guest with a kernel that has queues without a device
-//! (Linux 7.1): a study of several shapes, with every byte compared, its ledgers
-//! against the kernel's copy statistics, and what was made to run dry reported.
-//! Without qemu or such a kernel it is skipped and reported.
+//! zcrx end to end in a guest with a kernel that has queues without a device (Linux 7.1): a study
+//! of several shapes, with every byte compared, its ledgers checked against the kernel's copy
+//! statistics, and every shortage that was provoked reported. Without qemu or such a kernel it is
+//! skipped and reported.
 
 use crate::guests::able;
 use bytepath::record::{Role, RoleRecord, Scope, Study, Trial, TrialStatus};
@@ -75,7 +75,7 @@ fn measured<'a>(study: &'a Study, path: &str) -> Option<&'a Trial> {
     let is_it = |trial: &&Trial| {
         let cell = trial.cell.to_string();
         let name = cell.split(' ').next().unwrap_or_default();
-        // The pair of these halves has a name, and options are written in order.
+        // This pair of halves has its own name, and options are in alphabetical order.
         let name = if name == "zcrx" { PATHS[0] } else { name };
         let wanted = path.replace("share=on,rq=64", "rq=64,share=on");
         name == wanted && !cell.contains("again") && trial.status == TrialStatus::Measured
@@ -83,7 +83,7 @@ fn measured<'a>(study: &'a Study, path: &str) -> Option<&'a Trial> {
     study.trials.iter().find(is_it)
 }
 
-/// A counter of the path, all flows together.
+/// A counter of the path, summed over all flows.
 fn sum(trial: &Trial, metric: &str) -> u64 {
     let of_metric = trial.readings.iter().filter(|reading| reading.metric == metric);
     let flows = of_metric.filter(|reading| matches!(reading.scope, Scope::Flow(Role::Receiver, _)));
@@ -103,8 +103,8 @@ fn agrees_with_the_kernel(trial: &Trial, path: &str) {
     let counted = sum(trial, "zcrx.copied_bytes");
     let by_stats = ledger.evidence.iter().filter(|e| e.source.contains("zcrx_stats: fragments"));
     assert_eq!(by_stats.map(|e| e.bytes).sum::<u64>(), counted);
-    // Linear parts of packets are not counted, nor is all that rings of one queue
-    // copy at the same moment.
+    // The kernel counts neither the linear parts of packets, nor everything that several rings of
+    // one queue copy at the same moment.
     let rest = receiver.total_bytes - counted;
     println!("{path}: {} bytes, {rest} of them not counted as copied", receiver.total_bytes);
     assert!(rest <= receiver.total_bytes / 20, "{path}: {ledger:?}");

@@ -1,5 +1,5 @@
-//! `bytepath advise` on a made-up observation (`tests/data/observations`) and the made-up
-//! study: what it predicts, and what it refuses to.
+//! `bytepath advise` on a made-up observation (`tests/data/observations`) and the made-up study:
+//! what it predicts, and what it refuses to predict.
 
 use crate::made_up;
 use crate::shared::{bytepath, words};
@@ -19,8 +19,8 @@ fn the_same_calls_of_the_study_answer_for_the_program() {
     report::advice(&advice).write(&style, &mut text).unwrap();
     insta::assert_snapshot!("text", String::from_utf8(text).unwrap());
 
-    // Checked by hand: a block of the study costs the sender CPU time of its window over the
-    // GiB of its window, and the program sent 17 GiB.
+    // Checked by hand: in each block the sender's cost is the CPU time of its window per GiB of
+    // that window, and the program sent 17 GiB.
     let [direction] = advice.directions.as_slice() else { panic!("{advice:#?}") };
     let sendfile = direction.options.iter().find(|option| option.cell == "sendfile").unwrap();
     let per_gib = |busy: f64, gbit: f64| busy / (gbit * 1e9 / 8.0 / (1u64 << 30) as f64);
@@ -34,7 +34,7 @@ fn the_same_calls_of_the_study_answer_for_the_program() {
     assert!((sendfile.saved_per_gib.mean / mean - 1.0).abs() < 1e-6, "{sendfile:?}, {mean}");
     assert!((sendfile.saved.mean / (17.0 * mean) - 1.0).abs() < 1e-6, "{sendfile:?}");
     assert!(sendfile.saved_per_gib.low < mean && mean < sendfile.saved_per_gib.high);
-    // The program was on its CPU all the time, so the CPU time is its time.
+    // The program was on the CPU all the time, so saved CPU time is saved time.
     assert!(sendfile.time_saved.is_some());
     let failed = direction.refused.iter().find(|refusal| refusal.what == "zcrx").unwrap();
     assert_eq!(failed.reason, "no trial of it was measured");
@@ -155,7 +155,7 @@ fn write(study: &Study, folder: &Path) -> String {
     folder.display().to_string()
 }
 
-/// What is observed of a server: few bytes, many connections.
+/// An observed server: few bytes, many connections.
 #[test]
 fn loop_by_epoll_is_compared_with_others_for_as_many_connections() {
     let mut seen = seen();

@@ -1,5 +1,5 @@
-//! The page in a real browser: no error, no scrolling sideways on a phone, nothing of a
-//! hostile study runs, and what its scripts offer works.
+//! The page in a real browser: no error, no horizontal scrolling on a phone, no script of a hostile
+//! study runs, and the features of its own scripts work.
 
 use crate::html::{explained_study, hostile, page};
 use crate::made_up::study;
@@ -9,8 +9,8 @@ use bytepath::stats::{Rules, analyse};
 use bytepath_testing::skip;
 use std::process::Command;
 
-/// Opens the page in frames as wide as a phone, a tablet and a desk, and writes down
-/// what it finds there.
+/// Opens the page in frames as wide as a phone, a tablet and a desktop, and writes down what it
+/// finds there.
 const PROBE: &str = r##"<!DOCTYPE html><meta charset="utf-8"><pre id="found"></pre>
 <iframe id="phone" src="report.html" style="width:400px;height:800px;border:0"></iframe>
 <iframe id="tablet" src="report.html" style="width:760px;height:800px;border:0"></iframe>
@@ -67,7 +67,7 @@ fn browser() -> Option<&'static str> {
     ["chromium", "chromium-browser", "google-chrome"].into_iter().find(works)
 }
 
-/// What the probe found, and what the browser complained of.
+/// Returns the probe's findings, and the browser's console messages.
 fn browse(browser: &str, page: &str, probe: &str) -> (String, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -77,7 +77,7 @@ fn browse(browser: &str, page: &str, probe: &str) -> (String, Vec<String>) {
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
         .args(["--allow-file-access-from-files", "--enable-logging=stderr", "--dump-dom"])
-        // Without the second each name that is asked for builds the page's tree of names again.
+        // Without this feature each lookup of a name rebuilds the page's tree of names.
         .args(["--enable-blink-features=ComputedAccessibilityInfo"])
         .args(["--force-renderer-accessibility", "--virtual-time-budget=30000"])
         .arg(format!("--user-data-dir={}", path("profile").display()))
@@ -126,10 +126,11 @@ fn a_browser_runs_nothing_of_a_hostile_study() {
     in_a_browser(&hostile());
 }
 
-/// Uses search, zoom, keys, tips and the filter of the page, and writes down what came of it.
+/// Uses search, zoom, keys, tips and the filter of the page, and writes down the results.
 const USE: &str = include_str!("browser.html");
 
-/// What came of using the page, line by line, of every frame; none without a browser.
+/// Returns the results of using the page, line by line for every frame, or `None` without a
+/// browser.
 fn used(page: &str) -> Option<String> {
     let Some(browser) = browser() else {
         skip!("there is no chromium");

@@ -1,6 +1,6 @@
-//! Files as people posted them in public reports of other tools, cut to the records that matter
-//! (`tests/data/cases`), and neighbours of theirs that are made up (`made-up*`): each is read with
-//! the right figures, or refused with words that say what it is. The figures were worked out by hand.
+//! Files from public reports about other tools, cut to the relevant records (`tests/data/cases`),
+//! and made-up variants of them (`made-up*`): each is read with the right figures, or refused with
+//! a message that names what it is. The figures were worked out by hand.
 
 use crate::shared::{bytepath, words};
 use serde_json::Value;
@@ -12,14 +12,14 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cases")
 }
 
-/// Exit code, standard output and standard error of `bytepath profile` on a case.
+/// Runs `bytepath profile` on a case; returns the exit code, standard output and standard error.
 fn profile(case: &str, options: &[&str]) -> (i32, String, String) {
     let file = folder().join(case).display().to_string();
     bytepath(&[&["profile", file.as_str()], options].concat())
 }
 
-/// Event, samples and weight of a profile; then its notes, and its functions with any weight of
-/// their own: it, and that of all they called, too, if that is more.
+/// Formats a profile: event, samples and weight; then its notes, and the functions with weight of
+/// their own: that, and their total including callees if it is larger.
 fn shown(json: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let (event, samples) = (text(&json["event"]), &json["samples"]);
@@ -76,7 +76,7 @@ fn every_case_is_in_a_table() {
     let mut found = BTreeSet::new();
     for group in std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap()) {
         let group_name = group.file_name().into_string().unwrap();
-        // Programs, which tests/lab/observe_cases.rs runs.
+        // Programs; tests/lab/observe_cases.rs runs them.
         if group_name == "17-observe" {
             continue;
         }
@@ -91,7 +91,7 @@ fn every_case_is_in_a_table() {
     assert_eq!(found, listed);
 }
 
-/// What firmware answers to `ipmitool dcmi power reading`.
+/// Replies of firmware to `ipmitool dcmi power reading`.
 #[test]
 fn answers_of_management_controllers_mean_this() {
     for (case, expected) in READINGS {
@@ -119,7 +119,7 @@ const READINGS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Names of threads have blanks, brackets, colons and numbers.
+/// Thread names contain blanks, brackets, colons and numbers.
 #[test]
 fn threads_have_their_whole_names() {
     for (case, expected) in [
@@ -149,14 +149,14 @@ a b [x] 1/2 3;alpha 1000001
 ",
         ),
     ] {
-        // The first line is what weights count.
+        // The first line names the unit of the weights.
         let printed = profile(case, &["--to", "folded"]).1;
         let (unit, stacks) = printed.split_once('\n').unwrap();
         assert_eq!((unit, stacks), ("# weight=events event=cycles", expected), "{case}");
     }
 }
 
-/// One function is one function whatever printed it: only unequal shares differ.
+/// A function is the same whatever tool printed it: only unequal shares differ.
 #[test]
 fn functions_of_different_formats_are_compared_by_name() {
     let file = |case: &str| folder().join(case).display().to_string();

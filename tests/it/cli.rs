@@ -1,10 +1,10 @@
-//! The built binary, as a user meets it: help, wrong requests, exit codes.
-//! Nothing here raises a testbed.
+//! The built binary, as a user meets it: help, wrong requests, exit codes. No testbed is started
+//! here.
 
 use crate::shared::{bytepath, commands};
 use assert_cmd::Command;
 
-/// Every wrong request: one line with cause and remedy, exit code 2.
+/// Every wrong request yields one line with cause and remedy, and exit code 2.
 #[test]
 fn wrong_requests_are_explained_in_one_line() {
     let cases: &[(&[&str], &str)] = &[
@@ -62,7 +62,7 @@ fn wrong_flags_exit_with_2() {
     }
 }
 
-/// What is set daily has short names, which do what the long ones and the stream's keys do.
+/// Frequently used options have short names, equivalent to the long ones and to the stream's keys.
 #[test]
 fn short_names_do_what_the_long_ones_do() {
     let plan = |arguments: &[&str]| {
@@ -82,7 +82,8 @@ fn short_names_do_what_the_long_ones_do() {
     assert_eq!(plan(&["-P", "4", "--workload", "rr"])["cells"][0]["stream"]["flows"], 4);
 }
 
-/// `-o` is the report everywhere. What was the folder of a study once names the option that is now.
+/// `-o` is the report in every command. Its earlier use, the folder of a study, is refused with the
+/// name of the present option.
 #[test]
 fn a_report_has_a_suffix_and_a_folder_has_an_option() {
     for (words, code, remedy) in [
@@ -118,7 +119,7 @@ fn help_has_examples_exit_codes_and_every_option() {
     }
 }
 
-/// What `-h` shows of an option is one line, and examples are left to `--help`.
+/// `-h` shows one line for each option, and examples only appear in `--help`.
 #[test]
 fn short_help_has_one_line_for_each_option() {
     let fleet = ["fleet submit", "fleet status", "fleet collect"].map(str::to_owned);
@@ -136,7 +137,7 @@ fn short_help_has_one_line_for_each_option() {
     }
 }
 
-/// The second line of an entry begins below the first.
+/// Continuation lines of an entry start below its text.
 #[test]
 fn lists_of_the_long_help_have_hanging_indents() {
     let (_, help, _) = bytepath(&["run", "--help"]);
@@ -172,12 +173,12 @@ fn colours_are_for_terminals_unless_requested() {
     assert!(!bytepath(&["--color", "never", "--help"]).1.contains('\x1b'));
     let (code, _, stderr) = bytepath(&["paths", "--color", "sometimes"]);
     assert!(code == 2 && stderr.contains("auto, always, never"), "{stderr}");
-    // A name can still not steer a terminal.
+    // A name still cannot control the terminal.
     let (_, _, stderr) = bytepath(&["--color", "always", "show", "/a\x1b[2Jb"]);
     assert!(stderr.contains("/a\\u{1b}[2Jb"), "{stderr:?}");
 }
 
-/// No error has the words of Rust's standard library.
+/// No error contains wording of Rust's standard library.
 #[test]
 fn errors_have_plain_words() {
     for words in [
@@ -221,7 +222,7 @@ fn a_number_that_may_mean_two_things_is_refused() {
     assert_eq!(bytepath(&["run", "--dry-run", "--path", "socket", "--warm-up", "0"]).0, 0);
 }
 
-/// Everything that prints a result prints it as JSON, too, and into a file.
+/// Every command that prints a result can print it as JSON, and into a file.
 #[test]
 fn results_are_printed_as_json_and_into_files() {
     let folder = tempfile::tempdir().unwrap();
@@ -368,7 +369,7 @@ fn a_dry_run_shows_cells_order_and_time() {
     assert_eq!(bytepath(&arguments).1, first, "the seed decides the order");
 }
 
-/// Every slice but the first has a ramp of 40 ms, which a whole trial has not.
+/// Every slice but the first has a ramp of 40 ms, which a whole trial does not have.
 #[test]
 fn the_time_of_a_dry_run_includes_the_ramps_of_slices() {
     let time = |design: &str| {
@@ -379,7 +380,7 @@ fn the_time_of_a_dry_run_includes_the_ramps_of_slices() {
         let plan: serde_json::Value = serde_json::from_str(&text).unwrap();
         (plan["seconds_per_trial"].as_f64().unwrap(), plan["seconds"].as_f64().unwrap())
     };
-    // Ten blocks of the path and of itself again.
+    // Ten blocks of the path and of its second copy.
     assert_eq!(time("trials"), (3.0, 20.0 * 3.0));
     let (each, all) = time("slices:100ms");
     assert!((each - (3.0 + 19.0 * 0.04)).abs() < 1e-9 && (all - each * 20.0).abs() < 1e-9);
@@ -405,7 +406,7 @@ fn a_dry_run_is_also_json() {
     }
 }
 
-/// A testbed that cannot be raised is a row's reason; one that does not exist is a wrong
+/// A testbed that cannot be started is the reason in a row; one that does not exist is a wrong
 /// request.
 #[test]
 fn a_catalogue_on_a_testbed_that_does_not_exist_is_a_wrong_request() {
@@ -433,7 +434,7 @@ fn options_of_meters_are_listed_and_none_is_set_of_a_meter_that_is_off() {
 
     let power = ["run", "--dry-run", "--json", "--path", "socket", "--power", "rapl,rest=9"];
     let (code, text, stderr) = bytepath(&power);
-    // As the study would end on a machine without the meter.
+    // The exit code of the study on a machine without the meter.
     assert!(code == 0 || code == 3 && stderr.contains("no RAPL zone"), "{stderr}");
     let plan: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(plan["power"]["source"]["kind"], "rapl");
@@ -523,7 +524,7 @@ fn paths_are_a_table_of_one_screen_and_each_has_a_page() {
     let widest = table.lines().map(|line| line.chars().count()).max();
     assert!(table.lines().count() <= 35 && widest <= Some(100), "{table}");
     assert!(table.contains("\n  splice         splice+tcp-zerocopy-receive       "), "{table}");
-    // A pair is its two halves, with their options.
+    // A path with two halves lists both, with their options.
     let (code, splice, _) = bytepath(&["paths", "splice"]);
     assert_eq!(code, 0);
     for line in

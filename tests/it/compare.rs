@@ -1,5 +1,5 @@
-//! `bytepath compare` and `bytepath history`, as a user or a build server meets
-//! them: on study folders written here.
+//! `bytepath compare` and `bytepath history`, as a user or a build server meets them: on study
+//! folders written here.
 
 use crate::shared::{bytepath, words};
 use crate::{made_up, rr};
@@ -19,7 +19,7 @@ fn write(study: &Study, folder: &Path) -> String {
     folder.display().to_string()
 }
 
-/// The made-up study with the throughput of every trial of a cell changed.
+/// The made-up study with the throughput of a cell multiplied by `factor` in every trial.
 fn scaled(cell: &str, factor: f64) -> Study {
     let mut study = made_up::study();
     let of_cell = |t: &&mut Trial| t.cell.0 == cell;
@@ -42,7 +42,7 @@ fn a_slower_patch_fails_its_limit_with_a_code_of_its_own() {
     assert!(said.contains("FAILED splice.throughput slower 2%: splice is [0.8"), "{said}");
     assert!(said.contains("SLOWER"), "{said}");
     assert!(said.contains("no recorded difference"), "{said}");
-    // The same study twice passes; what the interval cannot decide is reported.
+    // The same study twice passes; what the interval cannot decide is reported as such.
     let (code, text, _) = run(&[&before, &before, "--fail-if", "splice.throughput slower 5%"]);
     assert_eq!(code, 0, "{text}");
     assert!(words(&text).contains("passed splice.throughput slower 5%"), "{text}");
@@ -51,7 +51,7 @@ fn a_slower_patch_fails_its_limit_with_a_code_of_its_own() {
     assert_eq!(code, 125, "git bisect run takes it for a revision that cannot be tested");
     assert!(text.contains("UNDECIDED"), "{text}");
     assert_eq!(run(&[&undecided[..], &["--strict"]].concat()).0, 7);
-    // The same in JSON.
+    // The same as JSON.
     let (code, json, _) = run(&[&[&before[..], &after, "--json"], &limit[..]].concat());
     assert_eq!(code, 7);
     let json: Value = serde_json::from_str(&json).unwrap();
@@ -63,7 +63,7 @@ fn a_slower_patch_fails_its_limit_with_a_code_of_its_own() {
     assert!((splice["ratio"].as_f64().unwrap() - 0.9).abs() < 1e-6);
 }
 
-/// A machine that is slower for all cells alike is not a regression of any.
+/// A machine on which all cells are equally slower is no regression of any of them.
 #[test]
 fn ratios_to_the_baselines_leave_the_machine_out() {
     let folder = TempDir::new().unwrap();
@@ -104,7 +104,7 @@ fn limits_within_one_study_are_against_its_baseline() {
     assert_eq!(run("*.throughput slower 2%"), 7);
     assert_eq!(run("socket.throughput slower 2%"), 2, "the baseline is compared with nothing");
     assert_eq!(run("socket.throughput slwer 2%"), 2);
-    // Reports leave out what all cells share, and so may a limit.
+    // Reports leave out the levels that all cells share, and a limit may do so, too.
     let mut long = made_up::study();
     let lengthen = |id: &mut CellId| id.0.push_str(" mtu=9000");
     long.header.cells.iter_mut().for_each(|cell| lengthen(&mut cell.id));
@@ -117,7 +117,7 @@ fn limits_within_one_study_are_against_its_baseline() {
     assert_eq!(run("uring-zc.throughput slower 2%"), 7);
 }
 
-/// A limit does not fail on what the report itself takes for noise.
+/// A limit does not fail on what the report itself considers noise.
 #[test]
 fn a_limit_within_the_noise_of_the_study_is_undecided() {
     let folder = TempDir::new().unwrap();
@@ -128,7 +128,7 @@ fn a_limit_within_the_noise_of_the_study_is_undecided() {
     let said = words(&text);
     assert!(said.contains("NOISE TOO HIGH") && said.contains("UNDECIDED uring-zc"), "{said}");
     assert_eq!(bytepath(&[&limit[..], &["--strict"]].concat()).0, 7);
-    // Without the noise the same trials fail it.
+    // Without the noise the same trials fail the limit.
     let quiet = write(&made_up::study(), &folder.path().join("quiet"));
     assert_eq!(bytepath(&["compare", &quiet, "--fail-if", limit[3]]).0, 7);
 }
@@ -140,7 +140,7 @@ fn a_percentile_has_limits_a_comparison_and_a_history() {
     let mut after = rr::study();
     after.header.started_ms += 1000;
     for trial in after.trials.iter_mut().filter(|t| t.cell.0 == "socket") {
-        // One exchange in a hundred waits for 2 ms: the median does not see it.
+        // One exchange in a hundred takes 2 ms, which the median does not show.
         let latency = trial.latency.as_mut().unwrap();
         (0..latency.count() / 90).for_each(|_| latency.record(std::time::Duration::from_millis(2)));
     }
@@ -222,7 +222,7 @@ fn the_same_name_with_another_contract_is_not_comparable() {
     assert!(words(&text).contains(reason), "{text}");
 }
 
-/// Twenty studies of three blocks; from the twelfth on splice is 8 % slower, under
+/// Writes twenty studies of three blocks; from the thirteenth on splice is 8 % slower, under
 /// another kernel.
 fn twenty(folder: &Path) {
     for i in 0..20u64 {
@@ -251,7 +251,7 @@ fn a_history_shows_where_it_changed_and_writes_nothing() {
     assert_eq!(change.len(), 1, "{text}");
     assert!(change[0].contains("s07") && change[0].contains("CHANGE 0.92x"), "{text}");
     assert!(text.contains("kernel: 6.18.0 -> 6.18.1"), "{text}");
-    // A study that grew is read again, one that is gone is forgotten.
+    // A study that changed is read again, and one that is gone is dropped from the index.
     let trials = folder.path().join("s00/trials.jsonl");
     let lines = fs::read_to_string(&trials).unwrap();
     fs::write(&trials, lines.lines().take(7).map(|l| format!("{l}\n")).collect::<String>())

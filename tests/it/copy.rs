@@ -1,4 +1,4 @@
-//! `bytepath copy`: what it measures is verified, and what is refused.
+//! `bytepath copy`: its measurements are verified, and unusable requests are refused.
 
 use crate::shared::words;
 use assert_cmd::Command;
@@ -31,7 +31,7 @@ fn every_cell_is_measured_and_the_break_even_stands_first() {
         assert_eq!(row["cell"]["model"], false, "{row}");
         assert!(row["mean"]["rate"].as_f64().unwrap() > 0.0, "{row}");
     }
-    // Two engines in addition to the first, two shapes, time and rate.
+    // Two engines in addition to the first, two shapes, two metrics: time and rate.
     assert_eq!(value["break_even"].as_array().unwrap().len(), 2 * 2 * 2);
 }
 
@@ -63,7 +63,7 @@ fn an_engine_that_is_requested_and_not_there_takes_no_row_from_the_others() {
     let why = "there is no work queue wq99.99";
     let said = words(&out);
     assert!(said.contains("Not measured") && said.contains(why) && err.contains(why), "{out}{err}");
-    // A peak is that of a copy that is alone.
+    // The peak is given for a single copy at a time only.
     let rates = out.split("what the caller pays").next().unwrap();
     let rows = rates.lines().filter(|line| line.trim_start().starts_with("cpu "));
     let figures: Vec<usize> = rows.map(|row| row.split_whitespace().count()).collect();

@@ -1,5 +1,5 @@
-//! devmem as far as it goes without a NIC that can do it: memory as dmabufs, the
-//! refusals of real devices, recorded and live, and what a study says of it.
+//! devmem as far as it works without a capable NIC: memory as dmabufs, the refusals of real
+//! devices, recorded and live, and what a study reports about it.
 
 use crate::made_up;
 use bytepath_testing::skip;
@@ -18,12 +18,12 @@ use bytepath::{path, testbed};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
-/// Set in a guest whose devices are all its own: then those with hardware behind
-/// them are tried, too.
+/// Environment variable set in a guest that owns all its devices: then those backed by hardware are
+/// tried, too.
 const ALL_DEVICES: &str = "BYTEPATH_TEST_ALL_DEVICES";
 
-/// The substitute for the dmabuf where the kernel has no udmabuf: a driver that
-/// cannot bind says so before it looks.
+/// Memory, if the kernel has udmabuf, and a stand-in for its descriptor: a driver that cannot bind
+/// refuses before it looks at that.
 fn memory() -> (Option<Box<dyn Memory>>, OwnedFd) {
     let memory =
         dmabuf::PROVIDERS.iter().find_map(|provider| (provider.allocate)(1 << 20, None).ok());
@@ -66,7 +66,7 @@ fn devices_that_cannot_bind_say_why() {
     assert!(tried >= 2, "there is always a loopback device");
 }
 
-/// What a kernel really said, on devices that it really had.
+/// Refusals that a real kernel returned for its real devices.
 #[derive(serde::Deserialize)]
 struct Recorded {
     kernel: String,
@@ -85,7 +85,7 @@ fn recorded() -> Recorded {
     serde_json::from_str(include_str!("../data/devmem/refusals-7.3.4.json")).unwrap()
 }
 
-/// The kernel's words reach the user who asks why.
+/// The kernel's message reaches a user who asks for the reason.
 #[test]
 fn recorded_refusals_become_reasons() {
     let Recorded { kernel, refusals } = recorded();
@@ -115,7 +115,7 @@ fn recorded_refusals_become_reasons() {
         assert!(reason.contains("EOPNOTSUPP"), "{device}: {reason}");
         assert!(words.is_none_or(|words| reason.contains(&words)), "{device}: {reason}");
         assert!(remedy.contains("mlx5, gve, bnxt or fbnic"), "{device}: {remedy}");
-        // Recorded facts are read again as they were written.
+        // Recorded facts are read back as they were written.
         let json = serde_json::to_string(&facts).unwrap();
         assert_eq!(serde_json::from_str::<Facts>(&json).unwrap(), facts);
     }
@@ -192,7 +192,8 @@ fn fragments_per_receive_are_reported() {
         &cell.0, &*calls, "804.6", "511", "1100", &above, &middle, &below, &gathered, &avoided,
         "40%", "100%", "20%",
     ];
-    // 2 of 5 calls brought more than 1024, and so did both after which more were held.
+    // 2 of 5 calls returned more than 1024 fragments, among them both calls after which more than
+    // that were held.
     assert_eq!(line, expected, "{text}");
 
     let json: serde_json::Value = serde_json::from_str(&render("json")).unwrap();
@@ -214,7 +215,7 @@ fn fragments_per_receive_are_reported() {
         assert!(row.contains(&format!(",{value}")), "{row}");
     }
 
-    // A study that received nothing into device memory says nothing of it.
+    // A report on a study that received nothing into device memory does not mention it.
     let plain = made_up::study();
     let analysis = analyse(&plain, &Rules::default());
     let subject = report::Subject::of(&plain, &analysis, None);
@@ -223,8 +224,8 @@ fn fragments_per_receive_are_reported() {
     assert!(!String::from_utf8(out).unwrap().contains("id=\"fragments\""));
 }
 
-/// In a guest with a kernel that has all of devmem, memory is to be had, and what
-/// is missing is a device: the study has a row that says so in the kernel's words.
+/// In a guest with a kernel that has all of devmem, memory is available and only a device is
+/// missing: the study has a row with the kernel's message.
 #[test]
 fn a_guest_of_a_new_kernel_lacks_nothing_but_a_nic() {
     let testbed = testbed::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap();

@@ -1,4 +1,4 @@
-//! `bytepath diff`: the pair of 2002, its formats, and what it refuses.
+//! `bytepath diff`: the two profiles of 2002, its formats, and its refusals.
 
 use crate::shared::words;
 
@@ -29,7 +29,7 @@ fn refused(arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// The format follows from the name of the file, which has what would have been printed.
+/// The file's suffix selects the format, and the file contains what would have been printed.
 #[test]
 fn a_difference_goes_to_a_file_whose_suffix_gives_the_format() {
     let folder = tempfile::tempdir().unwrap();
@@ -76,7 +76,7 @@ fn groups_have_a_table_of_their_own() {
     assert_eq!(row("idle")[..3], ["122129", "72241", "-49888"], "{text}");
 }
 
-/// What `observe` wrote of a program records no bytes: its steps are those of a run.
+/// A profile that `observe` wrote of a program records no bytes: its steps are per run.
 #[test]
 fn steps_between_runs_of_a_program() {
     let folder = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ fn a_limit_on_what_is_more_decides_the_exit_code() {
     assert!(code == Some(0) && said.starts_with("passed -16.7%"), "{said}");
     let (code, said) = checked(&before, &after, "20%");
     assert!(code == Some(125) && said.starts_with("UNDECIDED +20.0%"), "{said}");
-    // One file of a side has no interval, and neither have counters.
+    // A side with a single file has no interval, and neither do counters.
     let (code, said) = checked(&file("a1.txt", 900), &after, "5%");
     assert!(code == Some(2) && said.contains("name two files or more of each side"), "{said}");
     let shares = file("shares.txt", 1);
@@ -157,7 +157,7 @@ fn two_rankings_stand_side_by_side() {
         .collect();
     let places = |column: usize| lines.iter().map(|line| line[column]).collect::<Vec<&str>>();
     assert_eq!(places(0), (1..=12).map(|n| n.to_string()).collect::<Vec<_>>(), "{text}");
-    // Where a function of the first column went is where the second says that it came from.
+    // Where a function of the first column went matches where the second says that it came from.
     let (first, second) = (places(1), places(4));
     for (place, (function, to)) in first.iter().zip(places(3)).enumerate() {
         let Some(there) = second.iter().position(|other| other == function) else { continue };
@@ -203,7 +203,7 @@ fn a_function_has_the_file_that_it_is_from() {
         assert!(row.ends_with(module), "{text}");
     }
     assert!(text.lines().any(|line| line.trim_end().ends_with("module")), "{text}");
-    // Where all are of one file there is no column for it.
+    // If all functions are from the same file, there is no column for it.
     for (name, ticks) in [("c", 3), ("d", 2)] {
         fs::write(folder.path().join(name), format!("main;send {ticks}\nmain;recv 5\n")).unwrap();
     }
@@ -266,7 +266,7 @@ fn standard_input_is_a_side() {
 
 #[test]
 fn symptoms_are_reported_for_pasted_profiles() {
-    // Made up: a fifth of what is busy goes to the return thunks, then nothing.
+    // Made up: a fifth of the busy time goes to the return thunks, then none.
     let folder = tempfile::tempdir().unwrap();
     let pasted = |name: &str, lines: &str| {
         let file = folder.path().join(name);
@@ -318,7 +318,7 @@ fn flame_graphs_are_written_in_both_directions() {
     printed(&["baseline.txt", "affinity.txt", "--svg", &after, "--svg-before", &before]);
     let read = |file: &str| fs::read_to_string(file).unwrap();
     assert!(read(&after).contains("poll_idle (") && read(&before).contains("poll_idle ("));
-    // What vanished has no width after the change.
+    // A function that vanished has no width after the change.
     assert!(!read(&after).contains("speedo_rx (") && read(&before).contains("speedo_rx ("));
     let left: Vec<_> = fs::read_dir(&folder).unwrap().collect();
     assert_eq!(left.len(), 2, "nothing half-written stays");
@@ -364,7 +364,7 @@ fn refusals_name_the_thing_and_the_way_out() {
     }
 }
 
-/// A folder with these files, and the diff of two of their names in it.
+/// Writes these files into a folder, and compares two of them.
 fn compared(files: &[(&str, &str)], arguments: &[&str]) -> (i32, String, String) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -375,7 +375,7 @@ fn compared(files: &[(&str, &str)], arguments: &[&str]) -> (i32, String, String)
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// Made up: what two answers to each other quote.
+/// Made up: a mail and its reply, each with a quoted table.
 const MAIL: &str = "\
 Before the change:
 > # Overhead Command Shared Object Symbol
@@ -398,7 +398,7 @@ fn two_tables_of_one_mail_are_compared_as_they_stand() {
         .skip(1)
         .map(|row| row.split('\t').take(4).collect::<Vec<_>>().join(" "))
         .collect();
-    // Addresses of a module without symbols are one row: the next build has others.
+    // Addresses of a module without symbols form one row: they change with each build.
     assert_eq!(first_four[..2], ["copy_words 10.5 20.5 10", "[vhost] unresolved 3 5.5 2.5"]);
     assert!(first_four[2].starts_with("[not in the table] "), "{first_four:?}");
     let (_, out, _) = compared(&[("mail", MAIL)], &arguments[..4]);
@@ -412,7 +412,7 @@ fn two_tables_of_one_mail_are_compared_as_they_stand() {
     assert!(code == 6 && err.contains("mail@1, line 3: '20,50% rx 0"), "{err}");
 }
 
-/// Made up, in the forms of a locale with decimal commas and of one without.
+/// Made up, in the format of a locale with decimal commas and of one without.
 const STAT: [&str; 2] = [
     "So I ran it:\n> 2.000,00 msec task-clock # 1,0 CPUs CPUs_utilized\n\
      > 4.000.000.000 cycles # 2,0 GHz cycles_frequency (66,85%)\n\

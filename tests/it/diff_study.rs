@@ -1,5 +1,5 @@
-//! `bytepath diff` and the reports of a study on disk: whose profiles count, what
-//! the study knows besides, and the cost of a packet.
+//! `bytepath diff` and the reports of a study on disk: whose profiles count, what else the study
+//! contributes, and the cost of a packet.
 
 use crate::made_up;
 use crate::profiles;
@@ -14,19 +14,19 @@ use bytepath::study::StudyWriter;
 use serde_json::Value;
 use std::path::Path;
 
-/// The two cells of which there are profiles.
+/// The two cells that have profiles.
 const CELLS: [&str; 2] = ["socket", "splice"];
 
-/// Packets of a trial: of 64 KiB.
+/// Bytes of a packet: 64 KiB.
 const PACKET: f64 = 65536.0;
 
-/// A study with four profile trials of each of two cells, the last of which does
-/// not count; every trial has a count of its packets if `packets` says so.
+/// A study with four profile trials of each of two cells, the last of which does not count; every
+/// trial has a count of its packets if `packets` is set.
 fn study(folder: &Path, packets: bool) -> Study {
     study_of(folder, packets, "")
 }
 
-/// The same, where every cell has this level besides.
+/// Like [`study`], with `level` added to every cell.
 fn study_of(folder: &Path, packets: bool, level: &str) -> Study {
     let mut study = made_up::study();
     let with_level = |CellId(id): &mut CellId| {
@@ -56,7 +56,7 @@ fn study_of(folder: &Path, packets: bool, level: &str) -> Study {
                 [0.0, 0.03, -0.02, 0.9][number as usize - 1],
                 "",
             );
-            // Earlier ones recorded no packets; their trials do.
+            // Earlier profiles recorded no packets; their trials do.
             profile.header.work.packets = None;
             if number == 4 {
                 trial.status = TrialStatus::Rejected { events: vec!["7 samples were lost".into()] };
@@ -97,7 +97,7 @@ fn a_cell_is_its_profiles_that_count_and_what_the_meter_says() {
     assert_eq!(json["without"]["profiles"], serde_json::json!(titles), "the fourth was spoiled");
     assert_eq!(json["unit"], "CPU-s/GiB");
     assert_eq!(json["with"]["packets"].as_f64().unwrap(), 3.0 * 65536.0);
-    // What ran on one CPU is compared with the work of the whole, and a note names the CPU.
+    // The samples of one CPU are compared with all of the work, and a note names the CPU.
     for format in ["text", "json"] {
         let said = printed(&["diff", &a, &b, "--cpu", "1", "--format", format]);
         assert!(said.contains("only what ran on CPUs 1"), "{said}");
@@ -121,7 +121,7 @@ fn a_cell_is_its_profiles_that_count_and_what_the_meter_says() {
         assert!((metered / expected - 1.0).abs() < 1e-6, "{per}: {metered}, not {expected}");
         assert_eq!(number(&fall["after"]["packet"]), PACKET);
         assert_eq!(fall["after"]["trials"], 3);
-        // What the parts and the rest make up is what the meter saw.
+        // The parts and the rest add up to what the meter measured.
         let parts: f64 =
             fall["parts"].as_array().unwrap().iter().map(|p| number(&p["change"]["mean"])).sum();
         let check = &fall["check"];
@@ -133,7 +133,7 @@ fn a_cell_is_its_profiles_that_count_and_what_the_meter_says() {
     assert!(said.contains("CPU-ns/packet") && !said.contains("by the samples"), "{said}");
 }
 
-/// A name may be copied from a report, which leaves out the levels that all cells have.
+/// A name may be copied from a report, which leaves out levels that all cells share.
 #[test]
 fn cells_are_named_in_full_and_as_reports_shorten_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -188,11 +188,11 @@ fn what_a_study_does_not_tell_is_refused_with_a_way_out() {
         let (code, _, said) = bytepath(arguments);
         assert!(code != 0 && said.contains(expected), "{arguments:?}: {said}");
     }
-    // Packets were not requested: nothing is missing.
+    // Packets were not requested, so nothing is missing.
     assert!(printed(&["show", study]).contains("CPU-s/GiB against"));
 }
 
-/// There is nothing to compare one cell with, but its symptoms still apply.
+/// One cell cannot be compared with anything, but its symptoms still apply.
 #[test]
 fn symptoms_are_reported_for_one_cell_alone() {
     let folder = tempfile::tempdir().unwrap();

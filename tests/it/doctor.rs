@@ -15,7 +15,7 @@ fn findings(machine: &str) -> Vec<Finding> {
     examine(&survey(&roots), &moment(&roots))
 }
 
-/// The findings on a machine, one line each: "Distorts: irqbalance is running".
+/// Returns the findings on a machine, one line each: "Distorts: irqbalance is running".
 fn said(machine: &str) -> String {
     let line = |f: &Finding| format!("{:?}: {}", f.severity, f.what);
     findings(machine).iter().map(line).collect::<Vec<_>>().join("\n")
@@ -68,7 +68,7 @@ fn what_netlink_says_of_a_card_is_judged_with_the_exact_command() {
     ] {
         assert_eq!(command("arm-server", what), expected);
     }
-    // A ring that cannot be larger, and what a driver does not report, are not findings.
+    // A ring that cannot be larger, and values that a driver does not report, are not findings.
     assert!(!said("arm-server").contains("descriptors"));
     assert!(!said("laptop").contains("wlp0s20f3"), "{}", said("laptop"));
 }
@@ -78,11 +78,11 @@ fn a_well_kept_server_has_nothing_that_blocks_or_distorts() {
     let worse = |f: &Finding| f.severity != Severity::Note;
     let worse: Vec<Finding> = findings("epyc-server").into_iter().filter(worse).collect();
     assert_eq!(worse, []);
-    // What hid the effect of a tap patch for weeks is named.
+    // The cause that hid the effect of a tap patch for weeks is named.
     assert!(said("epyc-server").contains("Safe RET"));
 }
 
-/// A made-up machine of two NUMA nodes, whose card is on the second.
+/// A made-up machine of two NUMA nodes, whose NIC is on the second.
 fn two_nodes(firmware: &str) -> (tempfile::TempDir, Facts, Vec<Finding>) {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(r#"{{"eth1": {{"driver-version": "24.10", "firmware": "{firmware}"}}}}"#);
@@ -140,7 +140,7 @@ fn cards_that_are_not_alike_are_a_finding_of_two_hosts() {
         ["28.42.1000", "28.42.1000", "28.39.2048"].map(two_nodes);
     assert_eq!(examine_pair([&one, &same], &Default::default()), []);
     other.kernel_release = "6.12.9".into();
-    // The only card of each host is its device; one may also be named.
+    // Each host's only NIC is its device; one may also be named.
     for devices in [[vec![], vec![]], [vec!["eth1".to_owned()], vec![]]] {
         let found = examine_pair([&one, &other], &devices);
         let said: Vec<&str> = found.iter().map(|finding| finding.what.as_str()).collect();
@@ -181,7 +181,8 @@ fn this_machine_is_examined_and_cells_that_cannot_run_are_named() {
     let (code, text) = bytepath(&["doctor", "--experiment", file, "--json"]);
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     let cells = json["cells"].as_array().unwrap();
-    // It ends as the study would before its first trial: without its baseline there is none.
+    // It has the exit code that the study would have before its first trial, which needs its
+    // baseline.
     let (dry, text) = bytepath(&["run", "--dry-run", file, "--json"]);
     let plan: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert!(plan["baseline"].is_string(), "{text}");
@@ -206,7 +207,7 @@ fn a_source_of_power_that_is_missing_ends_doctor_and_dry_run_as_the_study() {
         vec!["run", "--dry-run", file],
         vec!["doctor", "--experiment", file],
     ] {
-        // It finds no ipmitool.
+        // With this PATH it finds no ipmitool.
         let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
         let output = command.args(&words).env("PATH", folder.path()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! Why two cells differ, as the plain formats tell it.
+//! Why two cells differ, in the plain formats.
 
 use crate::profiles as made_up;
 use crate::shared::words;
@@ -9,7 +9,7 @@ use bytepath::profile::{Explanation, Symptoms, WorkUnit};
 use bytepath::report::{self, Style};
 use made_up::{explanation, explanation_per};
 
-/// The heading of what well-known functions mean.
+/// The heading above the meaning of well-known functions.
 const SYMPTOMS: &str = "Diagnosis by hot function";
 
 fn text(explanation: &Explanation, width: usize) -> String {
@@ -39,7 +39,7 @@ fn the_words_name_what_is_beyond_doubt() {
 #[test]
 fn costs_are_reported_per_packet() {
     let explanation = explanation_per(WorkUnit::Packet, 3, "");
-    // 0.17 CPU-s/GiB over 16384 packets a GiB are 10.4 us for each.
+    // 0.17 CPU-s/GiB over 16384 packets per GiB are 10.4 us for each packet.
     let said = words(&text(&explanation, 100));
     let expected = "tcp-zerocopy-receive saves 10376 CPU-ns/packet against socket: 14644 less \
                     copying, 3650 more page mapping, ";
@@ -48,13 +48,13 @@ fn costs_are_reported_per_packet() {
                    KiB of the stream in socket, 64 KiB in tcp-zerocopy-receive.";
     assert!(said.contains(packets) && !said.contains("differ in kind"), "{said}");
     assert!(words(&mail(&explanation)).contains(packets));
-    // Half of the packets twice as large are other work.
+    // Half as many packets, twice as large, are another kind of work.
     let mut other = explanation.clone();
     other.waterfalls[0].after.packet = Some(131072.0);
     assert!(
         words(&text(&other, 100)).contains("These differ in kind of work: compare per GiB, too.")
     );
-    // Costs per GiB say nothing of packets.
+    // Costs per GiB do not mention packets.
     assert!(!words(&text(&explanation_per(WorkUnit::Gib, 3, ""), 100)).contains("packet is"));
 }
 
@@ -120,7 +120,7 @@ fn one_trial_names_nothing() {
         said.contains("No step can be singled out: one profile trial of a cell has no interval.")
     );
     assert!(!said.contains("less copying"), "{said}");
-    // The steps are there anyway.
+    // The steps are shown anyway.
     assert!(said.contains("copying -0.240 - "), "{said}");
 }
 

@@ -1,5 +1,5 @@
-//! What each level of a factor does, and which factors depend on each other: made-up
-//! studies whose truth is known, and how reports tell it.
+//! The effect of each level of a factor, and which factors depend on each other: made-up studies
+//! whose truth is known, and how reports present it.
 
 use crate::made_up;
 use crate::shared::{render, words};
@@ -28,8 +28,8 @@ fn cells() -> Vec<Cell> {
     cells
 }
 
-/// A study of five blocks; `log` gives the logarithm of a cell's rate, none where it was
-/// not measured. Blocks drift, and each trial is off by 3 %.
+/// A study of five blocks; `log` returns the logarithm of a cell's rate, or `None` if it was not
+/// measured. Blocks drift, and each trial has an error of 3 %.
 fn study(chance: &mut Random, log: impl Fn(&Cell, u32, &mut Random) -> Option<f64>) -> Study {
     let mut header = header(cells());
     header.baseline = header.cells[0].id.clone();
@@ -66,7 +66,7 @@ fn level(cell: &Cell, factor: &str) -> String {
     cell.levels[factor].clone()
 }
 
-/// Hardware GRO makes everything 1.3 times as fast, and zcrx 1.2 times more than that.
+/// Hardware GRO makes everything 1.3 times as fast, and zcrx another 1.2 times.
 fn truth(cell: &Cell) -> f64 {
     let gro = level(cell, "hw-gro") == "true";
     let zcrx = level(cell, "path") == "zcrx";
@@ -106,8 +106,8 @@ fn a_made_up_effect_and_a_made_up_interaction_are_found() {
     assert!(view.interactions.iter().all(|pair| !pair.factors.contains(&"cores".to_owned())));
 }
 
-/// Claims of 200 studies without any effect, of a level and of a pair: with every trial
-/// measured, and with one in twenty rejected.
+/// Counts claims, about a level and about a pair, in 200 studies without any effect: with every
+/// trial measured, and with one in twenty rejected.
 #[test]
 fn where_nothing_differs_at_most_one_study_in_twenty_says_so() {
     let mut chance = Random::new(11);
@@ -120,7 +120,7 @@ fn where_nothing_differs_at_most_one_study_in_twenty_says_so() {
             levels += u32::from(view.effects.iter().any(claims));
             pairs += u32::from(!view.interactions.is_empty());
         }
-        // 5 % are 10 of 200, with a standard deviation of 3.1: 19 is three of them above.
+        // 5 % of 200 are 10, with a standard deviation of 3.1: 19 is three of them above.
         assert!(levels <= 19 && pairs <= 19, "{lost}: {levels} and {pairs} of 200");
         assert!(pairs > 0, "a rule that never errs is too strict: {levels} and {pairs}");
     }
@@ -136,7 +136,7 @@ fn one_factor_alone_has_no_view() {
     assert_eq!(analysed(&one).factors, None);
 }
 
-/// Under emulation the chart shows that all cells ran; nothing is reported about effects.
+/// Under emulation the chart shows that all cells ran; no effects are reported.
 #[test]
 fn without_speed_there_is_a_chart_and_no_effect() {
     let mut study = study(&mut Random::new(3), |cell, _, _| Some(truth(cell)));
@@ -182,7 +182,7 @@ fn reports_tell_it_and_draw_it() {
     for part in ["<h3>cores=two</h3>", "<h3>cores=one</h3>", "hw-gro=true", "class=\"user\""] {
         assert!(chart.contains(part), "{part}");
     }
-    // One bar for each cell, all in two panels.
+    // One bar for each cell, in two panels altogether.
     let figure = chart.split_once("</section>").unwrap().0;
     let bars = figure.matches("<rect class=\"system\" x=").count();
     assert_eq!((bars, figure.matches("<rect class=\"user\" x=").count()), (6, 6));

@@ -1,5 +1,5 @@
-//! What goes away, is damaged or is hostile: outputs, studies, journals, indexes, inputs.
-//! Nothing panics or hangs, nothing is believed that cannot be, and exit codes are true.
+//! Outputs, studies, journals, indexes and inputs that vanish, are damaged or are hostile. Nothing
+//! panics or hangs, nothing implausible is accepted, and exit codes are correct.
 
 use crate::shared::{bytepath, said};
 use crate::{made_up, rr};
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const BYTEPATH: &str = env!("CARGO_BIN_EXE_bytepath");
 
-/// A study with its trials in a folder.
+/// Writes a study with its trials to a folder.
 fn write(study: &Study, folder: &Path) -> StudyWriter {
     let mut writer = StudyWriter::create(folder, &study.header).unwrap();
     writer.append(&study.trials).unwrap();
@@ -35,7 +35,7 @@ fn make_fifo(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
 }
 
-/// Exit code and standard error of a command line whose output goes there.
+/// Runs a command line with these outputs; returns its exit code and standard error.
 fn to(arguments: &[&str], out: Stdio, err: Stdio) -> (Option<i32>, String) {
     let mut command = std::process::Command::new(BYTEPATH);
     let output = command.args(arguments).stdout(out).stderr(err).spawn().unwrap();
@@ -109,7 +109,7 @@ fn a_damaged_journal_is_an_error_that_says_what_is_known_and_stays() {
         let (code, text, errors) = restore(&[]);
         assert_eq!(code, 0, "{text}{errors}");
     };
-    // Of another boot: nothing of it is in force, and nothing is set by this test.
+    // From another boot: none of it is in force, and this test sets nothing.
     let begin = Begin { schema: 2, boot: "another".into(), ..Begin::default() };
     let lines: Vec<Vec<u8>> = [
         Entry::Begin(begin),
@@ -126,7 +126,7 @@ fn a_damaged_journal_is_an_error_that_says_what_is_known_and_stays() {
     .map(|entry| entry.line().unwrap())
     .collect();
 
-    // A crash tears the last line, and no more.
+    // A crash tears only the last line.
     let whole = lines.concat();
     fs::write(&path, &whole[..whole.len() - 7]).unwrap();
     let (code, text, errors) = restore(&["--show"]);
@@ -135,7 +135,7 @@ fn a_damaged_journal_is_an_error_that_says_what_is_known_and_stays() {
     restored();
     assert!(!path.exists(), "nothing is left of it");
 
-    // SIGKILL came before the first change, or after the last line, before the file was removed.
+    // SIGKILL before the first change, or after the last line and before the file was removed.
     let ended = [&lines[0][..], &Entry::End.line().unwrap()].concat();
     for nothing in [&[][..], &lines[0], &ended] {
         fs::write(&path, nothing).unwrap();
@@ -320,7 +320,7 @@ fn what_is_read_has_limits() {
             let (code, _, errors) = bytepath(&["show", study]);
             assert!(code == 6 && errors.contains(name), "{errors}");
         }
-        // Five gigabytes of nothing.
+        // A sparse file of five gigabytes.
         fs::remove_file(path.join(name)).unwrap();
         File::create(path.join(name)).unwrap().set_len(5 << 30).unwrap();
         let (code, _, errors) = bytepath(&["show", study]);
@@ -334,7 +334,7 @@ fn what_is_read_has_limits() {
     let (code, _, errors) = bytepath(&["advise", "/dev/zero", study]);
     assert!(code == 6 && errors.contains("larger than 65536 KiB"), "{errors}");
 
-    // What would be written down in full when the study is resumed.
+    // Numbers that would make a resumed study write very many lines.
     let all = spec::parse_profile("all").unwrap().unwrap();
     let (blocks, most) = (made_up::study().header.schedule.blocks, u32::MAX);
     for (what, blocks, trials, retakes) in [
@@ -372,7 +372,7 @@ fn what_is_read_has_limits() {
     }
 }
 
-/// The binary with so little memory as files of others may make it take.
+/// Runs the binary with no more memory than files from others may make it use.
 fn bounded(arguments: &[&str], more: Option<&str>) -> (Option<i32>, String) {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -d 262144; exec \"$0\" \"$@\"", BYTEPATH]).args(arguments);
@@ -385,7 +385,7 @@ fn bounded(arguments: &[&str], more: Option<&str>) -> (Option<i32>, String) {
     (output.status.code(), text)
 }
 
-/// Writes a file of this beginning, and this as often as it takes to get to so many MiB.
+/// Writes a file of `begin`, followed by `unit` until it has `mib` MiB.
 fn fill(path: &Path, begin: &str, unit: &mut dyn FnMut(u64) -> Vec<u8>, mib: u64, gzip: bool) {
     let file = std::io::BufWriter::new(File::create(path).unwrap());
     let mut out: Box<dyn Write> = match gzip {
@@ -416,7 +416,7 @@ fn hostile_files_take_no_more_memory_than_is_said() {
         assert!(named && said.contains(arguments[1]), "{what}: {said}");
         assert!(said.len() < 1000 && !said.contains("panicked"), "{what}: {said}");
     };
-    // Trials whose readings are many and short.
+    // Trials with many short readings.
     let trials = study.join("trials.jsonl");
     let kept = fs::read_to_string(&trials).unwrap();
     let mut trial: serde_json::Value = serde_json::from_str(kept.lines().next().unwrap()).unwrap();
@@ -426,7 +426,7 @@ fn hostile_files_take_no_more_memory_than_is_said() {
     fill(&trials, &kept, &mut |_| line.clone(), 300, false);
     refused("trials", &["show", shown]);
     fs::write(&trials, &kept).unwrap();
-    // Names of next to nothing, and words of nothing.
+    // Many settings with short names and empty values; then a command of empty words.
     let hosts = study.join("hosts.json");
     let kept = fs::read(&hosts).unwrap();
     let mut setting = |number| format!("\"{number}\":\"\",").into_bytes();
@@ -435,7 +435,7 @@ fn hostile_files_take_no_more_memory_than_is_said() {
     fs::write(&hosts, kept).unwrap();
     fill(&observation, "{\"command\":[", &mut |_| b"\"\",".to_vec(), 60, false);
     refused("observation", &["advise", observation.to_str().unwrap(), shown]);
-    // One large word, in a table that has it in every line.
+    // One large word, in a table that repeats it in every line.
     let mut facts: serde_json::Value = serde_json::from_slice(&fs::read(&hosts).unwrap()).unwrap();
     facts["facts"][0]["kernel_release"] = "x".repeat(1 << 20).into();
     fs::write(&hosts, facts.to_string()).unwrap();
@@ -447,7 +447,7 @@ fn hostile_files_take_no_more_memory_than_is_said() {
     fill(&file, "x = [", &mut |_| b"[],".to_vec(), 15, false);
     let (code, said) = bounded(&["run", "--dry-run", file.to_str().unwrap()], None);
     assert!(matches!(code, Some(2 | 6)) && said.len() < 4000, "{code:?}: {said}");
-    // Stacks that differ, each of its own names.
+    // Distinct stacks, each with its own names.
     let file = folder.path().join("x.folded");
     let mut stack = |number: u64| format!("t;{number};a{number} 1\n").into_bytes();
     fill(&file, "", &mut stack, 100, false);
@@ -457,7 +457,7 @@ fn hostile_files_take_no_more_memory_than_is_said() {
     let typed = "\n\u{4}\u{8}\u{1}\u{10}\u{1}2\0";
     fill(&file, typed, &mut |_| b"\x12\0".repeat(4096), 150, true);
     refused("pprof", &["profile", file.to_str().unwrap()]);
-    // What is the user's own may take more, if there is as much.
+    // The user's own files may use more, if so much is available.
     let whole = ["show", shown];
     let (code, said) = bounded(&whole, Some("96M"));
     assert_eq!(code, Some(0), "{said}");
@@ -468,8 +468,8 @@ fn hostile_files_take_no_more_memory_than_is_said() {
     assert!(code == Some(2) && said.contains("BYTEPATH_MEMORY: 'much'"), "{said}");
 }
 
-/// A profile as `perf record` writes it, of so many MiB: the records of a small one, again and
-/// again.
+/// Writes a profile in the format of `perf record`, of this many MiB: the records of a small one,
+/// repeated.
 fn large_perf_data(path: &Path, mib: usize) {
     let small = fs::read("tests/data/profiles/pipe.perf.data").unwrap();
     let mut records = Vec::new();
@@ -632,7 +632,7 @@ fn root_makes_no_folder_where_a_link_of_another_user_leads() {
     assert!(!folder.path().join("study").exists());
 }
 
-/// A dry run makes no folder, and gives the reason why a study could not.
+/// A dry run makes no folder, and reports why the study could not.
 #[test]
 fn a_dry_run_refuses_the_folder_that_its_study_would() {
     let folder = TempDir::new().unwrap();
@@ -670,7 +670,7 @@ fn a_fifo_that_no_one_writes_to_is_no_log() {
     for arguments in [&["profile", names[1]][..], &["run", "--dry-run", names[1]]] {
         assert_ne!(bytepath(arguments).0, 0, "{arguments:?}");
     }
-    // A pipe may be meant.
+    // A pipe can be intended.
     let mut command = Command::new("sh");
     command.args(["-c", "echo 'main;work 5' | \"$0\" profile /dev/stdin --to folded", BYTEPATH]);
     assert_eq!(said(&mut command).1, "main;work 5\n");

@@ -1,5 +1,5 @@
-//! What is read first: the table while a study runs, the screen when it has ended, and the answer
-//! above the report.
+//! What a user reads first: the table while a study runs, the screen when it has ended, and the
+//! answer above the report.
 
 use crate::made_up::study;
 use crate::report;
@@ -9,8 +9,8 @@ use bytepath::report::{Overview, Style, Subject, screen};
 use bytepath::stats::{Rules, analyse};
 use std::collections::HashMap;
 
-/// For those who watch: the cells so far, with verdicts only where a study may be looked at after each
-/// block; why, where no trial counts.
+/// The table of a running study: the cells so far, with verdicts only if the study may be judged
+/// after each block; the reason, if no trial counts.
 #[test]
 fn estimates_while_it_runs() {
     let print = |study: &Study| {
@@ -39,7 +39,7 @@ fn estimates_while_it_runs() {
     assert!(!text.contains("NOT COMPARABLE"), "the answer says why: {text}");
 }
 
-/// At the end, on a terminal: one screen, the answer last.
+/// At the end, on a terminal: one screen, with the answer last.
 #[test]
 fn the_screen_that_ends_a_study() {
     let study = study();
@@ -53,7 +53,7 @@ fn the_screen_that_ends_a_study() {
     insta::assert_snapshot!("screen", text);
 }
 
-/// Of cells that are all worse, the baseline is recommended, with what it has over them.
+/// If all cells are worse, the baseline is recommended, with its advantage over them.
 #[test]
 fn the_baseline_may_be_the_answer() {
     let mut study = study();

@@ -1,5 +1,5 @@
-//! `bytepath fleet` with made-up programs in Slurm's place: what is requested of them, and what
-//! their answers come to. `tests/lab/slurm.rs` asks the real ones.
+//! `bytepath fleet` with made-up programs in Slurm's place: how they are called, and how their
+//! replies are used. `tests/lab/slurm.rs` runs the real ones.
 
 use crate::made_up;
 use crate::schema::assert_fits;
@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A folder with an `sbatch` that writes down its words and a `squeue` that prints a file.
+/// A folder with an `sbatch` that writes down its arguments and a `squeue` that prints a file.
 struct Cluster {
     folder: TempDir,
 }
@@ -94,7 +94,7 @@ fn a_fleet_is_submitted_shown_submitted_again_and_collected() {
     let mode = fs::metadata(folder.join("bytepath")).unwrap().permissions().mode();
     assert!(mode & 0o100 != 0, "{mode:o}");
 
-    // One is complete, one is at work, one waits.
+    // One is complete, one is running, one is pending.
     write(&folder.join("shard-0"), 5);
     write(&folder.join("shard-1"), 2);
     cluster.queue("1|RUNNING|n[0-1]|None\n2|PENDING||Resources\n");
@@ -110,7 +110,7 @@ fn a_fleet_is_submitted_shown_submitted_again_and_collected() {
     let (code, _, errors) = cluster.bytepath(&submit);
     assert_eq!(code, 2, "{errors}");
 
-    // The job ended before its studies did, and Slurm has forgotten a part of it.
+    // The job ended before its studies did, and Slurm has forgotten part of it.
     cluster.queue("2|NODE_FAIL|n0,n2|None\n");
     let (code, text, _) = status();
     assert!(code == 5 && text.contains("lost: node_fail") && text.contains("1  lost "), "{text}");
@@ -126,7 +126,7 @@ fn a_fleet_is_submitted_shown_submitted_again_and_collected() {
     let (code, _, errors) = cluster.bytepath(&["fleet", "collect", fleet]);
     assert_eq!(code, 2, "{errors}");
     assert!(errors.contains("shard-1 has 14 of 35 trials; shard-2 has not started"), "{errors}");
-    // What a shard measured on another pair before is a pair of its own.
+    // Earlier trials of a shard on another pair count as a separate pair.
     write(&folder.join("shard-0.1"), 1);
     let (code, text, errors) = cluster.bytepath(&["fleet", "collect", fleet, "--partial"]);
     assert!(code == 0 && errors.contains("left out: shard-2 has not started"), "{text}{errors}");

@@ -1,6 +1,6 @@
-//! The formats for mail and for other programs: what they print (snapshots;
-//! INSTA_UPDATE=always blesses), that other programs read it, and that no study
-//! makes them print what they promise not to.
+//! The formats for mail and for other programs: what they print (snapshots; INSTA_UPDATE=always
+//! accepts changes), that other programs can read it, and that no study makes them break their
+//! promises.
 
 use crate::{anything, frames, made_up, rr, shared};
 use bytepath_testing::skip;
@@ -41,7 +41,7 @@ fn read_csv(text: &str) -> Vec<Row> {
     csv::Reader::from_reader(text.as_bytes()).deserialize().map(Result::unwrap).collect()
 }
 
-/// A busy host may spoil every trial: the first lines say so, and what helps.
+/// A busy host may get every trial rejected: the first lines report that, with a remedy.
 #[test]
 fn a_study_whose_trials_are_all_rejected_says_what_to_do() {
     let mut spoilt = study();
@@ -60,8 +60,7 @@ fn a_study_whose_trials_are_all_rejected_says_what_to_do() {
     }
 }
 
-/// Trials that others disturbed count: their figures are marked, and the first lines name whoever
-/// did it.
+/// Disturbed trials count: their figures are marked, and the first lines name who disturbed them.
 #[test]
 fn figures_of_a_busy_machine_are_marked() {
     let mut busy = study();
@@ -119,7 +118,7 @@ fn csv_of_a_small_study() {
     insta::assert_snapshot!("csv", text("csv", &small()));
 }
 
-/// What a mail to a kernel list may hold.
+/// Checks that a text is fit for a mail to a kernel list.
 fn mail(text: &str) {
     for line in text.lines() {
         assert!(line.len() <= 72, "{} columns: {line}", line.len());
@@ -143,7 +142,7 @@ fn netdev_fits_a_mail_and_claims_nothing_it_did_not_see() {
     assert!(!words.contains("no difference"));
 }
 
-/// The command of a mail, as the words that a shell makes of it.
+/// The command in a mail, split into words as a shell does.
 fn command(mail: &str) -> Vec<String> {
     let (_, rest) = mail.split_once("  bytepath run ").expect("a command");
     rest.replace("\\\n", " ").split_whitespace().map(str::to_owned).collect()
@@ -199,13 +198,13 @@ fn the_command_requests_the_same_cells_again() {
     let words = command(&text("netdev", &slices));
     let design = spec::parse_design(values(&words, "--design")[0]);
     assert_eq!(design, Ok(slices.header.schedule.design));
-    // What no flag can say is not said wrongly.
+    // What no flag can express is not expressed wrongly.
     slices.header.schedule.stopping = Some(Stopping { within: 0.01, at_least: 5 });
     assert!(text("netdev", &slices).contains("bytepath run EXPERIMENT.toml"));
     let mut mixed = study();
     mixed.header.cells[3].id = CellId("splice mtu=9000".into());
     assert!(text("netdev", &mixed).contains("bytepath run EXPERIMENT.toml"));
-    // A file is named and shown, so that the mail is all that is needed.
+    // An experiment file is named and shown, so that the mail alone is enough.
     let text_of_file =
         "# Why.\n\nbaseline = { path = \"socket\" }\n[factors]\npath = [\"socket\"]\n";
     mixed.header.source = Some(Source { name: "my file.toml".into(), text: text_of_file.into() });
@@ -237,7 +236,7 @@ fn the_long_table_holds_every_value_of_every_trial() {
         assert_eq!(first["block"], (trial.block + 1).to_string());
         assert_eq!(first["status"] == "measured", trial.status == TrialStatus::Measured);
         assert_eq!(first["reason"].is_empty(), trial.status == TrialStatus::Measured);
-        // Readings and series are there to the last bit.
+        // Readings and series are complete to the last bit.
         for reading in &trial.readings {
             let same = |r: &&&Row| {
                 r["metric"] == reading.metric && r["value"].parse() == Ok(reading.value)
@@ -264,7 +263,7 @@ fn the_long_table_holds_every_value_of_every_trial() {
     }
 }
 
-/// A query that picks a metric by its name has values of one unit.
+/// All values of a metric have the same unit, so a query by its name is safe.
 #[test]
 fn a_metric_has_one_unit() {
     let mut units: BTreeMap<String, String> = BTreeMap::new();
@@ -285,7 +284,7 @@ fn a_metric_has_one_unit() {
     }
 }
 
-/// A row per cell, with the figures of the report.
+/// One row per cell, with the figures of the report.
 #[test]
 fn the_summary_has_a_row_per_cell() {
     let study = study();
@@ -335,7 +334,7 @@ fn hostile_names_are_escaped_in_csv() {
     assert!(rows.iter().any(|r| r["cell"] == *shown && r["label"] == *shown));
 }
 
-/// Cells that ran pass, those with a trial that failed do not, those that cannot run are skipped.
+/// Cells that ran pass, those with a failed trial do not, those that cannot run are skipped.
 #[test]
 fn ktap_has_a_test_for_each_cell() {
     let mut tested = study();
@@ -355,7 +354,7 @@ fn ktap_has_a_test_for_each_cell() {
     assert!(ktap.is_ascii(), "{ktap}");
 }
 
-/// All rows of a Parquet file, as the fields of the long table.
+/// All rows of a Parquet file, with the fields of the long table.
 fn read_parquet(file: &[u8]) -> Vec<Vec<Field>> {
     let mut on_disk = tempfile::tempfile().unwrap();
     on_disk.write_all(file).unwrap();
@@ -401,7 +400,7 @@ fn assert_same(study: &Study, [csv, parquet]: [&str; 2]) {
 #[test]
 fn parquet_holds_the_same_table_as_csv() {
     assert_same_table(&study());
-    // More rows than one group takes, and none at all.
+    // More rows than fit into one group, and no rows at all.
     assert_same_table(&large(20, 18));
     assert_same_table(&Study { trials: Vec::new(), ..study() });
 }
@@ -462,8 +461,8 @@ fn exchanges_have_a_rate_a_cost_and_a_latency() {
     );
 }
 
-/// A Python that has pandas, pyarrow and DuckDB: the one that `make test` prepares, or
-/// the one of the system.
+/// A Python that has pandas, pyarrow and DuckDB: the one that `make test` prepares, or the
+/// system's.
 fn python() -> Option<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/python/bin/python");
     [own, PathBuf::from("python3")].into_iter().find(|python| {
@@ -504,7 +503,7 @@ print(t.groupby("cell").value.mean()["socket"])
     assert!((mean / 1e9 - 28.04).abs() < 1e-6, "{mean}");
 }
 
-/// The examples of the document, one after the other in a folder with a study.
+/// Runs the examples of the document, one after the other in a folder with a study.
 #[test]
 fn the_examples_of_the_document_run() {
     let document = include_str!("../../docs/reference/formats.md");
@@ -578,7 +577,7 @@ fn a_report_goes_to_a_file_whose_name_tells_the_format() {
     };
     for report in CATALOG.iter().filter(by_suffix).filter(|r| r.extension != "txt") {
         let file = format!("report.{}", report.extension);
-        // The second time replaces the first.
+        // The second run replaces the first.
         for _ in 0..2 {
             assert!(show(&["--out", &file]).status.success(), "{file}");
         }

@@ -1,5 +1,5 @@
-//! Frames in every format of a report, on a study made up here: two links and two numbers of
-//! threads, of which the one loses and the other does not.
+//! Frames in every format of a report, on a study made up here: two links, one that loses frames
+//! and one that does not, and two numbers of threads.
 
 use crate::made_up::{self, PATHS, cell, header};
 use crate::report::render;
@@ -12,8 +12,8 @@ use bytepath::record::{
 use bytepath::report::{CATALOG, Style};
 use bytepath::stats::{ENGINE_RUN, RateLimit, Rules, analyse};
 
-/// Two blocks of 2 s windows: 1.33 M frames a second read, and 3.895 M lost in addition, or
-/// with back-pressure 1.033 M and none.
+/// Two blocks of 2 s windows: 1.33 M frames a second are read and another 3.895 M are lost, or with
+/// back-pressure 1.033 M are read and none are lost.
 pub fn study() -> Study {
     let one = |name: &str, backpressure: bool, flows: u32| {
         let mut one = cell(name, "packet", "tap");
@@ -150,7 +150,7 @@ fn every_format_tells_where_frames_went() {
     assert_eq!((&hops["bound"], &hops["hops"]["received"]), (&"sink".into(), &7_980_000.into()));
 }
 
-/// The names of cells that differ in what a mail has no words of its own for.
+/// Names of cells that differ in options for which a mail has no words of its own.
 const VARIED: [&str; 6] = [
     "pktgen+vhost link=tap,backpressure=on,qdisc=fq_codel cores=none",
     "pktgen+vhost link=tap,backpressure=on,qdisc=fq_codel cores=none/vhost=0",
@@ -160,7 +160,7 @@ const VARIED: [&str; 6] = [
     "pktgen+vhost:batch=4 link=tap,backpressure=on,qdisc=fq_codel cores=none",
 ];
 
-/// Those cells, which receive 1000, 1001, 1002 ... Kpps.
+/// A study of [`VARIED`], which receive 1000, 1001, 1002 ... Kpps.
 fn varied() -> Study {
     let mut study = study();
     let like = study.header.cells[1].clone();
@@ -183,7 +183,7 @@ fn varied() -> Study {
     study
 }
 
-/// Parquet has the table of csv, which `formats.rs` compares.
+/// Parquet has the table of csv; `formats.rs` compares them.
 #[test]
 fn every_measured_cell_is_in_every_format() {
     for format in CATALOG.iter().filter(|format| !format.binary) {
@@ -198,7 +198,7 @@ fn every_measured_cell_is_in_every_format() {
         let printed = render(format.name, &streams, &Style::default());
         let measured = |trial: &&Trial| trial.status == TrialStatus::Measured;
         for trial in streams.trials.iter().filter(measured) {
-            // The second baseline is not a cell of its own.
+            // The second copy of the baseline is not listed as another cell.
             let name = trial.cell.0.trim_end_matches(" (again)");
             assert!(printed.contains(name), "{name} is not in {}: {printed}", format.name);
         }
@@ -236,7 +236,7 @@ fn the_head_of_a_block_says_of_both_ends_whether_they_are_pinned() {
     pinned(&study, "| generator pinned; sink | | | | not pinned |");
     study.header.cells.iter_mut().for_each(|cell| cell.placement.sender = None);
     pinned(&study, "| not pinned |");
-    // The sink of vhost-net is its worker.
+    // The sink of vhost-net is its worker thread.
     for cell in &mut study.header.cells {
         (cell.rx.path, cell.placement) = ("vhost".into(), Placement::pinned(0, 1));
     }

@@ -1,15 +1,15 @@
-//! Every fuzz target on its seeds, which are the inputs that once broke something or
-//! reach what random bytes do not.
+//! Runs every fuzz target on its seeds: inputs that once broke something, or that reach what random
+//! bytes do not.
 
 #[path = "../../fuzz/targets/mod.rs"]
 mod targets;
 
 use std::path::{Path, PathBuf};
 
-/// Most bytes of an input; of a longer seed a fuzzer sees only the beginning.
+/// Largest input in bytes; a fuzzer cuts longer seeds short.
 const LONGEST: usize = 32_768;
 
-/// What else is a seed of a target; `fuzz/run` knows the same.
+/// Other folders whose files are seeds of a target; `fuzz/run` lists the same.
 const OTHERS: &[(&str, &str)] = &[("procfs", "tests/data/meters"), ("experiment", "experiments")];
 
 #[test]
@@ -22,7 +22,7 @@ fn every_target_holds_on_its_seeds() {
             println!("{name}: {}", seed.display());
             assert!(bytes.len() <= LONGEST, "{} bytes are cut short", bytes.len());
             check(&bytes);
-            // And cut short: whatever is read may end early.
+            // Also cut short, since any input may end early.
             for end in (0..bytes.len()).step_by(bytes.len() / 16 + 1) {
                 check(&bytes[..end]);
             }
@@ -48,7 +48,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every file below a folder of the repository; there is one at least.
+/// Every file below a folder of the repository; at least one.
 fn files(folder: &str) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![root().join(folder)]);
     while let Some(folder) = folders.pop() {

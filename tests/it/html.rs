@@ -1,6 +1,5 @@
-//! The page: well formed by the strict rules of [`parse`] whatever the study is,
-//! nothing that reaches out of it, nothing that a hostile study can run. `browser.rs`
-//! opens it.
+//! The page: well formed by the strict rules of [`parse`] whatever the study is, with no reference
+//! to the outside, and nothing that a hostile study can run. `browser.rs` opens it.
 
 use crate::anything;
 use crate::made_up;
@@ -28,7 +27,7 @@ pub struct Tag {
     pub attributes: BTreeMap<String, String>,
 }
 
-/// The parts of a page.
+/// The parsed content of a page.
 #[derive(Debug, Default)]
 pub struct Parsed {
     pub tags: Vec<Tag>,
@@ -36,7 +35,7 @@ pub struct Parsed {
     pub text: String,
     style: String,
     scripts: Vec<String>,
-    /// What the scripts are given.
+    /// The data embedded for the scripts.
     pub data: serde_json::Value,
 }
 
@@ -47,8 +46,8 @@ const KNOWN: &str = "\
     b strong ul li svg rect line circle polyline text table thead tbody tr th td br span div \
     details summary code pre dl dt dd script noscript label input select option button output";
 
-/// Reads a page by rules stricter than a browser's: known elements, each closed
-/// in order, attributes quoted, no sign that ought to be an entity.
+/// Parses a page by rules stricter than a browser's: known elements, each closed in order,
+/// attributes quoted, no character that must be an entity.
 fn parse(page: &str) -> Parsed {
     let mut parsed = Parsed::default();
     let mut open: Vec<String> = Vec::new();
@@ -110,14 +109,14 @@ fn resolve(text: &str) -> String {
     text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&")
 }
 
-/// What holds of every page.
+/// Checks what holds for every page.
 pub fn sound(page: &str) -> Parsed {
     let parsed = parse(page);
     let mut ids = BTreeSet::new();
     for tag in &parsed.tags {
         for (name, value) in &tag.attributes {
             assert!(!name.starts_with("on") && name != "style", "{tag:?}");
-            // What has a colour of its own has it in one scheme only.
+            // An inline colour would not follow the colour scheme.
             assert!(!["fill", "stroke", "opacity", "color"].contains(&name.as_str()), "{tag:?}");
             assert!(!["src", "action", "srcset"].contains(&name.as_str()), "{tag:?}");
             assert!(name != "href" || value.starts_with('#'), "{tag:?}");
@@ -166,17 +165,17 @@ fn the_page_says_what_the_study_says() {
     ] {
         assert!(said.contains(part), "{part} is missing");
     }
-    // The figures come before the verdicts in words, the hosts last.
+    // The figures come before the verdicts in words, and the hosts last.
     let at = |part: &str| said.find(part).unwrap_or_else(|| panic!("{part} is missing"));
     assert!(at("Each dot is one trial") < at("Every comparison in words"));
     assert!(at("the smallest to the largest transfer") < at("Settings of"));
-    // Every trial that ran is a dot with its own words.
+    // Every trial that ran is a dot with its own text.
     let dots = parsed.tags.iter().filter(|t| t.attributes.get("class").is_some_and(|c| c == "dot"));
     let ran = study().trials.iter().filter(|t| t.status == TrialStatus::Measured).count();
     assert_eq!(dots.count(), ran);
 }
 
-/// Power and ROI by end, the CPU of both ends together, and each CPU in each idle state.
+/// Power and ROI by end, the CPU time of both ends together, and each CPU in each idle state.
 #[test]
 fn the_charts_of_the_published_work_are_drawn() {
     let mut study = study();
@@ -204,7 +203,7 @@ fn the_charts_of_the_published_work_are_drawn() {
 fn an_interval_is_drawn_whole_or_said_to_go_on() {
     let cut = "An interval that reaches an end of the axis extends beyond it.";
     assert!(!words(&sound(&page(&study())).text).contains(cut));
-    // Two blocks that disagree have an interval without a useful end.
+    // Two blocks that disagree give an interval without a usable end.
     let mut wild = study();
     wild.trials.retain(|t| t.block < 2);
     let far = wild.trials.iter_mut().find(|t| t.cell.0 == "splice" && t.block == 1).unwrap();
@@ -275,8 +274,8 @@ fn the_page_that_explains_is_sound_whatever_functions_are_called() {
             };
             parsed.tags.iter().filter(of).count()
         };
-        // Two costs; a flame graph of each cell and two of the difference, whose boxes are
-        // those of the cells; less and more in both kinds of figure.
+        // Two costs; a flame graph of each cell and two of the difference, which reuse the boxes of
+        // the cells; less and more in both kinds of figure.
         assert_eq!((count("cost"), count("flame")), (2, 4));
         assert!(count("less") > 2 && count("more") > 2);
         let graphs = parsed.data["flames"]["graphs"].as_array().unwrap();
@@ -311,7 +310,7 @@ fn every_class_has_a_rule_and_no_colour_stands_outside_of_the_palette() {
         .iter()
         .filter_map(|t| t.attributes.get("class"))
         .flat_map(|c| c.split_whitespace())
-        // These are for the scripts.
+        // Used by scripts only.
         .filter(|c| !["open", "sortable", "panel", "cell", "flame"].contains(c))
         .collect();
     for class in classes {
@@ -363,7 +362,7 @@ fn text_and_marks_stand_out_in_every_scheme() {
                 assert!(found >= least, "{name} {found:.2} in {scheme:?}");
             }
         }
-        // Parts of one bar are distinguishable without their hue.
+        // Parts of one bar can be told apart without their hue.
         for (a, b) in [("user", "system"), ("system", "softirq"), ("free", "copied")] {
             let found = contrast(scheme[a], scheme[b]);
             assert!(found >= 1.3, "{a} {b} {found:.2}");
@@ -371,7 +370,7 @@ fn text_and_marks_stand_out_in_every_scheme() {
     }
 }
 
-/// A study in which everything a person can name tries to be something else.
+/// A study in which everything that a person can name contains markup or control characters.
 pub fn hostile() -> Study {
     let evil = "\"><script>window.owned=1;document.title='owned'</script>\
                 <img src=x onerror=\"window.owned=1\"><svg onload='window.owned=1'></svg>\

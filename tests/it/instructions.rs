@@ -1,5 +1,5 @@
-//! Studies whose hosts counted instructions, on one made up here: what reports say of them,
-//! what they leave out, and limits.
+//! A made-up study whose hosts counted instructions: how reports present that, what they leave out,
+//! and limits.
 
 use crate::made_up::study;
 use crate::report::{render, row};
@@ -7,8 +7,8 @@ use crate::shared::words;
 use bytepath::report::Style;
 use bytepath::stats::{Metric, Row, Rules, Threshold, analyse, judge_thresholds, subjects};
 
-/// Where guests count instructions their CPU seconds are a count of them, and nothing is
-/// said of time.
+/// If guests count instructions, CPU seconds become a number of instructions, and no time is
+/// reported.
 #[test]
 fn instructions_are_shown_and_judged_in_the_place_of_cpu_time_and_speed() {
     let mut study = study();
@@ -25,7 +25,7 @@ fn instructions_are_shown_and_judged_in_the_place_of_cpu_time_and_speed() {
     assert!(judged.contains(&"FEWER INSTRUCTIONS") && judged.contains(&"MORE INSTRUCTIONS"));
     let socket = row(&analysis, "socket");
     assert!(socket.roi.total.is_none() && socket.service_demand.total.is_none());
-    // 1.801 CPUs busy at 28.04 Gbit/s: 0.5518 s of 62.5 million instructions for a GiB.
+    // 1.801 CPUs busy at 28.04 Gbit/s: 0.5518 s per GiB, at 62.5 million instructions a second.
     let leads = words(&render("text", &study, &Style::default()));
     assert!(leads.contains("M instructions per GiB, both ends (socket 34.49)"), "{leads}");
     for report in ["text", "netdev", "html"] {

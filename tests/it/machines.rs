@@ -1,5 +1,5 @@
-//! The machines of `tests/data/meters`, and what meters say of them. `linux-6.18-2cpu` was
-//! recorded; all others are made up.
+//! The machines of `tests/data/meters`, on which meters are run. `linux-6.18-2cpu` was recorded;
+//! all others are made up.
 
 use bytepath::meter::{CATALOG, Context, Meter, Output};
 use bytepath::record::Scope;
@@ -7,7 +7,7 @@ use bytepath::sys::Roots;
 use std::fs;
 use std::path::Path;
 
-/// A machine as it was at one edge of a window.
+/// The files of a machine at one edge of a window.
 pub struct Machine {
     name: &'static str,
     pub dir: tempfile::TempDir,
@@ -24,7 +24,7 @@ impl Machine {
         Roots::recorded(self.dir.path())
     }
 
-    /// Puts the files of an edge in place; files that are open stay open.
+    /// Puts the files of an edge in place; files that are already open stay open.
     pub fn lay(&self, edge: &str) {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/meters");
         let from = data.join(self.name).join(edge);
@@ -44,7 +44,7 @@ impl Machine {
         }
     }
 
-    /// The whole window of a meter.
+    /// Runs a meter over the whole window.
     pub fn measure(&self, name: &str, context: &Context) -> Output {
         let running = (meter(name).start)(context).unwrap();
         self.lay("stop");

@@ -1,4 +1,4 @@
-//! Whatever needs no privilege, no device and no quiet machine: files, text, figures.
+//! Tests that need no privileges, no device and no quiet machine: files, text, figures.
 
 #[path = "../data/studies/anything.rs"]
 mod anything;

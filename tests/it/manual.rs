@@ -1,5 +1,5 @@
-//! What a package installs beside the program, as the program writes it, and what it says of its
-//! build.
+//! The files that a package installs beside the program, as the program writes them, and its
+//! description of its build.
 
 use crate::shared::{bytepath, commands};
 use std::fs;
@@ -31,7 +31,7 @@ fn completions_know_every_command() {
     assert_eq!(bytepath(&["completions", "cmd"]).0, 2);
 }
 
-/// Names that options take, and studies where an argument is to come.
+/// Values of options, and studies where an argument is expected.
 #[test]
 fn completions_know_values() {
     let folder = tempfile::tempdir().unwrap();
@@ -97,7 +97,7 @@ fn every_command_has_a_manual_page() {
         assert!(text.contains(&format!(".TH bytepath-{name} 1 \" \" {source}\n")), "{text}");
         assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH \"SEE ALSO\""), "{text}");
     }
-    // Options that the short help leaves out, and texts of more than one line of the help.
+    // Options that the short help leaves out, and texts longer than one line of the help.
     let run = page("bytepath-run.1");
     assert!(run.contains("Path that all others are compared with"), "{run}");
     assert!(run.contains("when they were due; auto: each response is followed by"), "{run}");
@@ -108,13 +108,13 @@ fn every_command_has_a_manual_page() {
     for section in ["COMMANDS", "EXAMPLES", "\"EXIT STATUS\"", "ENVIRONMENT", "FILES"] {
         assert!(main.contains(&format!(".SH {section}\n")), "{section}: {main}");
     }
-    // One code an item, each with its meaning.
+    // One exit code per item, each with its meaning.
     assert!(main.contains(".TP\n\\fB4\\fR\nnot permitted\n.TP\n"), "{main}");
     assert!(
         main.contains("\\fBbytepath run\\fR\nevery path until it is sure, at most 90 s\n"),
         "{main}"
     );
-    // What the help says below its options stands in the page under the same heading.
+    // Sections below the options in the help are in the page under the same heading.
     let run = page("bytepath-run.1");
     assert!(run.contains(".SH \"STREAM OPTIONS (--stream)\"\n"), "{run}");
     assert!(page("bytepath-observe.1").contains(".SH NOTES\nThe program keeps"));

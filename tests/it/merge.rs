@@ -25,7 +25,7 @@ fn write(study: &Study, folder: &Path) -> String {
     folder.display().to_string()
 }
 
-/// The made-up study on another pair of hosts, where splice is this many times as fast.
+/// The made-up study on another pair of hosts, with the rate of splice multiplied by `splice`.
 fn shard(seed: u64, splice: f64) -> Study {
     let mut study = made_up::study();
     study.header.schedule.seed = seed;
@@ -81,7 +81,8 @@ fn two_pairs_become_one_study_with_the_spread_between_them() {
         assert!(merged.remarks.iter().any(|r| r == remark), "{remark}: {:?}", merged.remarks);
     }
 
-    // The ratio of splice is 1.2 on one pair and 1.8 on the other; of sendfile it is the same.
+    // The ratio of splice is 1.2 on one pair and 1.8 on the other; that of sendfile is equal on
+    // both.
     let analysis = analyse(&merged, &Rules::of(&merged.header));
     let row = |name: &str| analysis.rows.iter().find(|row| row.cell.0 == name).unwrap();
     let spread = |name| row(name).comparison(Metric::Rate).unwrap().pairs.unwrap();
@@ -92,7 +93,7 @@ fn two_pairs_become_one_study_with_the_spread_between_them() {
     let alone = analyse(&a, &Rules::of(&a.header));
     assert!(alone.rows.iter().flat_map(|row| &row.comparisons).all(|c| c.pairs.is_none()));
 
-    // It is a study for every report, and says so.
+    // The result is a study for every report, and is named as merged.
     for format in CATALOG {
         assert!(!render(format.name, &merged, &Style::default()).is_empty(), "{}", format.name);
     }
@@ -110,7 +111,7 @@ fn two_pairs_become_one_study_with_the_spread_between_them() {
     let splice = rows.iter().find(|row| row["cell"] == "splice").unwrap();
     assert_eq!(splice["comparisons"][0]["pairs"]["pairs"], 2);
 
-    // It is complete as it is.
+    // A merged study can be neither merged again nor resumed.
     let (code, _, errors) = bytepath(&["merge", &out, &first, "--study", &format!("{out}2")]);
     assert!(code == 2 && errors.contains("was merged already"), "{errors}");
     let (code, _, errors) = bytepath(&["resume", &out]);
@@ -119,7 +120,7 @@ fn two_pairs_become_one_study_with_the_spread_between_them() {
     assert!(code == 6 && errors.contains("is not empty"), "{errors}");
 }
 
-/// Each pair of hosts has peaks of its own, and so rates of its own.
+/// Each pair of hosts has its own peaks, and so its own rates.
 #[test]
 fn rates_that_are_parts_of_a_peak_are_those_of_their_pair() {
     let folder = TempDir::new().unwrap();
@@ -140,7 +141,7 @@ fn rates_that_are_parts_of_a_peak_are_those_of_their_pair() {
     assert_eq!(rates, [(Some("one"), 700), (Some("two"), 350)]);
     let remark = "two has load of socket 350/s, one has 700/s";
     assert!(merged.remarks.iter().any(|one| one == remark), "{:?}", merged.remarks);
-    // A pair is compared with itself, and by the cells that both studies have.
+    // A pair is compared with itself, over the cells that both studies have.
     let differing = |other: &StudyHeader| {
         let all = differences(&merged.header, other);
         all.into_iter().filter(|one| one.what.starts_with("load of")).count()
@@ -182,7 +183,7 @@ fn what_is_another_experiment_or_another_machine_is_refused() {
     assert!(merge("kernel", &kernel, &[]).contains("kernel build"));
     let names = merge("same/first", &|_| {}, &[]);
     assert!(names.contains("the same name"), "{names}");
-    // Nothing half-written is left, and by name it is done.
+    // Nothing half-written is left, and with the option it succeeds.
     let left: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with('.')), "{left:?}");

@@ -1,5 +1,5 @@
-//! Meters on the files of machines (`linux-6.18-2cpu` was recorded, the others are made up),
-//! where every number is known beforehand, and on the running one, where a thread's work is.
+//! Meters on the recorded files of machines (`linux-6.18-2cpu` is real, the others are made up),
+//! for which every number is known, and on this machine, where the work of a thread is known.
 
 use crate::machines::{Machine, meter, value};
 use bytepath::meter::{CATALOG, Context, Output, Reach, ThreadTag, regular, selectable};
@@ -75,7 +75,7 @@ fn threads_of_the_kernel_that_work_for_us() {
     context.devices = vec!["enp65s0f0np0".into()];
     let output = machine.measure("threads", &context);
     let names: Vec<_> = output.threads.iter().map(|t| (t.tid, t.name.as_str())).collect();
-    // Not 7002, the NAPI thread of enp65s0f0np01, and not the main thread.
+    // Neither 7002, the NAPI thread of enp65s0f0np01, nor the main thread.
     let expected = [
         (901, "rx-0"),
         (902, "iou-wrk-901"),
@@ -96,7 +96,7 @@ fn threads_of_the_kernel_that_work_for_us() {
     assert_times(&output.threads[0], &rx);
     assert!((output.threads[1].run - 0.3).abs() < 1e-9);
     assert!((output.threads[2].run - 2.25).abs() < 1e-9);
-    // Born within the window: all of it counts.
+    // Created within the window: all of its time counts.
     assert!((output.threads[3].run - 0.05).abs() < 1e-9);
     assert_eq!((output.threads[3].voluntary, output.threads[3].involuntary), (3, 2));
     assert_eq!(output.warnings, [""; 0]);
@@ -158,7 +158,7 @@ fn softnet_of_a_recorded_machine_and_of_made_up_ones() {
     expect("linux-6.18-2cpu", 0, [f64::from(0x510e5 - 0x50636), 0.0, 0.0, 0.0]);
     let output = expect("linux-6.18-2cpu", 1, [f64::from(0x6391d - 0x635fb), 0.0, 0.0, 0.0]);
     assert_eq!(output.warnings, [""; 0]);
-    // A counter of 32 bits that wrapped; a CPU that is offline between others.
+    // A 32-bit counter that wrapped; a CPU that is offline between others.
     expect("server-64cpu-irqtime", 0, [32.0, 0.0, 1.0, 0.0]);
     expect("server-64cpu-irqtime", 2, [2.0, 0.0, 0.0, 500.0]);
     expect("server-64cpu-irqtime", 63, [63.0, 0.0, 0.0, 0.0]);
@@ -166,7 +166,7 @@ fn softnet_of_a_recorded_machine_and_of_made_up_ones() {
     assert_eq!(output.readings.len(), 63 * 4);
     assert_eq!(output.warnings.len(), 1, "{:?}", output.warnings);
     assert!(output.warnings[0].starts_with("softnet: CPU 1 dropped 3 packets"));
-    // Rows that do not say whose they are: CPUs 0, 1 and 3 are online.
+    // Rows that do not name their CPU: CPUs 0, 1 and 3 are online.
     expect("linux-3.10-4cpu", 0, [4096.0, 0.0, 0.0, 0.0]);
     expect("linux-3.10-4cpu", 1, [0.0, 3.0, 0.0, 32.0]);
     expect("linux-3.10-4cpu", 3, [255.0, 0.0, 7.0, 0.0]);
@@ -297,7 +297,7 @@ fn every_meter_says_what_it_is() {
     assert_eq!(meter("threads").reach, Reach::Agent);
 }
 
-/// A thread that works for a while on demand, and stays until it is released.
+/// A thread that works once on demand, and then stays until it is released.
 struct Worker {
     tid: u32,
     go: mpsc::Sender<()>,
@@ -319,7 +319,7 @@ fn worker(work: impl FnOnce() -> Duration + Send + 'static) -> Worker {
     Worker { tid: tid.recv().unwrap(), go, done }
 }
 
-/// Uses 300 ms of CPU time, however busy the machine is; gives the time used.
+/// Uses 300 ms of CPU time, however busy the machine is; returns the time used.
 fn spin() -> Duration {
     let cpu = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let nanos = |t: rustix::time::Timespec| Duration::new(t.tv_sec as u64, t.tv_nsec as u32);
@@ -336,7 +336,7 @@ fn spin() -> Duration {
 fn a_thread_that_spins_is_charged_for_it() {
     let busy = worker(|| {
         let used = spin();
-        // One context switch of its own will, to be counted.
+        // One voluntary context switch, to be counted.
         std::thread::sleep(Duration::from_millis(1));
         used
     });
@@ -380,8 +380,8 @@ fn the_cpus_of_this_machine_are_accounted_for() {
     let wall = value(&output, "cpu.wall", &Scope::Machine);
     let busy: Vec<_> = output.readings.iter().filter(|r| r.metric == "cpu.busy").collect();
     let sum: f64 = busy.iter().map(|r| r.value).sum();
-    // Each CPU's idle time is cut to 10 ms at both edges, and the machine may
-    // be busy with other things.
+    // Each CPU's idle time is rounded down to 10 ms at both edges, and the machine may also do
+    // other work.
     let slack = 0.02 * busy.len() as f64;
     assert!(wall >= used, "{wall} s");
     assert!(sum + slack > used, "{used} s of work in {sum} s of busy time");
@@ -413,7 +413,7 @@ fn steady_tells_of_throttling_and_of_another_clock_once() {
         (clock, value(output, "steady.throttled", &Scope::Cpu(1)))
     };
     assert_eq!(seen(&window(&|| ())), (0.0, 0.0));
-    // Between two windows, and within one.
+    // A change between two windows, and one within a window.
     lay("cpu/cpu1/thermal_throttle/core_throttle_count", "9\n");
     let second = window(&|| lay(clock, "hpet\n"));
     assert_eq!(seen(&second), (1.0, 2.0));
@@ -421,7 +421,7 @@ fn steady_tells_of_throttling_and_of_another_clock_once() {
     assert_eq!(seen(&window(&|| ())), (0.0, 0.0), "reported once");
 }
 
-/// What only a quiet machine can show: `make timing`.
+/// Tests that need a quiet machine: `make timing`.
 mod timing {
     use super::*;
 
@@ -464,7 +464,7 @@ mod timing {
         let outputs: Vec<_> = running.into_iter().map(|meter| meter.stop().unwrap()).collect();
         let elapsed = begin.elapsed().as_secs_f64();
         stop.store(true, Ordering::Relaxed);
-        // The sender may wait for room; give it some.
+        // The sender may wait for room, so make some.
         while rx.read(&mut buffer).unwrap() > 0 {}
         sender.join().unwrap();
 
@@ -480,7 +480,7 @@ mod timing {
         );
         let sum = series.values.iter().sum::<f64>() * 0.1;
         assert!((sum / total - 1.0).abs() < 0.35, "{sum} of {total}");
-        // The kernel has at least what the application has read.
+        // The kernel has received at least what the application has read.
         assert!(value(tcp, "tcp.bytes_received", &flow) >= total);
         assert!(value(tcp, "tcp.rcv_mss", &flow) > 500.0);
         let device = Scope::Link(Role::Receiver, "lo".into());
@@ -501,9 +501,9 @@ mod timing {
         let mut context = context(Roots::real());
         context.threads = threads.iter().map(|t| tag(t.tid, "t")).collect();
         context.devices = vec!["lo".into()];
-        // What runs in trials of its own has more to do (see `sampling`).
+        // Meters that run in trials of their own have more to do (see `sampling`).
         for meter in CATALOG.iter().filter(|meter| !meter.apart) {
-            // The best of several: what others do on the machine is not the meter's.
+            // The best of several: delays by other programs are not the meter's.
             let fastest = (0..20)
                 .map(|_| {
                     let begin = Instant::now();
@@ -522,8 +522,7 @@ mod timing {
     }
 }
 
-/// A made-up unit of a DSA, whose events are those of the scheduler: the time of a CPU, and page
-/// faults.
+/// A made-up DSA unit, with the scheduler's events: the time of a CPU, and page faults.
 #[test]
 fn what_engines_moved_is_counted_by_the_device_in_units_of_32_bytes() {
     let folder = tempfile::tempdir().unwrap();
@@ -555,7 +554,7 @@ fn what_engines_moved_is_counted_by_the_device_in_units_of_32_bytes() {
     std::thread::sleep(Duration::from_millis(100));
     let output = running.stop().unwrap();
     let most = begin.elapsed().as_nanos() as f64;
-    // Of the window alone, and in bytes.
+    // Of the window only, and in bytes.
     let moved = value(&output, "idxd.dsa0.event-1", &Scope::Machine) / 32.0;
     assert!(moved >= 1e8 && moved <= most, "{moved} of {most}");
     assert!(output.readings.iter().any(|r| r.metric == "idxd.dsa0.event-2"), "{output:?}");
@@ -586,7 +585,7 @@ fn traffic_of_memory_is_counted_by_its_controllers_and_by_resctrl() {
     };
     unit("uncore_imc_0", "cas_count_read");
     unit("uncore_imc_1", "cas_count_read");
-    // A server has these, too, and they count the same again.
+    // Servers have these as well; they count the same traffic a second time.
     unit("uncore_imc_free_running_0", "data_read");
     put("fs/resctrl/mon_data/mon_L3_00/mbm_total_bytes", "1000\n");
     put("fs/resctrl/mon_data/mon_L3_01/mbm_total_bytes", "500\n");
@@ -612,7 +611,7 @@ fn traffic_of_memory_is_counted_by_its_controllers_and_by_resctrl() {
     put("fs/resctrl/mon_data/mon_L3_01/mbm_total_bytes", "600\n");
     let output = running.stop().unwrap();
     let most = begin.elapsed().as_nanos() as f64;
-    // Nanoseconds of two units, each of which a cache line of 64 bytes stands for.
+    // The event counts ns on each of two units, and each count stands for a cache line of 64 bytes.
     let read = value(&output, "memory.controller.read", &Scope::Machine) / 64.0 / 2.0;
     assert!(read >= 1e8 && read <= most, "{read} of {most}");
     assert_eq!(value(&output, "memory.monitored.total", &Scope::Machine), 4100.0);
@@ -662,7 +661,7 @@ fn context_without_units() -> Context {
     context(Roots::recorded(std::path::Path::new("/nonexistent")))
 }
 
-/// A made-up resctrl with the group that the receiver makes: the kernel fills one as it is made.
+/// Writes a made-up resctrl with the receiver's group: the kernel fills a group when it is made.
 fn resctrl(put: impl Fn(&str, &str)) {
     put("sys/fs/resctrl/info/L3_MON/num_rmids", "144\n");
     put("sys/fs/resctrl/mon_data/mon_L3_00/mbm_total_bytes", "9000\n");
@@ -673,11 +672,12 @@ fn resctrl(put: impl Fn(&str, &str)) {
     }
 }
 
-/// What one file of the group shows from a moment on.
+/// A file of the group, and its new content.
 type Change<'a> = (&'a str, &'a str);
 
-/// What the meter makes of that in a session with a window for each list of changes; and its folder. The
-/// threads are pinned to CPU 0, whose cache is the first.
+/// Runs the meter for a session after the changes in `before`, with a window for each list of
+/// changes; returns its output and the folder. The threads are pinned to CPU 0, whose cache is the
+/// first.
 fn traffic_of_role(before: &[Change], windows: &[&[Change]]) -> (Output, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let put = |path: &str, text: &str| {
@@ -726,7 +726,7 @@ fn traffic_of_memory_is_that_of_the_threads_of_a_role() {
     let scope = Scope::Role(Role::Receiver);
     assert_eq!(value(&output, "memory.role.total", &scope), 4015.0);
     assert_eq!(value(&output, "memory.role.local", &scope), 1000.0);
-    // A folder with files in it is no group of the kernel's.
+    // A folder with ordinary files in it cannot be removed as a kernel's group can.
     assert_eq!(output.warnings.len(), 1, "{:?}", output.warnings);
     assert!(output.warnings[0].contains("its group stays until the next study"));
 }
@@ -767,7 +767,7 @@ fn a_thread_that_is_not_in_the_group_leaves_no_figure() {
     assert_eq!(output.warnings, [expected]);
     let group = folder.path().join("sys/fs/resctrl/mon_groups/bytepath-receiver-0");
     assert_eq!(fs::read_to_string(group.join("tasks")).unwrap(), "41\n", "it was left there");
-    // What the kernel refuses for any reason but that the thread is gone.
+    // The kernel may refuse a thread for another reason than that it is gone.
     let (output, _) = traffic_of_role(&[], &[&[]]);
     assert_eq!(output.readings, []);
     let warning = &output.warnings[0];
@@ -775,8 +775,8 @@ fn a_thread_that_is_not_in_the_group_leaves_no_figure() {
     assert!(warning.starts_with(expected), "{warning}");
 }
 
-/// Two cells of a block take turns over one NIC. The kernel, which is made up, moves its polling thread to
-/// the group that asked last.
+/// Two cells of a block alternate over one NIC. The made-up kernel moves the NIC's polling thread
+/// to the group that requested it last.
 #[test]
 fn a_polling_thread_that_cells_share_counts_for_the_one_whose_turn_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -863,7 +863,7 @@ fn why_memory_is_not_counted_by_role_is_said() {
     let taken = refusal(&roots);
     assert!(taken.message.contains("all 2 monitoring ids (RMIDs) are taken"), "{taken}");
 
-    // The kernel refuses while a study runs: a warning, and bytes flow on.
+    // If the kernel refuses while a study runs, that is a warning, and bytes keep flowing.
     fs::remove_dir_all(sys.join("mon_groups")).unwrap();
     fs::write(sys.join("mon_groups"), "").unwrap();
     fs::write(sys.join("info/last_cmd_status"), "out of RMIDs\n").unwrap();

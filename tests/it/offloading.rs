@@ -1,5 +1,5 @@
-//! Copy engines of a study: from which size on each pays, in a made-up study whose truth is
-//! known, and how reports say it.
+//! Copy engines of a study: the size from which each is worth it, in a made-up study whose truth is
+//! known, and how reports present it.
 
 use crate::made_up::{self, cell, header};
 use crate::shared::{render, words};
@@ -11,8 +11,8 @@ use serde_json::Value;
 
 const SIZES: [u64; 3] = [4096, 65536, 1 << 20];
 
-/// The CPU sends 10 Gbit/s whatever the size; an engine sends 8 with small messages and 13 with
-/// large ones, and its sender is busy for half of the time.
+/// The CPU sends 10 Gbit/s at any size; an engine sends 8 with small messages and 13 with large
+/// ones, and its sender is busy for half of the time.
 fn study(writers: &[&str]) -> Study {
     let (mut cells, mut trials) = (Vec::new(), Vec::<Trial>::new());
     for writer in writers {

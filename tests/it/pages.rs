@@ -1,5 +1,5 @@
-//! The pages of `compare`, `history`, `observe` and `diff`: the answer first, and sound
-//! whatever names there are.
+//! The pages of `compare`, `history`, `observe` and `diff`: the answer first, and well formed
+//! whatever the names are.
 
 use crate::html::{Parsed, sound};
 use crate::made_up::study;
@@ -15,7 +15,7 @@ use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// What would be an element, an attribute or a change of direction, were it not text.
+/// An element, an attribute or a change of direction, if it were not escaped.
 const EVIL: &str = "</script><img src=x onerror=alert(1)>\"' onload=x &lt;\u{202e}";
 
 fn written(study: &Study, folder: &Path) -> String {
@@ -26,7 +26,7 @@ fn written(study: &Study, folder: &Path) -> String {
     folder.display().to_string()
 }
 
-/// The made-up study with another name of `splice`, which is as fast as this.
+/// The made-up study with `splice` renamed to `name` and its rate multiplied by `factor`.
 fn other(name: &str, factor: f64) -> Study {
     let mut study = study();
     let renamed = |id: &mut CellId| id.0 = id.0.replace("splice", name);
@@ -49,7 +49,7 @@ fn printed(arguments: &[&str], code: i32) -> (Parsed, String) {
     (parsed, text)
 }
 
-/// Whether these come in this order.
+/// Checks that these parts appear in this order.
 #[track_caller]
 fn in_order(text: &str, parts: &[&str]) {
     let mut rest = text;

@@ -1,6 +1,6 @@
-//! One recording of the machine's own perf, read as `perf.data` and as what `perf script` and
-//! `perf report` print of it, with many choices of fields and sort keys: each has the same sums and
-//! shares, or is refused with what is missing.
+//! One recording of the machine's own perf, read as `perf.data` and as printed by `perf script` and
+//! `perf report`, with many choices of fields and sort keys: each has the same sums and shares, or
+//! is refused with what is missing.
 
 use bytepath_testing::skip;
 use serde_json::Value;
@@ -75,8 +75,8 @@ fn every_print_of_one_recording_has_the_same_shares_or_is_refused() {
         let known = read(folder.path(), "known.script", &script.stdout).unwrap();
         let itself = profile(&data).unwrap();
         assert_eq!((itself.samples, itself.total), (known.samples, known.total), "{name}");
-        // This host has recorded it, so its functions have their names, but for other names of the
-        // same address.
+        // This host recorded it, so its functions have the same names, except for aliases of an
+        // address.
         let is_named = |function: &str| !function.starts_with("0x") && function != "[unknown]";
         let named = known.shares.iter().filter(|(function, _)| is_named(function));
         let same = |(function, share): (&String, &f64)| {
@@ -102,11 +102,11 @@ fn every_print_of_one_recording_has_the_same_shares_or_is_refused() {
     }
 }
 
-/// What a profile adds up to.
+/// The sums of a profile.
 struct Sums {
     samples: u64,
     total: f64,
-    /// Shares of functions by themselves.
+    /// Shares of functions by themselves, without callees.
     shares: BTreeMap<String, f64>,
 }
 
@@ -114,7 +114,7 @@ fn without_functions(known: &Sums) -> Sums {
     Sums { shares: BTreeMap::new(), ..*known }
 }
 
-/// Whether two recordings agree within what perf rounds, or the second is refused.
+/// Checks that two recordings agree to perf's rounding, or that the second is refused.
 fn check(folder: &Path, known: &Sums, print: &Output, what: &str, file: &str) {
     let sums = match read(folder, file, &print.stdout) {
         Ok(sums) => sums,
@@ -131,12 +131,12 @@ fn check(folder: &Path, known: &Sums, print: &Output, what: &str, file: &str) {
     }
     let limited = sums.shares.contains_key("[not in the table]");
     for (function, share) in &known.shares {
-        // Addresses have no name in a report.
+        // In a report, addresses without a symbol have no name.
         if function.starts_with("0x") || function == "[unknown]" {
             continue;
         }
         let found = sums.shares.get(function).copied().unwrap_or(0.0);
-        // A function has rows of several threads, of which a limit leaves some out.
+        // A function has rows of several threads, and a limit leaves some of them out.
         let lacks = if limited { *share } else { 0.002 };
         let range = share - lacks..share + 0.002;
         assert!(range.contains(&found), "{what}: {function} has {found}, not {share}");

@@ -1,5 +1,5 @@
-//! Meters of power, idle states and clocks on made-up machines, where every number is
-//! known beforehand, and on the running one as far as it has such things.
+//! Meters of power, idle states and clocks on made-up machines, for which every number is known,
+//! and on this machine as far as it has them.
 
 use crate::machines::{Machine, meter, value};
 use crate::schema::assert_fits;
@@ -78,7 +78,7 @@ fn a_laptop_with_a_zone_shown_twice_and_a_platform_counter_that_lies() {
     let output = measure(&machine, "power", PowerSource::Auto);
     assert!((value(&output, "power.energy", &Scope::Machine) - 12.0).abs() < 1e-9);
     assert!(output.warnings[0].contains("shows 5.0 J, less than the 12.0 J"), "{output:?}");
-    // The battery is the whole machine while it gives power, and the graphics are not.
+    // The battery powers the whole machine while it discharges, and the graphics are a part.
     let machine = Machine::at_start("laptop-battery");
     let output = measure(&machine, "power", PowerSource::Hwmon);
     assert!((value(&output, "power.watts", &Scope::Machine) - 12.5).abs() < 0.1, "{output:?}");
@@ -165,7 +165,7 @@ fn idle_states_of_a_server() {
     let machine = Machine::at_start("xeon-2s-rapl");
     let output = measure(&machine, "cstates", PowerSource::Auto);
     let read = |metric: &str, cpu| value(&output, metric, &Scope::Cpu(cpu));
-    // The window of a test is as long as the test, so shares are compared with each other.
+    // The window of a test lasts as long as the test, so only shares are compared.
     assert!((read("cstate.C6", 1) / read("cstate.C1", 1) - 4.0).abs() < 1e-9);
     assert!((read("cstate.C1", 2) / read("cstate.POLL", 2) - 50.0).abs() < 1e-9);
     assert_eq!((read("cstate.C6", 0), read("cstate.C6.entries", 0)), (0.0, 0.0));
@@ -177,7 +177,7 @@ fn idle_states_of_a_server() {
             .iter()
             .any(|r| r.metric == "cstate.C6.rejected" && r.scope == Scope::Cpu(2))
     );
-    // Residency by the hardware cannot be opened in a tree of files, and that is reported.
+    // Hardware residency counters cannot be opened in a tree of files, and that is reported.
     assert!(
         output.warnings.iter().any(|w| w.contains("no residency by the hardware")),
         "{output:?}"
@@ -190,7 +190,7 @@ fn idle_states_of_an_arm_server_and_a_cpu_that_went_away() {
     let machine = Machine::at_start("arm-server-psci");
     let running = (meter("cstates").start)(&context(&machine, PowerSource::Auto)).unwrap();
     machine.lay("stop");
-    // What a CPU that goes offline leaves is no longer a number.
+    // The file of a CPU that goes offline no longer contains a number.
     let time = machine.dir.path().join("sys/devices/system/cpu/cpu1/cpuidle/state0/time");
     fs::write(time, "").unwrap();
     let output = running.stop().unwrap();
@@ -209,14 +209,14 @@ fn clocks_as_cpufreq_shows_them() {
     assert!(!(meter("frequency").probe)(&facts).is_yes());
 }
 
-/// Runs bytepath; its exit code and what it printed, both streams.
+/// Runs bytepath; returns its exit code and both output streams.
 fn bytepath(arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_bytepath")).args(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
 
-/// A study of two paths with whole trials of half a second.
+/// Runs a study of two paths with whole trials of half a second.
 fn study(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
     let folder = folder.display().to_string();
     let common = [
@@ -243,8 +243,8 @@ fn study(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
     bytepath(&[&common[..], more].concat())
 }
 
-/// The trials that ran to their end. Where others use the CPUs, a stream may stand
-/// still for too long, and such a trial has failed for good reason.
+/// The trials that ran to their end. If other programs use the CPUs, a stream may stall for too
+/// long, and its trial fails, as it should.
 fn trials(folder: &Path) -> Vec<serde_json::Value> {
     let text = fs::read_to_string(folder.join("trials.jsonl")).unwrap();
     let all = text.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -254,7 +254,7 @@ fn trials(folder: &Path) -> Vec<serde_json::Value> {
     ran
 }
 
-/// Whether a study ended: its trials may have failed (5), because the machine is busy.
+/// Whether a study ended: its trials may have failed (5) because the machine is busy.
 fn ended(code: Option<i32>) -> bool {
     matches!(code, Some(0 | 5))
 }
@@ -326,18 +326,18 @@ fn a_log_with_another_clock_is_aligned_with_a_study() {
         let seconds = logged["seconds"].as_f64().unwrap();
         let watts = logged["joules"].as_f64().unwrap() / seconds;
         let expected = if *zerocopy { 90.0 } else { 60.0 };
-        // As far as the offset may be off, a window has some of the rest in it.
+        // The edges of a window contain some rest if the offset is slightly off.
         let edge = expected * 0.06 / seconds;
         assert!((watts - expected).abs() < 1.0 + edge, "{watts}, not {expected} ({seconds} s)");
     }
-    // What is kept is there whenever the study is shown.
+    // Attached power is there whenever the study is shown.
     let (_, csv) = bytepath(&["show", &study, "--format", "csv"]);
     assert_eq!(csv.lines().filter(|line| line.contains(",power.watts,")).count(), count, "{csv}");
-    // Of one host it cannot be: they share the machine.
+    // It cannot be attached to one role: the hosts share the machine.
     let (code, text) = bytepath(&["attach", &study, &file, "--role", "sender"]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("their hosts share a machine"), "{text}");
-    // A log of another time is refused, and what was kept stays.
+    // A log of another time is refused, and the attached one stays.
     let other = dir.path().join("other.csv");
     fs::write(&other, "0,5\n1,6\n2,7\n").unwrap();
     let (code, text) = bytepath(&["attach", &study, &other.display().to_string()]);
@@ -356,9 +356,9 @@ fn a_source_that_is_not_there_is_an_error_before_the_study() {
     assert!(code == Some(2) && text.contains("did you mean 'rapl'?"), "{text}");
 }
 
-/// Logs as meters, home automation and spreadsheets write them, of 100.5 W if nothing else stands
-/// here: what is read of each, or why nothing is. No figure is made of a unit, a mark or a column
-/// that could mean another thing.
+/// Logs as written by meters, home automation and spreadsheets, of 100.5 W unless noted: what is
+/// read from each, or why nothing is. No figure is made from a unit, a mark or a column that could
+/// mean something else.
 #[test]
 fn logs_of_other_programs_are_read_right_or_refused() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/power/logs");

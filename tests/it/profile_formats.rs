@@ -1,6 +1,6 @@
-//! Profiles that other tools wrote are read as what they are (snapshots;
-//! INSTA_UPDATE=always blesses), go from format to format without losing what
-//! both have, and are never drawn so that a browser obeys a symbol's name.
+//! Profiles written by other tools are recognised and read (snapshots; INSTA_UPDATE=always accepts
+//! changes), are converted between formats without losing what both have, and are never drawn so
+//! that a browser interprets a symbol's name.
 
 use crate::shared::said;
 use assert_cmd::Command;
@@ -30,7 +30,7 @@ fn files() -> Vec<String> {
     names
 }
 
-/// What files are called, and what they are.
+/// Suffixes of files, and their formats.
 const ENDINGS: [(&str, &str); 5] = [
     (".perf.data", "perf.data"),
     (".script", "perf-script"),
@@ -129,14 +129,14 @@ fn script_and_report_agree() {
             assert!((share - other[function]).abs() < 0.1, "{name}: {function}");
         }
     }
-    // The file of the recording has addresses, and as many samples and as much time.
+    // The recording's own file has addresses, with the same number of samples and the same time.
     let raw = read("chains.perf.data");
     let table = read("period.report");
     assert_eq!((raw.count(), raw.total()), (table.count(), table.total()));
 }
 
-/// What a mail leaves of a table is read as the table itself: without its columns, quoted, with
-/// prose between; and where its heading is missing too, as far as rows tell by themselves.
+/// A table in a mail that has lost its columns, with quote marks and with prose between its rows,
+/// is read like the table itself; without its heading, too, as far as the rows are unambiguous.
 #[test]
 fn a_mail_loses_the_columns_of_a_table_and_nothing_else() {
     let collapsed = |name: &str, comments: bool| {
@@ -165,7 +165,7 @@ fn a_mail_loses_the_columns_of_a_table_and_nothing_else() {
         assert_eq!(rows(&mail), rows(&table), "{name}");
         assert_eq!(mail.header.event, table.header.event, "{name}");
     }
-    // After the name of a function nothing says where it ends.
+    // Without a heading, nothing marks the end of a function's name.
     let error = import::read("mail", &mut collapsed("period.report", true).as_bytes()).unwrap_err();
     assert!(error.message.contains("'busy net rx 0' comes after the name"), "{error}");
     for name in ["flat.report", "comma.report", "pid.report", "children.report"] {
@@ -226,7 +226,7 @@ fn a_name_that_reads_like_a_counter_is_a_name() {
     assert_eq!(again(&profile, "pprof"), profile);
 }
 
-/// inferno folds a perf script as we do, except for the names of threads: it joins their words.
+/// inferno folds a perf script as we do, except for thread names, whose words it joins.
 #[test]
 fn inferno_folds_the_same() {
     use inferno::collapse::Collapse;
@@ -234,7 +234,7 @@ fn inferno_folds_the_same() {
     let sorted = |text: Vec<u8>| {
         let text = String::from_utf8(text).unwrap();
         let stack = |line: &str| line.split_once(';').unwrap().1.to_owned();
-        // Ours begin with what weights count.
+        // Our output begins with the unit of the weights.
         let lines = text.lines().filter(|line| !line.starts_with("# "));
         let mut lines: Vec<String> = lines.map(stack).collect();
         lines.sort();
@@ -249,7 +249,7 @@ fn inferno_folds_the_same() {
     assert!(!ours.is_empty());
 }
 
-/// A profile with everything in it.
+/// A profile with every feature.
 fn rich() -> Profile {
     let mut builder = Builder::new(Header {
         title: "</title><script>alert(1)</script>".into(),
@@ -303,13 +303,13 @@ fn no_name_reaches_a_browser_as_anything_but_text() {
     assert!(!svg.contains("<script>alert") && !svg.contains("</text><script"), "{svg}");
     assert!(svg.contains("&lt;script&gt;"));
     assert!(svg.chars().all(|c| !c.is_control() || c == '\n' || c == '\t' || c == '\r'));
-    // What is kernel is orange, the one colour without blue.
+    // Kernel frames are orange, the only colour without blue.
     let fills = svg.split("fill=\"rgb(").skip(1).filter_map(|rest| rest.split_once(")\""));
     assert!(
         fills.map(|(fill, _)| fill).any(|fill| fill != "0,0,0" && fill.ends_with(",0")),
         "{svg}"
     );
-    // One script, the picture's own.
+    // The only script is the picture's own.
     assert_eq!(svg.matches("<script").count(), 1);
     let empty = Builder::new(Header::default()).build();
     assert!(String::from_utf8(written(&empty, "svg")).unwrap().contains("no samples"));
@@ -347,7 +347,7 @@ fn firefox_has_threads_over_time_and_counters() {
             )
         })
         .collect();
-    // What came between two points: half a second of each rate.
+    // Amounts between two points: half a second at each rate.
     assert_eq!(shown[0], ("throughput", "Bandwidth", serde_json::json!([5e8, 1.5e9, 1e9])));
     assert_eq!(shown[1], ("softirq", "CPU", serde_json::json!([40.0])));
     assert!(value["meta"]["symbolicated"].as_bool().unwrap());
@@ -363,7 +363,7 @@ fn the_command_shows_a_profile() {
     let (code, page, _) = said(bytepath().arg("profile").arg(&file).args(["--top", "3"]));
     assert_eq!(code, 0);
     insta::assert_snapshot!("page", page.replace(&*data().to_string_lossy(), "PROFILES"));
-    // From standard input, packed, it is the same.
+    // From standard input, compressed, the result is the same.
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, &bytes("chains.script")).unwrap();
     let packed = packed.finish().unwrap();
@@ -390,7 +390,7 @@ fn the_command_shows_owners() {
     assert!(!page.contains('\u{1b}'), "{page:?}");
 }
 
-/// What the CPU still does for copies by an engine, as published (movdir64b, preparation), is one row.
+/// The CPU's own work for copies by an engine, as published (movdir64b, preparation), is one row.
 #[test]
 fn submitting_copies_is_a_row_however_small() {
     let folded = "sender;mtcp_write;movdir64b 14\n\
@@ -417,7 +417,7 @@ fn a_profile_of_some_cpus_has_what_ran_there() {
     let (code, page, _) = show("0");
     assert!(code == 0 && page.contains("samples   3 in 1 thread"), "{page}");
     assert!(page.contains(" 66.67%   66.67%  write") && !page.contains("poll"), "{page}");
-    // A part is marked as one in every format.
+    // A partial profile is marked as such in every format.
     let note = "only what ran on CPUs 0";
     assert!(page.contains(&format!("note      {note}\n")), "{page}");
     let part = folder.path().join("part.pb.gz");
@@ -446,7 +446,7 @@ fn a_profile_of_some_cpus_has_what_ran_there() {
         code == 0 && rows.contains("\nwrite\t20\t20\t") && !rows.contains("poll"),
         "{rows}{errors}"
     );
-    // A run in which a CPU was idle counts as nothing in their mean.
+    // A run in which a CPU was idle counts as zero in its mean.
     let idle = folder.path().join("idle.script");
     std::fs::write(&idle, "busy 7 [002] 1.0: 10 cycles: 1000 poll (busy)\n").unwrap();
     let runs = format!("{},{}", file.display(), idle.display());
@@ -456,7 +456,7 @@ fn a_profile_of_some_cpus_has_what_ran_there() {
     assert!(code == 0 && rows.contains("\nwrite\t10\t10\t"), "{rows}{errors}");
 }
 
-/// What another host has recorded has no names here: that, and what to type, is said first.
+/// A recording of another host has no names here: that, and the command to run, is reported first.
 #[test]
 fn addresses_of_another_host_are_named_as_such() {
     let file = data().join("chains.perf.data");
@@ -482,7 +482,7 @@ fn addresses_of_another_host_are_named_as_such() {
     }
 }
 
-/// Folded stacks of time are of time again, and as many samples.
+/// Folded stacks of time are read back as time, with as many samples.
 #[test]
 fn folded_stacks_keep_their_unit() {
     let folder = tempfile::tempdir().unwrap();
@@ -547,7 +547,7 @@ fn the_command_refuses_with_a_reason() {
     assert!(stderr.contains("known formats: perf.data, pprof"), "{stderr}");
 }
 
-/// On a terminal, which script(1) makes.
+/// On a terminal, made by script(1).
 #[test]
 fn a_terminal_is_spared_binary() {
     let file = data().join("chains.script");
@@ -579,7 +579,7 @@ fn a_terminal_is_spared_binary() {
 #[test]
 fn a_compressed_perf_data_is_refused_with_the_way_out() {
     let mut file = bytes("chains.perf.data");
-    // The first record of the data section, which begins where the header says.
+    // The first record of the data section, whose offset is in the header.
     let at = u64::from_le_bytes(file[40..48].try_into().unwrap()) as usize;
     file[at..at + 4].copy_from_slice(&81_u32.to_le_bytes());
     let error = import::read("p", &mut file.as_slice()).unwrap_err();

@@ -1,5 +1,5 @@
-//! What threads say to each other by atomics, in every order and with every value that the memory
-//! model allows: loom runs the very files of the program with atomics of its own.
+//! How threads communicate by atomics, in every order and with every value that the memory model
+//! allows: loom runs the program's own source files with its atomics.
 
 #[path = "../../crates/engine/src/copy/counter.rs"]
 mod counter;
@@ -7,7 +7,7 @@ mod counter;
 #[allow(dead_code, reason = "the program has more phases")]
 mod gate;
 
-/// What these files use, as loom has it.
+/// What these files import, in loom's version.
 mod sync {
     pub use loom::sync::{Condvar, Mutex, atomic};
     pub use std::sync::PoisonError;
@@ -49,13 +49,13 @@ fn who_sees_a_phase_noticed_sees_what_was_counted_before() {
     });
 }
 
-/// The FIFO without a lock and the ring of the helper thread: the writer fills what the reader has
-/// shown as taken, and the reader takes what the writer has shown as filled.
+/// The lock-free FIFO and the ring of the helper thread: the writer fills what the reader has
+/// published as taken, and the reader takes what the writer has published as filled.
 #[test]
 fn what_two_counters_hand_over_is_whole() {
     const ROUNDS: u64 = 3;
     loom::model(|| {
-        // One slot, so that what is written next replaces what was taken.
+        // One slot, so that the next write replaces what was taken.
         let ring = Arc::new((AtomicU64::new(0), Counter::default(), Counter::default()));
         let writers = ring.clone();
         let writer = thread::spawn(move || {
@@ -63,7 +63,7 @@ fn what_two_counters_hand_over_is_whole() {
             for _ in 0..ROUNDS {
                 let number = written.own();
                 if taken.shown() == number {
-                    // What is not shown yet may come in any order.
+                    // Stores before the publication may come in any order.
                     slot.store(100 + number, Ordering::Relaxed);
                     written.show(number + 1);
                 }

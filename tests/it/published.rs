@@ -1,4 +1,4 @@
-//! Published works: what ships is sound, and a made-up study compared with one.
+//! Published works: the shipped files are sound, and a made-up study is compared with one.
 
 use crate::made_up::{self, cell, header};
 use crate::shared::{bytepath, words};
@@ -43,7 +43,7 @@ fn every_row_of_a_work_names_what_is_known_or_said_to_be_nothing() {
     }
 }
 
-/// The published sizing, 64 MiB, by the commands that the texts name.
+/// The published sizing, 64 MiB, from the commands in the texts.
 #[test]
 fn the_commands_of_the_texts_compute_the_published_size() {
     let root = env!("CARGO_MANIFEST_DIR");
@@ -59,7 +59,8 @@ fn the_commands_of_the_texts_compute_the_published_size() {
     }
 }
 
-/// A level has to be one of ours with the work's word for it, or its factor said to be none.
+/// Checks that a level is one of ours with the work's name for it, or that its factor is marked as
+/// none.
 fn known(name: &str, work: &Published, factor: &str, level: &str) {
     let Some(known) = work.factors.get(factor) else { panic!("{name}: what is {factor}?") };
     let PublishedFactor::Levels(levels) = known else { return };
@@ -81,8 +82,8 @@ fn known(name: &str, work: &Published, factor: &str, level: &str) {
     }
 }
 
-/// Five blocks of a made-up study on two machines: io_uring is 1.67 times as fast as plain
-/// sockets, and 1.4 times with hardware GRO; devmem is not in it. Each trial is off by 1 %.
+/// Five blocks of a made-up study on two machines: io_uring is 1.67 times as fast as plain sockets,
+/// and 1.4 times with hardware GRO; devmem is missing. Each trial has an error of 1 %.
 fn study() -> Study {
     let mut cells: Vec<Cell> = Vec::new();
     for gro in [false, true] {
@@ -145,7 +146,7 @@ fn ratios_agree_where_they_lie_in_our_interval_and_disagree_outside() {
     assert!(found.not_compared.contains(&"fragments".to_owned()));
 }
 
-/// A made-up study of 2 Gbit/s whose sender was refused 90 of 100 writes a second.
+/// A made-up study at 2 Gbit/s whose sender was refused 90 of 100 writes a second.
 #[test]
 fn numbers_without_their_own_ratio_are_shown_with_ours() {
     let mut study = study();
@@ -201,7 +202,7 @@ fn what_is_not_known_of_a_study_is_not_said() {
     let mut one_block = study();
     one_block.trials.retain(|trial| trial.block == 0);
     assert_eq!(compared(&one_block).counts()[..2], [0, 0]);
-    // Ends that share a CPU are laid out in neither of the work's two ways.
+    // Ends that share a CPU match neither of the work's two placements.
     let mut shared = study();
     for cell in &mut shared.header.cells {
         cell.placement.sender = cell.placement.receiver;
@@ -257,7 +258,7 @@ fn works_are_listed_shown_and_compared_by_the_command() {
     }
 }
 
-/// What a shipped file has of the published design, as its cells and requests.
+/// The parts of the published design that a shipped file contains, as its cells and requests.
 #[test]
 fn the_shipped_experiments_are_the_published_designs() {
     let of = |file: &str, list: &str, name: &str| -> Vec<String> {

@@ -1,5 +1,5 @@
-//! Reports, on studies made up here: what they print (snapshots; INSTA_UPDATE=always
-//! blesses), and what they never print whatever the study is.
+//! Reports, on studies made up here: what they print (snapshots; INSTA_UPDATE=always accepts
+//! changes), and what they never print whatever the study is.
 
 use crate::anything;
 use crate::made_up;
@@ -37,7 +37,7 @@ fn text_at_usual_widths() {
     }
 }
 
-/// Many cells may have the same note: it is one warning.
+/// The same note from many cells is one warning.
 #[test]
 fn the_same_note_of_many_ends_is_one_warning() {
     let mut study = study();
@@ -49,7 +49,7 @@ fn the_same_note_of_many_ends_is_one_warning() {
     assert!(text.contains("socket sender and ") && text.contains(" more: TCP_INFO is"), "{text}");
 }
 
-/// What made-up meters say of functions is reported per GiB by every format.
+/// Readings by function from made-up meters are reported per GiB by every format.
 #[test]
 fn functions_that_waited_or_handed_work_over_are_ranked_per_unit() {
     let mut study = study();
@@ -90,7 +90,7 @@ fn functions_that_waited_or_handed_work_over_are_ranked_per_unit() {
     assert!(!without.contains("Spinning") && !without.contains("woken"));
 }
 
-/// Trials that took profiles move no figure; one line says what they are.
+/// Trials that took profiles change no figure; one line explains them.
 #[test]
 fn profiles_are_one_line_and_no_figure() {
     let mut study = study();
@@ -135,7 +135,7 @@ fn text_with_details() {
 const OF_PERF_TRACE: [&str; 8] =
     ["call", "calls", "errors", "total", "min", "avg", "max", "stddev"];
 
-/// The tables of system calls in a text: from a heading to the next, by the thread.
+/// The tables of system calls in a text, each from its heading to the next, by thread.
 fn tables_of_calls(text: &str) -> Vec<(String, String)> {
     let (_, calls) = text.split_once("System calls of the engines").expect(text);
     let mut tables: Vec<(String, String)> = Vec::new();
@@ -213,7 +213,7 @@ fn threads_have_tables_of_their_own() {
     assert!(page.contains("sender/1") && page.contains("receiver/0"));
 }
 
-/// One of two threads is idle in some trials, and all of a trial that has only its role's table.
+/// One of two threads is idle in some trials; then some trials have only their role's table.
 #[test]
 fn tables_of_threads_add_up_to_that_of_their_role() {
     let mut study = study();
@@ -251,7 +251,7 @@ fn the_table_of_a_role_says_of_how_many_threads_it_is() {
     assert!(heads[0].starts_with("socket, sender (17 threads): "), "{heads:?}");
 }
 
-/// What a cell lost is all that is known of it.
+/// Its losses are all that is known about a cell.
 #[test]
 fn a_cell_that_lost_every_exchange_has_its_row() {
     let mut study = crate::rr::study();
@@ -284,7 +284,7 @@ fn json_of_a_small_study() {
     insta::assert_json_snapshot!("json", value);
 }
 
-/// Nine significant digits: the last bits of a logarithm differ between libraries.
+/// Rounds to nine significant digits: the last bits of a logarithm differ between libraries.
 fn round(value: &mut Value) {
     match value {
         Value::Number(n) if n.is_f64() => {
@@ -318,7 +318,7 @@ fn lines_of_version_1_stay_readable() {
     insta::assert_snapshot!("text_v1", text(&old, 100));
 }
 
-/// Takes from a trial as it is written today what version 1 did not have.
+/// Removes from a trial in the present format what version 1 did not have.
 fn to_version_1(trial: &mut Value) {
     let rename = |record: &mut Value| {
         let count = record.as_object_mut().unwrap().remove("count").unwrap();
@@ -332,8 +332,8 @@ fn to_version_1(trial: &mut Value) {
     }
 }
 
-/// A real study that the first edition left behind: every format renders it, with
-/// the figures of its own trials.
+/// A real study written by the first edition: every format renders it, with the figures of its own
+/// trials.
 #[test]
 fn a_study_of_the_first_edition_renders_for_ever() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/studies/first-edition");
@@ -369,7 +369,7 @@ fn a_study_of_the_first_edition_renders_for_ever() {
             assert_eq!(said.matches(",throughput,bit/s,trial,").count(), by_cell.len() * 2);
         }
     }
-    // Readings add up as they did, though their records do not say how.
+    // Readings are added up as then, though their records do not contain the rule.
     let reading = |metric: &str| {
         let mut all = study.trials.iter().flat_map(|t| &t.readings);
         all.find(|r| r.metric == metric).unwrap().aggregation
@@ -389,7 +389,7 @@ fn a_newer_study_is_refused_by_name() {
     assert!(fault.to_string().contains("has schema 3; this bytepath reads up to 2"), "{fault}");
 }
 
-/// A receiver that throws bytes away is not compared, and never called zero-copy.
+/// A receiver that discards bytes is not compared, and never called zero-copy.
 #[test]
 fn bytes_that_were_discarded_are_named_in_every_report() {
     let mut study = study();
@@ -425,7 +425,7 @@ fn the_numbers_are_those_of_the_trials() {
     assert!((rate.mean * 8e-9 - 28.04).abs() < 1e-6);
     assert!((rate.stddev.unwrap() * 8e-9 - 0.304_959).abs() < 1e-5);
     assert!((socket.ceiling_share.unwrap() - 28.04 / 8.0 / 11.9).abs() < 1e-6);
-    // The sender's CPU is busy 0.91 of the time; one GiB takes 8.5899 / 28.04 s of it.
+    // The sender's CPU is busy for 0.91 of the time, and a GiB takes 8.5899 / 28.04 s.
     let cost = socket.sender.cpu.as_ref().unwrap();
     assert!((cost.total.mean - 0.91 * 8.589_935 / 28.04).abs() < 1e-4, "{cost:?}");
     let parts = cost.user + cost.system + cost.softirq + cost.unsplit;
@@ -479,7 +479,7 @@ fn what_was_not_shown_is_not_claimed() {
         !said.to_lowercase().contains("permutation"),
         "five blocks cannot bring their p below 0.05"
     );
-    // A noisy null takes the claim of a small effect back.
+    // A noisy null withdraws the claim of a small effect.
     let mut noisy = study();
     for t in noisy.trials.iter_mut().filter(|t| t.cell.0 == "socket (again)") {
         t.count = t.count / 10 * if t.block % 2 == 0 { 13 } else { 7 };
@@ -490,7 +490,7 @@ fn what_was_not_shown_is_not_claimed() {
         assert!(matches!(verdict, Verdict::NoiseTooHigh { .. }), "{name}: {verdict:?}");
     }
     assert!(words(&text(&noisy, 100)).contains("within the noise of this study"));
-    // One block allows no word but one.
+    // A single block permits only one verdict.
     let mut one = study();
     one.trials.retain(|t| t.block == 0);
     let said = words(&text(&one, 100));
@@ -562,7 +562,7 @@ fn the_report_says_by_which_method_cpu_time_was_found() {
     assert!(said.contains("CPU, exact") && !said.contains("split by ticks"), "{said}");
 }
 
-/// The study with the meter `softirqs`: so much of the receive work on either CPU.
+/// The study with the meter `softirqs`: these shares of the receive work on either CPU.
 fn with_receive_work(parts: impl Fn(&str) -> [f64; 2]) -> Study {
     let mut study = study();
     for trial in &mut study.trials {
@@ -624,7 +624,7 @@ fn where_receive_work_ran_is_reported_and_a_cell_that_strayed_is_named() {
     let row = rows.iter().find(|row| row["cell"] == "splice").unwrap();
     assert_eq!(row["receive_work"]["asked"], serde_json::json!([1]));
     assert!((row["receive_work"]["cpus"][0]["part"].as_f64().unwrap() - 0.4).abs() < 1e-9);
-    // Cells that were asked for something else stand apart, with what collides.
+    // Cells with another request are listed apart, with what collides.
     let mut apart = study.clone();
     let cell = apart.header.cells.iter_mut().find(|cell| cell.id.0 == "splice").unwrap();
     cell.placement = Placement { softirq: SoftirqCpu::Cpu(0), ..Placement::pinned(0, 0) };
@@ -661,7 +661,7 @@ fn the_functions_of_two_cells_are_ranked_by_what_is_saved() {
     assert!(row.contains(" 0.0000 ") && row.contains(" +0.0") && row.contains(" new "), "{row}");
     let doubtful = table.lines().find(|line| line.contains("_copy_to_iter")).unwrap();
     assert!(doubtful.contains("9.0000?") && !row.contains('?'), "{doubtful}");
-    // The parts make up the whole.
+    // The parts add up to the whole.
     let ranked = &explanation.ranked[0];
     let rows: f64 = ranked.rows.iter().map(|row| row.amount.saved).sum();
     assert!((rows - ranked.total.saved).abs() < 1e-9, "{ranked:?}");
@@ -700,7 +700,7 @@ fn colour_only_when_asked_and_nothing_else_changes() {
     assert_eq!(bare, render("text", &study(), &Style { colour: false, ..style }));
 }
 
-/// Plain lines that fit, without a number that is none.
+/// Checks that lines are plain and fit, and that no number is invalid.
 fn tame(text: &str, width: usize) {
     for line in text.lines() {
         assert!(line.len() <= width.max(40), "{} > {width}: {line}", line.len());
@@ -721,7 +721,7 @@ fn numbers_are_numbers(value: &Value) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
-                // The total of a CPU cost is a summary, that of a call a number.
+                // The total of a CPU cost is a summary, that of calls a number.
                 assert!(
                     !(field.is_null()
                         && NUMBERS.split(' ').any(|known| known == name)

@@ -1,5 +1,5 @@
-//! Paths over numbers of connections: from where on each is better, in a made-up study whose truth is
-//! known, and how reports tell it.
+//! Paths over numbers of connections: the number from which each is better, in a made-up study
+//! whose truth is known, and how reports present it.
 
 use crate::made_up::{self, cell, header};
 use crate::shared::{render, words};
@@ -14,8 +14,8 @@ const CONNECTIONS: [u32; 4] = [1, 16, 256, 4096];
 /// A path's rate, and how busy it keeps either end.
 type Truth = fn(&str, u32) -> (f64, f64);
 
-/// By `uring-loop` a server is slower with one connection and faster with more, for less CPU time;
-/// `poll` is as good until there are many.
+/// With `uring-loop` a server is slower at one connection and faster at more, for less CPU time;
+/// `poll` keeps up until there are many.
 fn crossing(path: &str, connections: u32) -> (f64, f64) {
     match (path, connections) {
         ("uring-loop", 1) => (9.0, 0.9),

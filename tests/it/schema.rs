@@ -1,5 +1,5 @@
-//! The printed JSON Schemas fit what is really written and read: every record of
-//! a study and every shipped experiment file passes, and what is wrong does not.
+//! The printed JSON Schemas fit what is actually written and read: every record of a study and
+//! every shipped experiment file passes, and invalid ones do not.
 
 use crate::{made_up, profiles, rr};
 
@@ -26,7 +26,7 @@ fn every_record_of_a_study_fits_its_schema() {
     });
     check(&schema("hosts"), &hosts).unwrap();
 
-    // The same with settings of the host, and their outcome.
+    // The same with settings of the host, and the result of restoring them.
     let value = |text: &str| SettingValue::one("value", text);
     let mut set = study.header.clone();
     set.settings = ["mtu eth0 4148", "rings eth0 rx=4096 tcp-data-split=on", "idle all without=C6"]
@@ -62,7 +62,7 @@ fn every_record_of_a_study_fits_its_schema() {
         json!({"format": "bytepath-restoration", "schema": 1, "settings": after.settings});
     check(&schema("restoration"), &restored).unwrap();
 
-    // What is not a record does not pass.
+    // Anything that is not a record does not pass.
     let mut wrong = serde_json::to_value(&study.trials[0]).unwrap();
     wrong["block"] = json!("first");
     assert!(check(&trial, &wrong).unwrap_err().starts_with("/block"));
@@ -160,7 +160,7 @@ fn what_diff_prints_fits_its_schema() {
     wrong["waterfalls"][0]["parts"][0]["subsystem"] = json!("coffee");
     let place = check(&explanation, &wrong).unwrap_err();
     assert!(place.starts_with("/waterfalls/0/parts/0/subsystem"), "{place}");
-    // What the other prints is not an explanation.
+    // The output of the other command is not an explanation.
     assert!(check(&explanation, &printed(&pair, &["--json"])).is_err());
 }
 
@@ -210,7 +210,7 @@ fn what_commands_print_fits_its_schema() {
         fits.unwrap_or_else(|wrong| panic!("{command}: {wrong}"));
         tested.push(document);
     }
-    // Those of this file, and of fleet.rs and power.rs.
+    // Those of this file, and those of fleet.rs and power.rs.
     let elsewhere = "experiment study trial hosts hosts-after loads power observation diff counters \
                      explanation restoration fleet";
     let output = Command::new(env!("CARGO_BIN_EXE_bytepath")).arg("schema").output().unwrap();
@@ -260,13 +260,13 @@ fn schema(subject: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What a command printed is what `bytepath schema` says of it.
+/// Checks that a command's output fits its `bytepath schema`.
 pub fn assert_fits(document: &str, printed: &Value) {
     check(&schema(document), printed).unwrap_or_else(|wrong| panic!("{document}: {wrong}"));
 }
 
-/// Checks a value by the part of JSON Schema that our schemas use. An unknown
-/// word in a schema is a failure, so that none is skipped.
+/// Checks a value by the part of JSON Schema that our schemas use. An unknown keyword in a schema
+/// is an error, so that none is ignored.
 fn check(schema: &Value, value: &Value) -> Result<(), String> {
     at(schema, schema, value, "")
 }
@@ -356,7 +356,7 @@ fn at(root: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), St
                     }
                 }
             }
-            // Those that hold, and those that only annotate or refine.
+            // Keywords that hold here, and those that only annotate or refine.
             "enum" | "const" | "anyOf" | "oneOf" | "minimum" | "maximum" | "exclusiveMaximum"
             | "exclusiveMinimum" | "minItems" | "maxItems" | "maxLength" | "minProperties"
             | "pattern" | "format" | "title" | "description" | "default" | "$schema" | "$defs" => {}

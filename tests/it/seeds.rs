@@ -1,6 +1,6 @@
-//! The seeds of the fuzz targets `wire` and `trial`, one file a message, of `study` and of `history`
-//! are what today's records serialize to (INSTA_UPDATE=always writes them): a fuzzer that begins with
-//! an older format hardly reaches new fields.
+//! The seeds of the fuzz targets `wire` and `trial`, one file per message, of `study` and of
+//! `history` are the serialized form of today's records (INSTA_UPDATE=always writes them): a fuzzer
+//! that starts from an older format hardly reaches new fields.
 
 use crate::{made_up, rr};
 use bytepath::record::wire::*;
@@ -23,7 +23,7 @@ fn the_seeds_are_what_the_records_write() {
     hold("history", "points", histories().iter().map(json));
 }
 
-/// Every one of them has a seed file that holds exactly that.
+/// Checks that each of them has a seed file with exactly its content.
 fn hold(target: &str, name: &str, all: impl Iterator<Item = String>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
     let bless = env::var("INSTA_UPDATE").is_ok_and(|how| how == "always");
@@ -68,7 +68,7 @@ fn files(study: &Study) -> String {
     format!("{}\0{seen}", files.join("\0"))
 }
 
-/// Small enough for a fuzzer: three cells in two blocks, and one trial with everything in it.
+/// Small enough for a fuzzer: three cells in two blocks, and one trial with every field.
 fn studies() -> [Study; 2] {
     [made_up::study(), rr::study()].map(|mut study| {
         study.header.cells.truncate(3);
@@ -83,7 +83,7 @@ fn studies() -> [Study; 2] {
     })
 }
 
-/// Enough studies for a change, which is in the middle.
+/// Enough studies to find a change, which is in the middle.
 fn histories() -> [BTreeMap<String, StudyPoints>; 2] {
     studies().map(|study| {
         let points = |n: u32| {

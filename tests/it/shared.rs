@@ -1,23 +1,23 @@
-//! What the tests here share: what the binary says, a report of a study.
+//! What the tests here share: running the binary, and a report of a study.
 
 use assert_cmd::Command;
 use bytepath::record::Study;
 use bytepath::report::{self, Style};
 use bytepath::stats::{Rules, analyse};
 
-/// Exit code, standard output and standard error of a command line.
+/// Runs a command line; returns its exit code, standard output and standard error.
 pub fn bytepath(arguments: &[&str]) -> (i32, String, String) {
     said(Command::new(env!("CARGO_BIN_EXE_bytepath")).args(arguments))
 }
 
-/// The same of any command.
+/// Like [`bytepath`], for any command.
 pub fn said(command: &mut Command) -> (i32, String, String) {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// The commands that the help lists, but `help`.
+/// The commands that the help lists, except `help`.
 pub fn commands() -> Vec<String> {
     let (_, help, _) = bytepath(&["--help"]);
     let list = help.split_once("\nUsage:").unwrap().1.split_once("\nOptions:").unwrap().0;
@@ -28,12 +28,12 @@ pub fn commands() -> Vec<String> {
     names
 }
 
-/// The text with every run of blanks as one, so that line breaks do not matter.
+/// The text with each run of blanks replaced by one, so that line breaks do not matter.
 pub fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A study in this format.
+/// Renders a study in a format.
 pub fn render(name: &str, study: &Study, style: &Style) -> Vec<u8> {
     let analysis = analyse(study, &Rules::default());
     let mut out = Vec::new();

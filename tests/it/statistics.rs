@@ -1,6 +1,6 @@
-//! Truth tests: made-up studies whose truth is known, judged by the same code as
-//! real ones. Seeds are fixed, so a run either always passes or never does; every
-//! bound says how far chance alone may carry it.
+//! Truth tests: made-up studies whose truth is known, judged by the same code as real ones. Seeds
+//! are fixed, so a run either always passes or never does; every bound states how far chance alone
+//! may move the result.
 
 use crate::made_up;
 
@@ -31,8 +31,8 @@ fn trial(name: &str, block: u32, gbit: f64) -> Trial {
     }
 }
 
-/// A study of these cells, the first of them the baseline; `log_gbit` gives the
-/// logarithm of each trial. Drift that meets a whole block alike is part of it.
+/// A study of these cells, the first of them the baseline; `log_gbit` returns the logarithm of each
+/// trial's rate. It includes a drift that affects all of a block alike.
 fn study(
     cells: &[&str],
     blocks: u32,
@@ -53,7 +53,7 @@ fn study(
     Study { header, trials, profiles: Vec::new(), remarks: Vec::new() }
 }
 
-/// Gives every trial threads that ran for this share of its window at either end.
+/// Gives every trial threads at either end that ran for this share of its window.
 fn busy(study: &mut Study, share: &mut dyn FnMut(&str) -> f64) {
     for cell in &mut study.header.cells {
         cell.placement = Default::default();
@@ -86,16 +86,16 @@ fn claims(row: &Row) -> bool {
     differs(row.comparison(Metric::Rate).unwrap().verdict)
 }
 
-/// Whether a word says that there is a difference in rate or CPU time.
+/// Whether a verdict claims a difference in rate or CPU time.
 fn differs(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Faster | Verdict::Slower | Verdict::LessCpu | Verdict::MoreCpu)
 }
 
 #[test]
 fn shuffled_labels_hit_at_the_declared_rate() {
-    // One set of trials with real differences between cells; a test that shuffles the
-    // labels within blocks has destroyed them. Of 1200 comparisons alone, 5 % have
-    // p below 0.05; three standard errors are 1.9 %.
+    // One set of trials with real differences between cells; a test that shuffles the labels within
+    // blocks has removed them. Of 1200 comparisons by themselves, 5 % have p below 0.05; three
+    // standard errors are 1.9 %.
     let mut chance = Random::new(1);
     let (mut hits, mut all) = (0, 0);
     for _ in 0..1200 {
@@ -113,14 +113,14 @@ fn shuffled_labels_hit_at_the_declared_rate() {
         all += 1;
     }
     let rate = f64::from(hits) / f64::from(all);
-    // 256 sign patterns come in pairs: p can be 12/256 = 0.0469 at most below 5 %.
+    // 256 sign patterns come in pairs: the largest p below 5 % is 12/256 = 0.0469.
     assert!((rate - 0.0469).abs() < 0.019, "{rate}");
 }
 
 #[test]
 fn a_known_factor_is_found_within_its_interval() {
-    // The factor put in, and how often the interval covers it: 95 %, with three
-    // standard errors of 600 studies being 2.7 %.
+    // How often the interval covers the factor that was put in: 95 %, with three standard errors of
+    // 600 studies being 2.7 %.
     for (factor, seed) in [(1.03, 2), (1.05, 3), (1.10, 4)] {
         let mut chance = Random::new(seed);
         let (mut covered, mut found, mut wrong) = (0, 0, 0);
@@ -143,9 +143,9 @@ fn a_known_factor_is_found_within_its_interval() {
 
 #[test]
 fn equal_cells_are_seldom_called_different_however_many() {
-    // Ten cells that are all equal: without Holm's rule about 30 % of such
-    // studies hold a false claim (the ten share their baseline); with it at most
-    // 5 %. Three standard errors of 500 studies are 2.9 %.
+    // Ten cells that are all equal: without Holm's rule about 30 % of such studies make a false
+    // claim (the ten share their baseline); with it at most 5 %. Three standard errors of 500
+    // studies are 2.9 %.
     let names: Vec<String> = (0..11).map(|i| format!("c{i}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut chance = Random::new(5);
@@ -168,7 +168,7 @@ fn equal_cells_are_seldom_called_different_however_many() {
     );
 }
 
-/// Each question has its own 5 %, so a study that answers two errs in up to 10 of 100.
+/// Each metric has its own 5 %, so a study that judges two errs in up to 10 of 100.
 #[test]
 fn rate_and_cpu_have_an_error_rate_each() {
     let mut chance = Random::new(51);
@@ -190,16 +190,16 @@ fn rate_and_cpu_have_an_error_rate_each() {
     assert!(either > rate.max(cpu) && either > 15, "there is something to count: {either}");
 }
 
-/// The outcome of pairs of studies of three cells, of which the second is as fast as
-/// `truth` says at one.
+/// The results of pairs of studies of three cells, the second of which becomes `truth` times as
+/// fast.
 #[derive(Debug, Default)]
 struct Compared {
     covered: u32,
     claims: u32,
 }
 
-/// Compares 600 pairs of studies that differ in length and in spread, as before and
-/// after an update.
+/// Compares 600 pairs of studies that differ in length and in spread, as before and after an
+/// update.
 fn two_studies(truth: f64, relative: bool, seed: u64) -> Compared {
     let mut chance = Random::new(seed);
     let mut sum = Compared::default();
@@ -207,7 +207,7 @@ fn two_studies(truth: f64, relative: bool, seed: u64) -> Compared {
         let cells = ["a", "b", "c"];
         let before = study(&cells, 6, &mut chance, &mut |_, c| 0.02 * c.normal());
         let after = study(&cells, 10, &mut chance, &mut |at, c| {
-            // Cells ran slower for all alike, which only ratios of ratios leave out.
+            // All cells ran equally slower, which only ratios of ratios cancel.
             let machine = if relative { -0.3 } else { 0.0 };
             let patch = if at == 1 { truth.ln() } else { 0.0 };
             machine + patch + 0.06 * c.normal()
@@ -237,8 +237,8 @@ fn two_studies_are_compared_with_the_declared_error_rates() {
 
 #[test]
 fn cells_at_the_margin_are_seldom_called_equivalent() {
-    // Five cells that all differ by just the margin. The declared rate is 5 % for
-    // the whole study.
+    // Five cells that all differ by exactly the margin. The declared rate is 5 % for the whole
+    // study.
     let names = ["a", "b", "c", "d", "e", "f"];
     let mut chance = Random::new(6);
     let mut wrong = 0;
@@ -254,7 +254,7 @@ fn cells_at_the_margin_are_seldom_called_equivalent() {
     assert!(wrong <= 39, "{wrong} of 500 studies");
 }
 
-/// The outcome of studies that may stop early.
+/// The results of studies that may stop early.
 #[derive(Default)]
 struct Stopped {
     claims: u32,
@@ -295,9 +295,8 @@ fn under_the_rule(
 
 #[test]
 fn stopping_early_keeps_the_error_rate() {
-    // The rule is asked after every block. Widths are chosen so that it stops
-    // anywhere from the first look to never. 5 % of 400 are 20; three standard
-    // errors are 13.
+    // The rule is checked after every block. Widths are chosen so that it stops anywhere from the
+    // first check to never. 5 % of 400 are 20; three standard errors are 13.
     for (within, seed) in [(0.02, 11), (0.03, 12), (0.04, 13), (0.06, 14)] {
         let s = under_the_rule(400, within, 5, seed, &mut |c| 0.03 * c.normal());
         assert!(s.claims <= 33, "within {within}: {} false claims of 400", s.claims);
@@ -311,8 +310,8 @@ fn stopping_early_keeps_the_error_rate() {
 
 #[test]
 fn who_looks_at_the_effect_is_wrong_far_more_often() {
-    // Why the rule must not: two equal cells, looked at after every block from the
-    // fifth to the twentieth, stopping at the first plain interval without 1.
+    // Why a plain interval must not be the rule: two equal cells, checked after every block from
+    // the fifth to the twentieth, stopping at the first such interval without 1.
     let mut chance = Random::new(15);
     let mut wrong = 0;
     for _ in 0..150 {
@@ -328,8 +327,8 @@ fn who_looks_at_the_effect_is_wrong_far_more_often() {
 
 #[test]
 fn stopping_early_keeps_the_error_rate_on_a_machine_that_hiccups() {
-    // The argument is for normal noise; trials that now and then lose a fifth are
-    // far from it. Both cells hiccup alike, so equals stay equals.
+    // The argument holds for normal noise; trials that occasionally lose a fifth are far from it.
+    // Both cells hiccup alike, so equal cells stay equal.
     let s = under_the_rule(400, 0.05, 5, 21, &mut hiccup);
     assert!(s.claims <= 33 && s.early > 100, "{} claims, {} early", s.claims, s.early);
 }
@@ -339,7 +338,7 @@ fn a_rejected_trial_does_not_count_and_its_events_are_kept() {
     let mut chance = Random::new(31);
     let mut study = study(&["a", "b"], 6, &mut chance, &mut |_, c| 0.01 * c.normal());
     let before = rows(&study).remove(0).comparison(Metric::Rate).cloned().unwrap().effect.unwrap();
-    // A value as odd as can be counts; an event takes even an ordinary one out.
+    // Even the oddest value counts; an event rejects even an ordinary one.
     let events = vec!["CPU 1 lost 12% to the hypervisor (limit 2%)".to_owned()];
     let at = study.trials.iter().position(|t| t.cell.0 == "b" && t.block == 2).unwrap();
     study.trials[at].status = TrialStatus::Rejected { events: events.clone() };
@@ -349,7 +348,7 @@ fn a_rejected_trial_does_not_count_and_its_events_are_kept() {
     assert_eq!(row.comparison(Metric::Rate).cloned().unwrap().effect.unwrap().blocks, 5);
 }
 
-/// Ratios that follow each other are a warning and change no verdict.
+/// Ratios that depend on their predecessors cause a warning, and change no verdict.
 #[test]
 fn blocks_that_depend_on_their_order_are_a_warning() {
     let warned = |seed: u64, follow: f64| {
@@ -366,7 +365,7 @@ fn blocks_that_depend_on_their_order_are_a_warning() {
         assert!(lines.iter().all(|l| l.starts_with(about) || l.starts_with("c, ")), "{lines:?}");
         lines.iter().any(|l| l.starts_with(about))
     };
-    // One comparison of two has half of 1 %.
+    // One comparison of two uses half of 1 %.
     let independent = (0..400).filter(|seed| warned(*seed, 0.0)).count();
     let dependent = (0..100).filter(|seed| warned(*seed, 0.95)).count();
     assert!(independent <= 7 && dependent > 60, "{independent} of 400, {dependent} of 100");
@@ -374,7 +373,7 @@ fn blocks_that_depend_on_their_order_are_a_warning() {
 
 #[test]
 fn cpu_is_judged_like_throughput() {
-    // Equal throughput; one cell takes 10 % less CPU at both ends.
+    // Equal throughput; one cell uses 10 % less CPU time at both ends.
     let mut chance = Random::new(41);
     let mut study = study(&["a", "b"], 6, &mut chance, &mut |_, c| 0.001 * c.normal());
     let truth = |cell: &str| if cell == "a" { 0.8 } else { 0.72 };

@@ -1,11 +1,12 @@
-//! What neither the compiler nor clippy checks: where `unsafe` may be, that entries of a catalogue do
-//! not use each other, that skipped tests are counted, and that each dependency has its reason.
+//! What neither the compiler nor clippy checks: where `unsafe` is allowed, that entries of a
+//! catalogue do not use each other, that skipped tests are counted, and that each dependency has
+//! its reason.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A catalogue, the folder of its entries, and the folder's path in code. The files of a folder
-/// are one crate's, so no manifest keeps one entry from using another.
+/// A catalogue, the folder of its entries, and the folder's path in code. The files of a folder are
+/// in one crate, so no manifest prevents one entry from using another.
 const CATALOGUES: &[(&str, &str, &str)] = &[
     ("crates/engine/src/path/catalog.rs", "crates/engine/src/path", "crate::path"),
     ("crates/host/src/testbed/catalog.rs", "crates/host/src/testbed", "crate::testbed"),
@@ -81,8 +82,8 @@ fn a_skip_is_said_in_one_way() {
     assert!(wrong.is_empty(), "use skip!():\n{}", wrong.join("\n"));
 }
 
-/// A test that ends early has said why: within the lines before its `return` stands
-/// `skip!`, or a question to a helper that does not answer without one.
+/// A test that ends early has reported why: one of the lines before its `return` contains `skip!`,
+/// or a call to a helper that reports its refusal so.
 #[test]
 fn a_test_does_not_end_early_without_a_skip() {
     let tests = rust_files("tests");
@@ -180,8 +181,8 @@ fn functions(text: &str) -> impl Iterator<Item = Function<'_>> {
     })
 }
 
-/// Functions of a file that say yes or no, or give something or nothing, and say
-/// `skip!` themselves or by one of these or of the `known` ones.
+/// Functions of a file that return a boolean or an `Option`, and call `skip!` themselves or by one
+/// of these or of the `known` ones.
 fn helpers<'a>(text: &'a str, known: &[&'a str]) -> Vec<Function<'a>> {
     let answers = |f: &Function| {
         let code = f.lines.concat();
@@ -206,7 +207,7 @@ fn ends_early(line: &str) -> bool {
     ["return;", "return }", "return Ok(())"].iter().any(|form| line.contains(form))
 }
 
-/// Whether these lines say `skip!` or call one of these functions.
+/// Whether these lines call `skip!` or one of these functions.
 fn skips(lines: &[&str], helpers: &[&str]) -> bool {
     let calls = |line: &str, name: &str| {
         line.match_indices(name).any(|(at, _)| {

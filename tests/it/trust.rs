@@ -1,5 +1,5 @@
-//! Studies and experiments are programs: one that someone else may have written does nothing in this
-//! user's name before it is trusted.
+//! Studies and experiments are programs: one that someone else may have written does nothing on
+//! behalf of this user before it is trusted.
 
 use crate::made_up;
 use crate::shared::{bytepath, said};
@@ -22,7 +22,7 @@ struct Place {
 }
 
 impl Place {
-    /// `None` without root: no one else has files that belong to others.
+    /// `None` without root, which it takes to make files that belong to others.
     fn new() -> Option<Place> {
         if !rustix::process::geteuid().is_root() {
             skip!("only root has files of others");
@@ -40,12 +40,12 @@ impl Place {
         format!("hosts:sender=exec:{}", self.program.display())
     }
 
-    /// Whether the program ran since this was called.
+    /// Whether the program ran since the last call.
     fn ran(&self) -> bool {
         fs::remove_file(self.program.with_extension("mark")).is_ok()
     }
 
-    /// An experiment file that nobody owns.
+    /// Writes an experiment file that belongs to the user nobody.
     fn experiment(&self, content: &str) -> String {
         let file = self.folder.path().join("file.toml");
         fs::write(&file, content).unwrap();
@@ -53,7 +53,7 @@ impl Place {
         file.to_str().unwrap().to_owned()
     }
 
-    /// A study that lacks trials, in a folder that nobody owns.
+    /// Writes a study that lacks trials, in a folder that belongs to the user nobody.
     fn study(&self, change: impl FnOnce(&mut Study)) -> PathBuf {
         let folder = self.folder.path().join("study");
         let _ = fs::remove_dir_all(&folder);
@@ -68,7 +68,7 @@ impl Place {
     }
 }
 
-/// Makes a folder and its files nobody's.
+/// Gives a folder and its files to the user nobody.
 fn give(folder: &Path) {
     for entry in fs::read_dir(folder).unwrap() {
         chown(entry.unwrap().path(), Some(NOBODY), Some(NOBODY)).unwrap();
@@ -109,7 +109,7 @@ fn a_study_says_what_it_would_do() {
         said.contains("would make you run p.sh now; set sysctl net.core.rmem_max=1000000"),
         "{said}"
     );
-    // A folder in which someone else may replace files, and a file that he may change.
+    // A folder in which another user may replace files, and a file that another user may change.
     chown(&study, Some(0), Some(0)).unwrap();
     assert!(why(&study).unwrap_err().contains(&format!("belongs to user {NOBODY}")));
     for file in ["experiment.toml", "hosts.json", "trials.jsonl"] {
@@ -122,7 +122,7 @@ fn a_study_says_what_it_would_do() {
     assert_eq!(why(&study), Ok(()), "root's own group");
     chown(&study, None, Some(1)).unwrap();
     assert!(why(&study).unwrap_err().contains("may be written by group 1"));
-    // One that does nothing but move bytes on a link of its own is anyone's.
+    // A study that only moves bytes on its own link may be anyone's.
     assert_eq!(why(&place.study(|_| ())), Ok(()));
 }
 
@@ -143,7 +143,7 @@ fn an_experiment_of_others_queries_no_host() {
     }
     let (_, _, errors) = bytepath(&["run", "--dry-run", "--trust", &file]);
     assert!(place.ran(), "{errors}");
-    // To root, who used sudo(8) is no stranger; and to no one else.
+    // To root, the user of sudo(8) is trusted; to nobody else.
     let sudo = |user: u32| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
         said(command.args(["run", "--dry-run", &file]).env("SUDO_UID", user.to_string()))

@@ -1,5 +1,5 @@
-//! Studies that end once they are sure: which cells go on, when it is over, and, on made-up studies
-//! whose truth is known, that stopping as soon as the answer pleases claims nothing false.
+//! Studies that end once they are sure: which cells continue, when it is over, and, on made-up
+//! studies whose truth is known, that stopping as soon as the answer pleases makes no false claims.
 
 use crate::made_up;
 use crate::shared::render;
@@ -13,8 +13,8 @@ use made_up::{cell, header};
 /// How the figures of made-up trials scatter, in standard deviations.
 type Noise = fn(&mut Random) -> f64;
 
-/// A study of at most 20 blocks until it is sure: the baseline, its second copy and these
-/// cells, whose rates are off the baseline's by so much. Blocks drift.
+/// A study of at most 20 blocks until it is sure: the baseline, its second copy and these cells,
+/// whose rates differ from the baseline's by `effects`. Blocks drift.
 fn study(effects: &[f64], stddev: f64, noise: Noise, chance: &mut Random) -> Study {
     run(true, effects, stddev, noise, chance)
 }
@@ -106,7 +106,7 @@ fn what_is_beyond_reach_ends_early_and_claims_nothing() {
 
 #[test]
 fn the_last_block_counts_by_students_t() {
-    // An effect that the sequence alone would rarely find in 20 blocks: the planned end does.
+    // An effect that the sequence alone would rarely find in 20 blocks, but the planned end does.
     const STUDIES: u32 = 200;
     let mut chance = Random::new(9);
     let (mut found, mut found_fixed) = (0, 0);
@@ -132,13 +132,13 @@ fn a_cell_alone_is_measured_too() {
     assert_eq!(blocks(&study, "cell-1"), LEAST_BLOCKS as usize);
 }
 
-/// One value of two, each with a little noise: streams that have two moods.
+/// One of two values, each with a little noise: bimodal streams.
 fn bimodal(chance: &mut Random) -> f64 {
     let mood = if chance.uniform() < 0.5 { 0.9 } else { -0.9 };
     mood + 0.43 * chance.normal()
 }
 
-/// Student's t with three degrees of freedom, scaled to a variance of one: now and then far off.
+/// Student's t with three degrees of freedom, scaled to a variance of one: occasional outliers.
 fn heavy(chance: &mut Random) -> f64 {
     let squares: f64 = (0..3).map(|_| chance.normal().powi(2)).sum();
     chance.normal() / (squares / 3.0).sqrt() / 3f64.sqrt()
@@ -164,17 +164,17 @@ fn stopping_when_it_pleases_claims_nothing_that_is_not_so() {
             misses += u32::from(interval.is_some_and(|i| i.low > 1.0 || i.high < 1.0));
             equal += rows[1..].iter().filter(|row| word(row) == "EQUIVALENT").count();
         }
-        // 5 % are 10 of 200, with a standard deviation of 3.1: 19 is three of them above.
+        // 5 % of 200 are 10, with a standard deviation of 3.1: 19 is three of them above.
         assert!(claims <= 19, "{name}: {claims} of {STUDIES} studies of equals claim something");
         assert!(misses <= 19, "{name}: {misses} of {STUDIES} intervals miss");
-        // At 5 %, equals are out of reach of a margin of 2 % in 20 blocks.
+        // With noise of 5 %, 20 blocks cannot show equality within a margin of 2 %.
         assert!(equal < 20, "{name}: {equal}");
     }
 }
 
 #[test]
 fn the_margin_is_not_claimed_either() {
-    // Cells that are off by the margin just so are not EQUIVALENT.
+    // Cells that differ by exactly the margin are not EQUIVALENT.
     let mut chance = Random::new(8);
     let wrong = (0..200).filter(|_| {
         let study = study(&[0.02f64.ln_1p(); 3], 0.01, Random::normal, &mut chance);
@@ -191,7 +191,7 @@ fn the_command_to_run_it_again_has_the_time() {
     assert!(text.contains("--time 223s") && text.contains("--blocks 20"), "{text}");
 }
 
-/// Whole trials get shorter until as many blocks fit as a decision takes, and packets have paths.
+/// Whole trials get shorter until as many blocks fit as a decision needs, and packets have paths.
 #[test]
 fn twenty_seconds_hold_blocks_enough_of_any_workload() {
     for (workload, cell) in [("rr", "socket rr"), ("packets", "af-xdp+af-xdp packets")] {

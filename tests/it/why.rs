@@ -15,7 +15,7 @@ use bytepath::report::{self, Style};
 use bytepath::stats::{Row, Rules, analyse};
 use std::collections::BTreeSet;
 
-/// The study of which each trial has more readings.
+/// The study with more readings in each trial.
 fn with(readings: impl Fn(&Trial, &mut dyn FnMut(&str, Unit, f64, Scope))) -> Study {
     let mut study = study();
     for trial in &mut study.trials {
@@ -32,7 +32,7 @@ fn threads(role: Role, group: &str) -> Scope {
     Scope::Threads(role, group.to_owned())
 }
 
-/// 2 s of a generator and of a vhost worker that never had its turn on the counters.
+/// 2 s of a generator, and of a vhost worker whose turn on the counters never came.
 fn counted() -> Study {
     with(|_, add| {
         let generator = threads(Role::Sender, "flows");
@@ -62,7 +62,7 @@ fn counted() -> Study {
 fn a_mail_has_what_perf_stat_prints_and_it_is_read_back() {
     let mail = render("netdev", &counted(), &Style::default());
     assert!(mail.lines().all(|line| line.len() <= 72), "{mail}");
-    // Two trials of 2 s: sums, and what follows from them.
+    // Two trials of 2 s: sums, and figures derived from them.
     for line in [
         "      3200.00 msec task-clock              # 0.800 CPUs used",
         "         1600      context-switches        # 500 /s",
@@ -232,7 +232,7 @@ fn the_steps_of_each_end_s_own_profile_are_reported() {
     let ends = Ends::of(&pair, Subsystems::built_in(), WorkUnit::Packet).unwrap();
     let why = report::why([before, after], Some(&ends), false, 0.95).unwrap();
     let line = why.lines.iter().find(|line| line.starts_with("By its profile, the sink")).unwrap();
-    // 0.14 and 0.01 CPU-s/GiB over 16384 packets a GiB.
+    // 0.14 and 0.01 CPU-s/GiB over 16384 packets per GiB.
     assert!(line.contains("in CPU-ns/packet: copying -79"), "{line}");
     assert!(line.contains("most _copy_to_iter, 85") && line.contains("page mapping +36"), "{line}");
     let elsewhere = report::why([after, before], Some(&ends), false, 0.95).unwrap();

@@ -1,4 +1,4 @@
-//! Agents that are threads of a test, which is their controller.
+//! Agents that run as threads of the test, which acts as their controller.
 
 use bytepath::record::Cell;
 use bytepath::record::wire::{Accept, Call, Connect, Listen, Request, Start, Token};
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::net::IpAddr;
 use std::thread::JoinHandle;
 
-/// An agent that is a thread, and its pipes.
+/// An agent that runs as a thread, with its pipes.
 pub struct Agent {
     pub to_agent: PipeWriter,
     from_agent: BufReader<PipeReader>,
@@ -38,13 +38,13 @@ impl Agent {
         C::receive(serde_json::from_str(&line).unwrap()).expect("the reply of this call")
     }
 
-    /// Lets its bytes flow, without meters.
+    /// Lets the bytes flow, without meters.
     pub fn begin(&mut self) {
         self.call(Start { meters: Vec::new(), alone: false, qemu: None });
     }
 }
 
-/// Connects the ends of a cell, the receiver at this address.
+/// Connects both ends of a cell; the receiver listens at `address`.
 pub fn connect(sender: &mut Agent, receiver: &mut Agent, cell: Cell, address: IpAddr) {
     let (cell, devices, token) = (Box::new(cell), Vec::new(), Token("0".repeat(32)));
     let (ports, secret) = (None, None);

@@ -1,5 +1,5 @@
-//! Busy polling over a link that has a queue to poll, and over one that has none: the kernel counts
-//! what was received by it.
+//! Busy polling over a link with a queue to poll and over one without: the kernel counts what it
+//! received by busy polling.
 
 use crate::placement::laboratory;
 use bytepath::record::{Cell, Role, Schedule, Scope, Trial};
@@ -14,8 +14,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Every way to wait for requests. Halves of the plain exchange receive at both ends, so both poll; of event
-/// loops the second is the server.
+/// Every way to wait for requests. With the plain exchange both ends receive, so both poll; with
+/// event loops only the second half, the server, does.
 const WAYS: [&str; 8] = [
     "socket+socket:busy-poll=5000",
     "socket+socket:wait=spin,busy-poll=5000",
@@ -45,7 +45,7 @@ fn a_queue_is_polled_by_every_way_to_wait() {
     assert_eq!(polled(&trial), 0.0, "nobody polls unless asked to");
 }
 
-/// The receiver's device gets another queue while requests come by it: GRO is turned off and on.
+/// The receiver's device gets a new queue while requests arrive by it: GRO is turned off and on.
 #[test]
 fn a_queue_that_changes_is_named_where_the_list_is_fixed() {
     let _shared = shared();
@@ -61,7 +61,7 @@ fn a_queue_that_changes_is_named_where_the_list_is_fixed() {
     }
 }
 
-/// Makes the device in the network namespace of a process receive by a new queue, once packets flow.
+/// Moves reception in the network namespace of `process` to a new queue, once packets flow.
 fn renew_queue(process: u32) {
     let begun = Instant::now();
     let (name, packets) = loop {
@@ -107,24 +107,24 @@ fn polled_by(trial: &Trial, role: Role) -> f64 {
     trial.reading("tcp-stack.BusyPollRxPackets", &scope).expect("the kernel counts them")
 }
 
-/// The server's note that there was nothing to poll.
+/// Returns the server's note that there was nothing to poll.
 fn unpolled(trial: &Trial) -> Option<&str> {
     note_of_server(trial, "busy-poll polled nothing")
 }
 
-/// The server's note with these words.
+/// Returns the server's note that contains `words`.
 fn note_of_server<'t>(trial: &'t Trial, words: &str) -> Option<&'t str> {
     let server = trial.roles.iter().find(|role| role.role == Role::Receiver).unwrap();
     server.notes.iter().map(String::as_str).find(|note| note.contains(words))
 }
 
-/// A trial of requests with pauses in which the server waits; `None`, with the reason printed, where this
-/// host cannot.
+/// Runs a trial of requests with pauses in which the server waits. Returns `None`, with the reason
+/// printed, if this host cannot run it.
 fn run(path: &str, link: &str) -> Option<Trial> {
     run_while(path, link, |_| ())
 }
 
-/// The same, while this is done with a process in the server's network namespace.
+/// Like [`run`], doing `work` meanwhile with a process in the server's network namespace.
 fn run_while(path: &str, link: &str, work: impl FnOnce(u32) + Send) -> Option<Trial> {
     if !sys::namespace::privileged() {
         skip!("prefer-busy-poll and busy-poll-budget: not as root");

@@ -1,6 +1,6 @@
-//! The life cycle of a study with a fake testbed, fake paths and a fake meter:
-//! both agents run as threads of this process, over pipes, with loopback TCP
-//! between them. Nothing here needs a privilege or a namespace.
+//! The life cycle of a study with a fake testbed, fake paths and a fake meter: both agents run as
+//! threads of this process, over pipes, with loopback TCP between them. Nothing here needs
+//! privileges or a namespace.
 
 use crate::threads::{self, InProcess, MadeUp, Silent, made_up, open};
 use bytepath::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
@@ -65,7 +65,7 @@ fn cells_take_turns_in_slices_with_their_streams_kept_open() {
         }
         assert_eq!(trial.status, TrialStatus::Measured, "{}", trial.cell);
         assert!(trial.window > 0.18, "window {}", trial.window);
-        // Four windows of the meter, one a slice.
+        // Four windows of the meter, one per slice.
         assert_eq!(trial.reading("fake.windows", &Scope::Machine), Some(4.0));
         let [tx, rx] = trial.roles.as_slice() else { panic!("two roles") };
         assert_eq!(tx.total_bytes, rx.total_bytes);
@@ -89,7 +89,7 @@ fn a_study_ends_once_it_is_sure_and_a_resumed_one_does_too() {
     let end = "stopped early: every comparison is decided, or out of reach";
     assert!(study.remarks.iter().any(|remark| remark.starts_with(end)), "{:?}", study.remarks);
 
-    // As if it had been stopped in its third block.
+    // As if the study had been stopped in its third block.
     let file = folder.path().join("trials.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<&str> = text.lines().take(7).collect();
@@ -225,7 +225,7 @@ fn a_folder_in_use_is_not_written_over() {
     assert!(fault.to_string().contains("not empty"), "{fault}");
 }
 
-/// The study of a plan that runs to its end.
+/// Runs the study of a plan to its end.
 fn finished(plan: &Plan) -> Study {
     let (study, result) = run(plan);
     result.unwrap();
@@ -276,7 +276,7 @@ static FAKE_METER: Meter = Meter {
 /// [`FAKE_METER`], and the one that switches the system-call table on.
 static METERS: &[&Meter] = &[&FAKE_METER, &meter::SYSCALLS];
 
-/// A path that writes and reads, and misbehaves as its name says.
+/// A path that writes and reads, and misbehaves in the way its name gives.
 struct Fake(&'static str);
 
 static PATHS: &[&DataPath] = made_up![
@@ -295,8 +295,8 @@ static PATHS: &[&DataPath] = made_up![
     "paced+10"
 ];
 
-/// Time between two pieces of a paced sender at no delay: about 1 Gbit/s, far
-/// below what the machine can do, so that the pace alone decides.
+/// Time between two pieces of a paced sender without added delay: about 1 Gbit/s, far below what
+/// the machine can do, so that only the pacing sets the rate.
 const PACE: Duration = Duration::from_micros(500);
 
 impl MadeUp for Fake {
@@ -339,7 +339,7 @@ struct FakeTx {
     flow: Flow,
     message: Vec<u8>,
     at: usize,
-    /// When a paced sender sends next.
+    /// When a paced sender sends its next piece.
     due: Instant,
 }
 
@@ -356,8 +356,8 @@ impl Tx for FakeTx {
             let percent: f64 = percent.parse().unwrap_or(0.0);
             let delay = PACE.mul_f64(1.0 + percent / 100.0);
             let now = Instant::now();
-            // After a pause the pace starts again; what a busy machine holds up for less
-            // is made good.
+            // After a pause the pacing starts afresh; shorter delays on a busy machine are made up
+            // for.
             self.due = if now > self.due + 200 * PACE { now } else { self.due + delay };
             std::thread::sleep(self.due.saturating_duration_since(now));
         }
@@ -426,8 +426,8 @@ fn account(conduct: &str, manner: Manner, recorder: &Recorder) -> Account {
 mod timing {
     use super::*;
 
-    /// Delays put into a path come out of the study: three paced cells whose true
-    /// ratios to the baseline are known.
+    /// Delays added to a path show in the study: three paced cells whose true ratios to the
+    /// baseline are known.
     #[test]
     #[ignore = "timing"]
     fn a_known_delay_is_recovered() {

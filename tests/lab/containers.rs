@@ -56,8 +56,8 @@ fn inside_containers() {
     assert!(output.split_whitespace().collect::<Vec<_>>().join(" ").contains(&remedy), "{output}");
 }
 
-/// A container of runc(8) in a network that exists; dropping it ends it. Its files are those of this
-/// machine that programs need, mounted read-only by runc, in the container alone: whoever removes the
+/// A container of runc(8) in an existing network; dropping it ends it. Its files are those of this
+/// machine that programs need, mounted read-only by runc, inside the container only: removing the
 /// folder of the test finds empty folders there.
 struct Container {
     /// Where runc keeps its state.
@@ -76,7 +76,7 @@ impl Container {
         fs::write(&config, configured(spec, network.pid()).to_string()).unwrap();
         let container = Container { root, name: network.name.clone() };
         let run = ["run", "--detach", "--bundle", bundle.to_str().unwrap()];
-        // What it leaves open would be waited for: standard output.
+        // Standard output left open by runc would be waited for.
         let log = fs::File::create(folder.join("log")).unwrap();
         let status = container.runc(&run).stdout(log.try_clone().unwrap()).stderr(log).status();
         match status.unwrap().success() {
@@ -91,7 +91,7 @@ impl Container {
         command
     }
 
-    /// How it is named as a host.
+    /// The container's name as a host.
     fn host(&self) -> String {
         format!("exec:runc --root {} exec {}", self.root.display(), self.name)
     }
@@ -103,7 +103,8 @@ impl Drop for Container {
     }
 }
 
-/// What `runc spec` writes, without a terminal, limits and control groups, in a network namespace.
+/// Adapts what `runc spec` writes: no terminal, no limits, no control groups, and in the network
+/// namespace of `pid`.
 fn configured(mut spec: Value, pid: u32) -> Value {
     spec["process"]["terminal"] = json!(false);
     spec["process"]["args"] = json!(["sleep", "300"]);

@@ -1,4 +1,4 @@
-//! The kernel's account of each CPU's time, over real streams.
+//! The kernel's accounting of each CPU's time, over real streams.
 
 use crate::placement::laboratory;
 use bytepath::meter::{self, Meter};
@@ -33,18 +33,19 @@ fn the_parts_of_each_cpu_add_up_and_agree_with_the_scheduler() {
         let own = cell.placement.cpu(role).unwrap();
         let kind = |kind: &str| read(&trial, &format!("cpu.{role}.{kind}"), own);
         let (user, system) = (kind("user"), kind("system"));
-        // Calls are watched for a part of the window, in which a sender may not leave one.
+        // Calls are timed in only a part of the window, and a sender may stay in one call
+        // throughout.
         assert!(system > 0.0, "{role}: {user} s and {system} s");
-        // The scheduler counts interrupts on top of a thread as the thread's, and, where a
-        // woken thread waits for the running one to leave the kernel (PREEMPT_NONE), the
-        // time in between as the woken one's (`rq_clock_skip_update`, kernel/sched/core.c).
-        // So all threads of the stream on this CPU are taken together, and what foreign
-        // ones took may have gone either way. It was asked at other moments, too.
+        // The scheduler charges interrupts to the thread that they interrupt, and, where a woken
+        // thread waits for the running one to leave the kernel (PREEMPT_NONE), the time in between
+        // to the woken one (`rq_clock_skip_update`, kernel/sched/core.c). So all threads of the
+        // stream on this CPU are summed, and the time of foreign ones may have been charged either
+        // way. The two were also read at different moments.
         let run: f64 = trial.role(role).unwrap().threads.iter().map(|t| t.run).sum();
         let looked = trial.reading("threads.wall", &Scope::Role(role)).unwrap();
         let [softirq, irq, napi, foreign, steal] = ["softirq", "irq", "napi", "foreign", "steal"]
             .map(|part| read(&trial, &format!("cpu.{part}"), own));
-        // The scheduler takes off what the hypervisor took; the account knows nothing of it.
+        // The scheduler subtracts time stolen by the hypervisor; this accounting does not see it.
         let edges = 0.02 + 0.02 * wall + 2.0 * (looked - wall).abs() + foreign + steal;
         let (threads, interrupts) = (user + system + napi, softirq + irq);
         let words =
@@ -68,7 +69,7 @@ fn a_burner_is_foreign_and_spoils_a_trial_on_the_streams_cpu_alone() {
         drop(burner);
         let wall = trial.reading("cpu.wall", &Scope::Machine).unwrap();
         let foreign = read(&trial, "cpu.foreign", burning) / wall;
-        // It shares with the stream, and with whatever else there is on this machine.
+        // The burner shares the CPU with the stream, and with whatever else runs on this machine.
         assert!(foreign > 0.2, "{foreign} of CPU {burning}");
         let events = judge_events(&trial, &cell, &SCHEDULE, &[]);
         let blamed = |cpu| events.disturbing.iter().any(|e| e.ends_with(&format!("of CPU {cpu}")));
@@ -98,13 +99,14 @@ fn waits_of_io_uring_are_iowait_only_where_they_may_be() {
         shares.push(of("cpu.iowait") / free);
     }
     let [on, off] = shares[..] else { panic!("{shares:?}") };
-    // Whatever else waits for a disk on that CPU counts as well.
+    // Anything else that waits for a disk on that CPU counts as well.
     assert!(on > 0.5 && off < 0.2, "{on} of the free time with waits that count, {off} without");
 }
 
 const SCHEDULE: Schedule = Schedule::trials(1, 0.1, 1.0);
 
-/// One trial with the meters of CPU time; none, and said, where the kernel keeps no account.
+/// Runs one trial with the meters of CPU time. Returns `None`, with the reason printed, if the
+/// kernel keeps no such accounting.
 fn run(cell: &Cell) -> Option<Trial> {
     let trial = trial(cell, &["cpu", "threads"], &SCHEDULE);
     if let Some(refused) = trial.warnings.iter().find(|w| w.contains("come from ticks")) {
@@ -114,8 +116,8 @@ fn run(cell: &Cell) -> Option<Trial> {
     Some(trial)
 }
 
-/// One trial of a cell with these meters. Others may keep a stream from most of its window;
-/// then it does not count, but one of five does.
+/// Runs one trial of a cell with these meters. Other programs may keep a stream from running for
+/// most of its window; then the trial does not count, but one of five does.
 pub fn trial(cell: &Cell, meters: &[&str], schedule: &Schedule) -> Trial {
     let stop = AtomicBool::new(false);
     let laboratory = laboratory(&stop);
@@ -137,7 +139,7 @@ fn cpus(trial: &Trial) -> Vec<u32> {
     cpus
 }
 
-/// `socket` over the usual link, its ends on these CPUs.
+/// `socket` over the default link, its ends on these CPUs.
 pub fn cell(cores: &str) -> Cell {
     cell_of("socket", "", cores)
 }
@@ -168,7 +170,7 @@ fn two_cpus() -> Option<[u32; 2]> {
     Some(*two)
 }
 
-/// A thread that takes what it can of a CPU, until it is dropped.
+/// A thread that uses as much of a CPU as it can, until it is dropped.
 pub struct Burner(Arc<AtomicBool>);
 
 impl Burner {

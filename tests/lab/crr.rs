@@ -1,5 +1,5 @@
-//! Connections over and over on the real testbed: by every loop and by threads, and what a report says
-//! where ports run dry or the queue of connections overflows.
+//! Connect, request, response, close on the real testbed: by every loop and by threads, and what a
+//! report contains if ports run out or the queue of connections overflows.
 
 use crate::isolated::{isolated, text};
 use bytepath::record::{Role, Scope, Trial, TrialStatus};
@@ -19,7 +19,7 @@ fn run(paths: &[&str], stream: &str, more: &[&str], study: &Path) -> Output {
     command.args(more).arg("--study").arg(study).output().unwrap()
 }
 
-/// The trials of a study, each of which has figures: a busy machine spoils what it measured.
+/// The trials of a study; checks that each has figures. A busy machine may reject a trial.
 fn trials(study: &Path, output: &Output) -> Vec<Trial> {
     let study = load(study).unwrap_or_else(|fault| panic!("{fault}: {}", text(output)));
     for trial in &study.trials {
@@ -65,8 +65,8 @@ fn connections_come_and_go_by_every_loop_and_by_threads() {
             assert_eq!(count, 0.0, "{}: {name}", trial.cell);
         }
         assert_eq!(of(trial, "connections.cut", Role::Receiver), 0.0, "{}", trial.cell);
-        // One connection for each exchange, which the client has closed first: what is left of it
-        // is at the client.
+        // One connection for each exchange, closed first by the client, so TIME_WAIT is at the
+        // client.
         let [opened, accepted] = [("ActiveOpens", Role::Sender), ("PassiveOpens", Role::Receiver)]
             .map(|(name, role)| of(trial, &format!("tcp-stack.{name}"), role));
         let few = 0.5 * trial.count as f64;
@@ -80,7 +80,7 @@ fn connections_come_and_go_by_every_loop_and_by_threads() {
     );
 }
 
-/// The first connections ask for the cookie, all others use it.
+/// The first connections request the cookie, all others use it.
 #[test]
 fn requests_go_out_with_the_syn_by_fast_open() {
     let _shared = shared();
@@ -100,7 +100,8 @@ fn requests_go_out_with_the_syn_by_fast_open() {
     }
 }
 
-/// Each by rustls at both ends, which count the same; a client resumes what it has a ticket for.
+/// rustls at both ends makes each handshake, and both count the same number; a client resumes if it
+/// has a ticket.
 #[test]
 fn connections_make_tls_handshakes() {
     let _shared = shared();
@@ -155,7 +156,7 @@ fn ports_that_run_dry_are_counted_and_explained() {
     isolated(module_path!(), "ports_run_dry");
 }
 
-/// Only this many are there, and each is free again after a second.
+/// There are only 64 ports, and each is free again after a second.
 #[test]
 #[ignore = "needs namespaces of its own"]
 fn ports_run_dry() {
@@ -179,7 +180,7 @@ fn ports_run_dry() {
         let [client, server] = trial.roles.as_slice() else { panic!("two roles") };
         assert_eq!(client.total_bytes, server.total_bytes, "{}", trial.cell);
     }
-    // What arithmetic can see comes before the study.
+    // What can be calculated is refused before the study.
     let reuse = ["--set", "sysctl net.ipv4.tcp_tw_reuse=0", "--window", "300ms"];
     let output = run(&["epoll+epoll"], "flows=4", &reuse, &folder.path().join("none"));
     let shown = text(&output);
@@ -192,8 +193,8 @@ fn a_queue_that_overflows_is_a_warning_with_its_remedy() {
     isolated(module_path!(), "queue_overflows");
 }
 
-/// A queue of one, and connections that come many at a time: those that were dropped come again after
-/// a second, all at once.
+/// A queue of one, and connections that arrive many at a time: dropped ones retry after a second,
+/// all at once.
 #[test]
 #[ignore = "needs namespaces of its own"]
 fn queue_overflows() {

@@ -1,6 +1,6 @@
-//! The built binary on its real testbed: every path moves verified bytes
-//! between two network namespaces, as root and without root; trouble of every
-//! kind leaves a clear word and nothing else behind.
+//! The built binary on its real testbed: every path moves verified bytes between two network
+//! namespaces, as root and without root; every kind of trouble ends in a clear message and leaves
+//! nothing behind.
 
 use crate::running::{Running, await_that, children_of, signal};
 use bytepath::record::{Manner, ProvenWitness, Role, Study, Trial, TrialStatus};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// Short trials: what is tested here is truth, not speed.
+/// Short trials: these tests check correctness, not speed.
 const SHORT: &[&str] = &[
     "--blocks",
     "1",
@@ -71,7 +71,7 @@ fn zero_copy_is_proven_and_silent_copies_are_found() {
     let share = |name: &str, role| by_name(name).role(role).unwrap().ledger.not_copied_share();
     let witness = |name: &str| by_name(name).role(Role::Sender).unwrap().witness.unwrap();
 
-    // A pipe's pages reach the receiver's page tables.
+    // Pages from a pipe can be mapped into the receiver's page tables.
     assert!(share("splice", Role::Receiver) >= 0.95, "{}", share("splice", Role::Receiver));
     assert_eq!(witness("splice"), ProvenWitness::Shared);
     assert_eq!(by_name("splice").label, "zero-copy");
@@ -136,7 +136,7 @@ fn exchanges_whose_bytes_are_discarded_are_still_counted() {
         assert_eq!(trial.label, "client discarded, server copied");
         let [client, server] = trial.roles.as_slice() else { panic!("two roles") };
         assert_eq!(client.total_bytes, server.total_bytes);
-        // All exchanges are whole, so both ends received in this ratio.
+        // Only whole exchanges are made, so what both ends received is in this ratio.
         assert_eq!(client.ledger.discarded, server.ledger.discarded * 200);
         assert_eq!(client.ledger.copied, server.ledger.discarded);
     }
@@ -167,7 +167,7 @@ fn without_root_the_same_paths_run() {
     std::fs::create_dir(&home).unwrap();
     std::os::unix::fs::chown(&home, Some(65534), Some(65534)).unwrap();
     std::os::unix::fs::chown(folder.path(), Some(65534), Some(65534)).unwrap();
-    // The test's own folder may not be reachable for others, so take a copy.
+    // Other users may not be able to reach the test's own folder, so take a copy.
     let program = home.join("bytepath");
     std::fs::copy(env!("CARGO_BIN_EXE_bytepath"), &program).unwrap();
     let command = |out: &Path| {
@@ -184,7 +184,8 @@ fn without_root_the_same_paths_run() {
     }
 }
 
-/// A folder of the user nobody, with a copy of the program: others may not reach the one that was built.
+/// A folder of the user nobody, with a copy of the program: other users may not be able to reach
+/// the built one.
 fn home_of_a_plain_user() -> Option<(TempDir, PathBuf)> {
     if !rustix::process::geteuid().is_root() {
         skip!("already unprivileged");
@@ -197,14 +198,14 @@ fn home_of_a_plain_user() -> Option<(TempDir, PathBuf)> {
     Some((home, program))
 }
 
-/// As a plain user and as root of a user namespace, both in which nothing of the host can be set: the
-/// study runs with what holds in its own namespaces, and names the rest.
+/// As a plain user and as root of a user namespace, neither of whom can change settings of the
+/// host: the study runs with those that its own namespaces have, and names the rest.
 #[test]
 fn without_root_optional_settings_are_made_where_they_can_be_and_named_elsewhere() {
     let _shared = shared();
     let Some((home, program)) = home_of_a_plain_user() else { return };
     let home = home.path();
-    // In a network namespace of its own, too, its root has the parameters of that.
+    // In its own network namespace root also has that namespace's parameters.
     for (before, has_own) in [(&[][..], false), (&["unshare", "-rn"], true)] {
         let out = home.join(format!("study{}", before.len()));
         let words: Vec<&std::ffi::OsStr> = before.iter().map(std::ffi::OsStr::new).collect();
@@ -215,7 +216,7 @@ fn without_root_optional_settings_are_made_where_they_can_be_and_named_elsewhere
         command.uid(65534).gid(65534).current_dir(home).env("HOME", home);
         let output = run_copied(&mut command).unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        // A busy machine (8) is not the matter here.
+        // A rejection on a busy machine (8) does not matter here.
         assert!(matches!(output.status.code(), Some(0 | 8)), "{before:?}: {stderr}");
         assert!(stderr.contains("not set: sysctl vm.max_map_count=524240"), "{stderr}");
         let study = load(&out).unwrap();
@@ -229,9 +230,9 @@ fn without_root_optional_settings_are_made_where_they_can_be_and_named_elsewhere
     }
 }
 
-/// Softirqs may be placed by the host's administrator alone: cells that name a CPU for them are
-/// refused, each for its own reason, and the others run. In place of all placements of a file
-/// there may be one that anyone has.
+/// Only the host's administrator may place softirqs: cells that name a CPU for them are refused,
+/// each for its own reason, and the others run. `--cores` may replace all placements of a file by
+/// one that needs no privileges.
 #[test]
 fn without_root_cells_that_place_softirqs_are_refused_one_by_one() {
     let _shared = shared();
@@ -252,7 +253,7 @@ fn without_root_cells_that_place_softirqs_are_refused_one_by_one() {
     };
     let free = "baseline = { cores = 'two' }\n\
                 [factors]\npath = 'socket'\ncores = ['two', 'together', 'one']\n";
-    // What a busy machine makes of trials is not the matter here.
+    // Trials that a busy machine rejects do not matter here.
     let (_, stderr, study) = run(free, &[]);
     for trial in &study.expect(&stderr).trials {
         let placed = trial.cell.0.contains("together");
@@ -276,7 +277,7 @@ fn without_root_cells_that_place_softirqs_are_refused_one_by_one() {
     }
 }
 
-/// `-o` is the report of `run`, as of every command.
+/// `-o` writes the report of `run`, as it does for every command.
 #[test]
 fn a_study_leaves_its_report_in_a_file() {
     let _shared = shared();
@@ -297,7 +298,7 @@ fn the_default_study_has_rows_for_what_cannot_run() {
     assert!(json.is_object(), "standard output is one JSON object");
     let special = |trial: &Trial| ["zcrx", "devmem"].contains(&trial.cell.0.as_str());
     assert_eq!(study.trials.iter().filter(|t| special(t)).count(), 2);
-    // The baseline runs twice. What needs more than veth runs on some machines.
+    // The baseline runs twice. Paths that need more than veth run on some machines only.
     let usual = study.trials.iter().filter(|t| !special(t));
     assert_eq!(usual.clone().count(), MEASURABLE.len() + 1);
     usual.for_each(assert_measured);
@@ -308,7 +309,7 @@ fn the_default_study_has_rows_for_what_cannot_run() {
             continue;
         };
         assert!(!reason.is_empty() && !remedy.is_empty(), "{name}: {reason} / {remedy}");
-        // By name it is an error, not a row.
+        // Requested by name, it is an error, not a row.
         let output = bytepath(&folder.path().join(name), &["--path", name]).output().unwrap();
         assert_eq!(output.status.code(), Some(3));
     }
@@ -412,9 +413,8 @@ fn run_paths(paths: &[&str], arguments: &[&str]) -> Study {
     run_steady(folder.path(), command).0
 }
 
-/// Runs a study to its end. A stream that stands still for the whole of so short a window fails
-/// its trial, as it should; what else runs on this machine can cause that, so such a study is run
-/// again.
+/// Runs a study to its end. If a stream stalls for the whole of so short a window, its trial fails,
+/// as it should; other programs on this machine can cause that, so such a study is run again.
 fn run_steady(folder: &Path, command: impl Fn(&Path) -> Command) -> (Study, Output) {
     for attempt in 1.. {
         let out = folder.join(format!("study-{attempt}"));
@@ -447,7 +447,7 @@ fn bytepath(out: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The same command under a limit that every file has to stay below.
+/// The same command under a limit on the size of each file.
 fn with_file_size_limit(command: &Command, kilobytes: u32) -> Command {
     let mut limited = Command::new("bash");
     limited.arg("-c").arg("ulimit -f \"$0\"; exec \"$@\"").arg(kilobytes.to_string());
@@ -455,8 +455,8 @@ fn with_file_size_limit(command: &Command, kilobytes: u32) -> Command {
     limited
 }
 
-/// It ran to a valid end. On a machine that does other things meanwhile its
-/// number may have been rejected; its bytes and its ledger are valid.
+/// Checks that a trial ended validly. On a busy machine its figure may have been rejected; its
+/// bytes and its ledger are valid.
 fn assert_measured(trial: &Trial) {
     match &trial.status {
         TrialStatus::Measured | TrialStatus::Rejected { .. } => {}
@@ -476,7 +476,7 @@ fn alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// Waits for a moment at which both agents live, and names them.
+/// Waits until both agents are alive, and returns their process ids.
 fn a_pair_of_agents(pid: u32) -> Vec<u32> {
     await_that("both agents live", || children_of(pid).len() == 2);
     children_of(pid)

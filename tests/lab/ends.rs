@@ -8,9 +8,9 @@ use bytepath::workload::{Account, Group, HalfConfig, Recorder, Rx, Tx};
 
 /// An open half.
 pub enum End {
-    /// It sends, over this connection.
+    /// A sender, and its connection.
     Tx(Box<dyn Tx>, Flow),
-    /// It receives.
+    /// A receiver.
     Rx(Box<dyn Rx>),
 }
 
@@ -23,7 +23,7 @@ impl End {
         }
     }
 
-    /// Its part of the workload `stream`.
+    /// Runs this end of the workload `stream`.
     pub fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         match self {
             End::Tx(tx, flow) => {
@@ -41,14 +41,14 @@ impl End {
     }
 }
 
-/// What tests ask of a path.
+/// Opens a path's halves for tests.
 pub trait Opens {
-    /// Opens the half of a role for the stream of a cell, a session of its own.
+    /// Opens the half of `role` for the stream of a cell, in a session of its own.
     fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<End, Fault> {
         self.open_in(role, cell, flow, &Group::default())
     }
 
-    /// The same for one of several flows of a session.
+    /// Like [`Opens::open`], for one of several flows of a session.
     fn open_in(&self, role: Role, cell: &Cell, flow: Flow, group: &Group) -> Result<End, Fault>;
 
     /// The options of the half of a role.

@@ -1,5 +1,5 @@
-//! Experiment files: those that ship load and run, the documentation names all
-//! that can be written, and a study that was cut short goes on to the same end.
+//! Experiment files: the shipped ones load and run, the documentation lists everything that they
+//! may contain, and an interrupted study ends as an uninterrupted one does.
 
 use crate::isolated::isolated;
 use crate::running::{Running, said};
@@ -13,7 +13,7 @@ use bytepath_testing::shared;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Trials so short that they prove that a file runs, and nothing else.
+/// Trials so short that they prove only that a file runs.
 const TINY: &[&str] = &["--blocks", "1", "--warm-up", "100ms", "--window", "300ms"];
 
 #[test]
@@ -33,11 +33,11 @@ fn shipped_experiments_load_and_state_their_question() {
     }
 }
 
-/// What the head comment says of the time is within a third of what it takes
-/// without the cells that need a NIC.
+/// The minutes in the head comment are within a third of the time that the cells which need no NIC
+/// take.
 #[test]
 fn the_time_that_an_experiment_says_it_takes_is_true() {
-    // Raising a testbed, and draining a stream.
+    // Seconds to bring up a testbed and to drain a stream.
     const EACH: f64 = 0.4;
     for file in shipped() {
         let text = std::fs::read_to_string(&file).unwrap();
@@ -47,9 +47,9 @@ fn the_time_that_an_experiment_says_it_takes_is_true() {
         let each = x.layout.warm_up.as_secs_f64() + x.layout.window.as_secs_f64() + EACH;
         let minutes = runs as f64 * f64::from(x.layout.blocks.unwrap_or(10)) * each / 60.0;
         let Some(said) = text.split("# Takes about ").nth(1) else {
-            // A guest whose clock counts instructions is as slow as this host emulates, and where
-            // all needs a NIC nothing is known here.
-            // What ends by a count takes as long as its packets.
+            // A guest whose clock counts instructions is as slow as this host emulates it, and if
+            // all cells need a NIC, no time can be estimated here. A cell that ends by a count
+            // takes as long as its packets.
             let counts = |c: &Cell| c.workload.options.number("count").is_some();
             let slow = x.testbed.text.contains("count=instructions") || x.cells.iter().all(counts);
             assert!(slow || runs == 0, "{} says none", file.display());
@@ -98,7 +98,7 @@ fn small_experiments_run_for_real() {
             let cell = study.header.cells.iter().find(|cell| cell.id == trial.cell).unwrap();
             let needs_nic = cell.link.hw_gro || ["zcrx", "devmem"].contains(&cell.rx.path.as_str());
             match &trial.status {
-                // It ran; a busy machine spoils what it measured.
+                // It ran; a busy machine may reject it.
                 TrialStatus::Measured | TrialStatus::Rejected { .. } => {
                     assert!(!needs_nic, "{name}: {}", trial.cell);
                 }
@@ -175,7 +175,7 @@ fn a_study_that_was_killed_continues_to_the_same_set_of_trials() {
     let out = folder.path().join("study");
     let mut running = Running::start(&mut command(&["run", text(&file), "--study", text(&out)]));
     running.wait_for("[  3/9]");
-    // One study has one writer.
+    // Only one process may write to a study.
     let (code, _, stderr) = bytepath(&["resume", text(&out)]);
     assert!(code == 6 && stderr.contains("run by another process"), "{code} {stderr}");
     running.kill();
@@ -183,7 +183,7 @@ fn a_study_that_was_killed_continues_to_the_same_set_of_trials() {
     let mut before = std::fs::read_to_string(&trials).unwrap();
     let finished = load(&out).unwrap().trials.len();
     assert!((3..8).contains(&finished), "{finished} rows");
-    // A crash in the middle of a line, too.
+    // Also after a crash in the middle of a line.
     before.truncate(before.rfind('\n').unwrap() + 1);
     std::fs::write(&trials, format!("{before}{{\"schema\":1,\"cell\":\"soc")).unwrap();
 
@@ -272,8 +272,8 @@ fn a_study_continues_only_where_it_was_begun() {
     assert_whole(&load(&out).unwrap());
 }
 
-/// The bound is one that no machine is too noisy for, far above what an experiment may ask
-/// for: an interval up to fifty times the ratio.
+/// The bound, an interval up to fifty times the ratio, is one that even the noisiest machine meets;
+/// an experiment may not request it.
 #[test]
 fn a_stopping_rule_ends_a_study_and_says_what_it_saved() {
     let _shared = shared();
@@ -290,7 +290,7 @@ fn a_stopping_rule_ends_a_study_and_says_what_it_saved() {
     let study = load(&out).unwrap();
     let blocks = study.trials.iter().map(|t| t.block).max().unwrap() + 1;
     assert_eq!(study.trials.len(), 3 * blocks as usize, "whole blocks");
-    // It went on for as long as the rule said no, and no longer.
+    // The study continued until the rule was met, and no longer.
     let after = |blocks: u32| {
         let trials = study.trials.iter().filter(|t| t.block < blocks).cloned().collect();
         bytepath::stats::should_stop(&Study { trials, ..study.clone() })
@@ -310,7 +310,7 @@ fn a_stopping_rule_ends_a_study_and_says_what_it_saved() {
     assert_eq!(load(&out).unwrap().remarks.len(), 2);
 }
 
-/// Makes a study one of more blocks, with a stopping rule.
+/// Rewrites a study to have more blocks and a stopping rule.
 fn more_blocks(study: &Path, from: u32, to: u32, rule: &str) {
     let experiment = study.join("experiment.toml");
     let asked = std::fs::read_to_string(&experiment).unwrap();
@@ -320,7 +320,7 @@ fn more_blocks(study: &Path, from: u32, to: u32, rule: &str) {
     std::fs::write(&experiment, format!("{asked}\n[schedule.stopping]\n{rule}\n")).unwrap();
 }
 
-/// Resuming applies the rule to the present state of the study, and finds it satisfied.
+/// Resuming applies the rule to the study as it is, and finds it met.
 #[test]
 fn a_study_that_its_rule_had_ended_is_complete() {
     let _shared = shared();
@@ -330,7 +330,7 @@ fn a_study_that_its_rule_had_ended_is_complete() {
     let (code, _, stderr) = bytepath(&["run", text(&file), "--study", text(&out)]);
     assert_ended(code, &stderr);
     more_blocks(&out, 3, 40, "within = 0.01\nat-least = 3");
-    // Three blocks that agree to a part in a thousand.
+    // Three blocks that agree within a tenth of a percent.
     let lines = load(&out).unwrap().trials.into_iter().map(|mut trial| {
         if !matches!(trial.status, TrialStatus::Unavailable { .. }) {
             trial.status = TrialStatus::Measured;
@@ -350,8 +350,8 @@ fn a_study_that_its_rule_had_ended_is_complete() {
     }
 }
 
-/// On a busy machine a stream may stall for so long that its trial fails;
-/// here it counts that it ended and was written down.
+/// Checks that a study ended and was recorded. On a busy machine a stream may stall for so long
+/// that its trial fails.
 fn assert_ended(code: i32, stderr: &str) {
     assert!([0, 5].contains(&code), "{code}: {stderr}");
 }
@@ -385,7 +385,7 @@ fn shipped() -> Vec<PathBuf> {
     files
 }
 
-/// As the binary has them, on a machine with two CPUs.
+/// The binary's catalogues, on a machine with two CPUs.
 fn catalogues() -> Catalogues {
     Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
@@ -424,7 +424,7 @@ fn bytepath(arguments: &[&str]) -> (i32, String, String) {
 }
 
 /// The doctor, a dry run and the study itself name the same cells that cannot run, for the same
-/// reasons, and the dry run ends as the study does.
+/// reasons, and the dry run has the exit code of the study.
 #[test]
 fn what_cannot_run_is_known_before_it_is_run() {
     let _shared = shared();
@@ -445,7 +445,7 @@ fn what_cannot_run_is_known_before_it_is_run() {
     std::fs::write(&file, experiment).unwrap();
     let (code, _, errors) = bytepath(&["run", text(&file), "--study", text(&out), "--quiet"]);
     assert_eq!(code, 0, "{errors}");
-    // Its folder is in use now.
+    // Its folder exists by now.
     let again = ["run", text(&file), "--study", text(&out), "--quiet"];
     let [(code, _, errors), (dry, _, said)] =
         [&[][..], &["--dry-run"]].map(|more| bytepath(&[&again[..], more].concat()));
@@ -489,7 +489,7 @@ fn what_cannot_run_is_known_before_it_is_run() {
     assert!(!plan.contains("block"), "none has a cell: {plan}");
 }
 
-/// What a namespace does not let a study set is named, and the study runs.
+/// Settings that a namespace does not permit are named, and the study runs.
 #[test]
 fn settings_that_a_namespace_does_not_have_are_left_out_and_named() {
     isolated(module_path!(), "inside_a_namespace_without_settings");
@@ -500,7 +500,7 @@ fn settings_that_a_namespace_does_not_have_are_left_out_and_named() {
 fn inside_a_namespace_without_settings() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("study");
-    // Those of a machine are not for a test to change.
+    // A test must not change settings of the machine.
     mount_read_only("/proc/sys/vm");
     mount_read_only("/sys/kernel/mm");
     let arguments = [&["run", "--path", "socket", "--settings", "battle-of-zcs"], TINY].concat();
@@ -526,7 +526,7 @@ fn mount_read_only(folder: &str) {
     }
 }
 
-/// A probe may be wrong about a host that it does not know: then a trial shows what it can do.
+/// A probe may be wrong about a host that it was not written for; then a trial shows what works.
 #[test]
 fn what_a_probe_refuses_is_tried_on_request() {
     let _shared = shared();

@@ -1,5 +1,5 @@
-//! A study whose outputs, disk or time end: what was measured is kept, what was set is
-//! restored or named, nothing else is left, and the exit code is true.
+//! A study whose outputs, disk or time run out: measurements are kept, settings are restored or
+//! named, nothing else is left, and the exit code is correct.
 
 use crate::host::{Host, LINES};
 use crate::isolated::{isolated, text};
@@ -61,7 +61,7 @@ fn inside_outputs_go_away() {
     for (name, output) in [("full", full as fn() -> Stdio), ("closed", closed)] {
         let mut command = host.study_command(name, ("2", "100ms"), LINES);
         let status = command.stdout(closed()).stderr(output()).status().unwrap();
-        // On a machine that others use a trial may move nothing in its window.
+        // On a busy machine a trial may move nothing in its window.
         assert!(matches!(status.code(), Some(0 | 5)), "{name}: {status}");
         assert_eq!(load(&host.dir.path().join(name)).unwrap().trials.len(), 4, "{name}");
         assert_eq!(differences(&before, &host.look()), [""; 0], "{name}");
@@ -72,7 +72,7 @@ fn inside_outputs_go_away() {
     assert_eq!(status.code(), Some(6));
     assert_eq!(load(&host.dir.path().join("unprinted")).unwrap().trials.len(), 2);
 
-    // What a closed terminal does: it takes nothing any more, and sends SIGHUP.
+    // A closed terminal accepts no more output, and sends SIGHUP.
     let mut study = host.study("hung-up", "2s", LINES);
     study.wait_for("[  1/");
     study.0.stderr.take();
@@ -81,7 +81,7 @@ fn inside_outputs_go_away() {
     assert_eq!(differences(&before, &host.look()), [""; 0]);
     assert_eq!(load(&host.dir.path().join("hung-up")).unwrap().trials.len(), 1);
 
-    // By nohup(1) it goes on.
+    // Under nohup(1) the study continues.
     let study = host.study_command("nohup", ("1", "2s"), &[]);
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(study.get_program());
@@ -116,8 +116,8 @@ fn a_limit_on_namespaces_is_a_lack_of_permission() {
     assert!(!dir.path().join("study").exists());
 }
 
-/// A terminal of script(1), whose end is what a lost ssh(1) or a closed window is: the first process
-/// of the session gets SIGHUP and ends, then all that it has in the foreground.
+/// A terminal of script(1), which ends as when ssh(1) is lost or a window is closed: the first
+/// process of the session gets SIGHUP and ends, then all of its foreground group.
 #[test]
 #[ignore = "started in a namespace by a_terminal_that_goes_away_interrupts_a_study"]
 fn inside_a_terminal() {
@@ -127,7 +127,7 @@ fn inside_a_terminal() {
     let words = std::iter::once(study.get_program()).chain(study.get_args());
     let words: Vec<&str> = words.map(|word| word.to_str().unwrap()).collect();
     let line = shlex::try_join(words).unwrap();
-    // One shell stays to tell the exit code, and the first of the session does not.
+    // One shell stays to report the exit code; the session leader does not.
     let line = format!("sh -c 'trap : HUP; \"$@\"; echo $? >code' sh {line}; true");
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).current_dir(host.dir.path());
@@ -176,7 +176,7 @@ fn inside_a_second_signal() {
     let before = host.look();
     let mut study = host.study("impatient", "2s", LINES);
     study.wait_for("[  1/");
-    // Both are there before it can answer the first.
+    // Both signals are pending before it can handle the first.
     for signal in [libc::SIGSTOP, libc::SIGINT, libc::SIGTERM, libc::SIGCONT] {
         study.signal(signal);
     }
@@ -215,7 +215,7 @@ fn inside_a_full_disk() {
     assert!((1..12).contains(&begun), "some of these disks hold a study, and some do not: {begun}");
 }
 
-/// By the meter `steady`, which rejects a trial for it.
+/// The meter `steady` notices, and rejects a trial for it.
 #[test]
 #[ignore = "started in a namespace by queues_that_someone_changes_are_named"]
 fn inside_queues_change() {
@@ -232,7 +232,7 @@ fn inside_queues_change() {
     assert_eq!(warnings(&|_| ()), [""; 0]);
     let fewer = Channels { rx: Some(1), tx: Some(1), ..Channels::default() };
     let mut said = warnings(&|netlink| netlink.set_channels(index, &fewer).unwrap());
-    // veth_set_channels (drivers/net/veth.c) takes the carrier away meanwhile.
+    // veth_set_channels (drivers/net/veth.c) takes the carrier down meanwhile.
     said.retain(|line| !line.contains("count of carrier changes"));
     assert_eq!(said, ["steady: set0: channels was rx=2 tx=2 and is rx=1 tx=1"]);
     let gro = |netlink: &mut Netlink, on: bool| {
@@ -243,7 +243,7 @@ fn inside_queues_change() {
     assert!(said.len() == 2 && has("features was") && has("NAPI instances was"), "{said:?}");
     let said = warnings(&|_| fs::write("/sys/class/net/set0/threaded", "1").unwrap());
     assert!(said.len() == 1 && said[0].ends_with(" with a thread"), "{said:?}");
-    // All is as it was, but the queue is another one.
+    // All values are as before, but the queue is a new one.
     let said = warnings(&|netlink| [false, true].into_iter().for_each(|on| gro(netlink, on)));
     assert!(said.len() == 1 && said[0].contains("NAPI instances"), "{said:?}");
 }

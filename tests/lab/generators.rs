@@ -1,6 +1,6 @@
-//! Generators and sinks of frames beyond packet socket and tap: AF_XDP, XDP, UDP GSO over a
-//! veth pair and into a tap. Every frame has to be found again, which a trial that is not
-//! failed says; that something else used the machine is no matter here.
+//! Generators and sinks of frames beyond packet socket and tap: AF_XDP, XDP, UDP GSO over a veth
+//! pair and into a tap. Every frame has to be accounted for, which is so if a trial has not failed;
+//! that other programs used the machine does not matter here.
 
 use bytepath::record::{Hops, Study, Trial, TrialStatus};
 use bytepath::study::load;
@@ -17,7 +17,8 @@ fn shown(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-/// A study of some paths; none, with the reason printed, where XDP is not for us.
+/// Runs a study of some paths. Returns `None`, with the reason printed, if XDP is not available
+/// here.
 fn study(
     out: &Path,
     workload: &str,
@@ -55,7 +56,7 @@ fn study(
     }
 }
 
-/// The outcome of the frames of a trial, all of which were found.
+/// The result of the frames of a trial; checks that all are accounted for.
 fn found(trial: &Trial, text: &str) -> Hops {
     let failed = matches!(trial.status, TrialStatus::Failed { .. });
     assert!(!failed, "{}: {:?}: {text}", trial.cell, trial.status);
@@ -83,8 +84,8 @@ fn frames_across_a_veth_pair_are_found_again() {
     for trial in &study.trials {
         let hops = found(trial, &text);
         let id = trial.cell.to_string();
-        // A program that drops keeps up with nothing but loses nothing either: the ring of
-        // the veth holds what it has not seen.
+        // A program that drops frames cannot keep up either, but loses nothing: the ring of the
+        // veth keeps what it has not read.
         let discards = id.contains("+xdp-drop");
         assert_eq!(trial.label.contains("receive discarded"), discards, "{id}: {}", trial.label);
         assert_eq!(trial.label.contains("made in the kernel"), id.contains("xdp-live"));
@@ -92,8 +93,8 @@ fn frames_across_a_veth_pair_are_found_again() {
     }
 }
 
-/// AF_XDP at both ends, what is in the frames compared; a veth has no zero-copy, and what was
-/// bound is said.
+/// AF_XDP at both ends, with the contents of frames compared; a veth has no zero-copy, and the mode
+/// that was bound is reported.
 #[test]
 fn frames_between_af_xdp_sockets_arrive_as_they_were_sent() {
     let _shared = shared();
@@ -121,7 +122,7 @@ fn frames_into_a_tap_are_found_again() {
     for trial in &study.trials {
         let hops = found(trial, &text);
         if trial.cell.to_string().contains("xdp-live") {
-            // More than one reader takes; of these drops the tap itself counts one in 16.
+            // More frames than one reader takes; the tap itself counts one in 16 of those drops.
             assert!(hops.device_dropped > hops.received / 4, "{hops:?}");
             assert_eq!(hops.device_sent, hops.received + hops.strays, "{hops:?}");
         }
@@ -169,7 +170,7 @@ fn refuses_impossible_generators_before_the_study() {
     }
 }
 
-/// On a host that has neither, the remedy is printed.
+/// On a host without either module, the remedy is printed.
 #[test]
 fn a_host_without_the_modules_reports_which() {
     for (path, file, remedy) in [

@@ -1,6 +1,5 @@
-//! A link between two hosts that was there before: set as each cell requests it, and as it
-//! was found after each trial. Needs root, unshare(1) and nsenter(1); else it is skipped
-//! and reported.
+//! A link between two hosts that existed before: set as each cell requests, and put back as it was
+//! found after each trial. Needs root, unshare(1) and nsenter(1); else it is skipped and reported.
 
 use crate::isolated::{isolated, text};
 use crate::places::{Place, bytepath, join, ran};
@@ -41,7 +40,7 @@ fn inside_each_cell_has_its_link() {
         cores = [\"0,0\", \"0,0,sender-softirq=0,softirq=0\"]
     ";
     fs::write(&file, experiment).unwrap();
-    // What would be set is shown before anything is.
+    // What would be set is shown before anything is set.
     let mut dry = bytepath(&["run", file.to_str().unwrap(), "--testbed", &testbed, "--dry-run"]);
     let dry = dry.output().unwrap();
     assert!(dry.status.success(), "{}", text(&dry));
@@ -89,7 +88,7 @@ fn inside_each_cell_has_its_link() {
     let shown = text(&output);
     assert!(shown.contains("mtu: 1500, 4148"), "{shown}");
 
-    // What a preset makes is not what is there, and the other way round.
+    // A preset that makes a link does not fit an existing one, and vice versa.
     for (bed, link, said) in [
         (testbed.as_str(), "nic:mtu=9000", "takes its link, which is not 'nic'"),
         ("netns", "given:mtu=9000", "makes its link, which is not 'given'"),

@@ -1,5 +1,5 @@
-//! A host whose settings are made and restored by the real binary: the namespace that a test is
-//! in (`isolated.rs`), with a pair of devices of its own.
+//! A host whose settings the real binary makes and restores: the namespace that a test runs in
+//! (`isolated.rs`), with its own pair of devices.
 
 use crate::running::{Running, await_that};
 use bytepath::host::{Fingerprint, fingerprint};
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// What is set, one of each kind that a veth has.
+/// Settings to make, one of each kind that a veth has.
 pub const LINES: &[&str] = &[
     "sysctl net.ipv4.tcp_rmem=4096 131072 50000000",
     "mtu set0 4148",
@@ -27,16 +27,14 @@ pub const LINES: &[&str] = &[
 
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// The namespace that this process is in, with a pair of devices and a folder for
-/// the journal.
+/// The namespace of this process, with a pair of devices and a folder for the journal.
 pub struct Host {
     pub dir: tempfile::TempDir,
 }
 
 impl Host {
     pub fn new() -> Host {
-        // The old /sys shows the devices of the namespace that we came from, and has the control
-        // groups.
+        // The old /sys shows the devices of the original namespace, and has the control groups.
         let groups =
             open_tree(CWD, GROUPS, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::AT_RECURSIVE);
         mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).unwrap();
@@ -60,8 +58,8 @@ impl Host {
         Host { dir: tempfile::tempdir().unwrap() }
     }
 
-    /// Everything that could have been changed: what bytepath itself looks at, and
-    /// every attribute of the device, read here in ways of our own.
+    /// Everything that could have been changed: what bytepath itself reads, and every attribute of
+    /// the device, read independently of it.
     pub fn look(&self) -> Fingerprint {
         let mut all = fingerprint(&Roots::real());
         let device = Path::new("/sys/class/net/set0");
@@ -117,17 +115,17 @@ impl Host {
         command
     }
 
-    /// A study of a moment.
+    /// Runs a very short study.
     pub fn quick(&self, name: &str, lines: &[&str]) -> Output {
         self.study_command(name, ("1", "400ms"), lines).output().unwrap()
     }
 
-    /// A study that goes on until it is stopped, or for a good while.
+    /// Starts a study that runs until it is stopped, or for a long time.
     pub fn study(&self, name: &str, window: &str, lines: &[&str]) -> Running {
         Running::start(&mut self.study_command(name, ("4", window), lines))
     }
 
-    /// Waits until the journal has so many lines.
+    /// Waits until the journal has this many lines.
     pub fn await_journal(&self, lines: usize) {
         let path = self.dir.path().join("state/journal");
         let found = || fs::read(&path).unwrap_or_default();

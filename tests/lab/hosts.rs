@@ -1,6 +1,6 @@
-//! Hosts that are reached by a command: two network and mount namespaces that the test
-//! makes, a veth pair between them, and in each an agent with a state folder of its own.
-//! Needs root, unshare(1) and nsenter(1); else it is skipped and reported.
+//! Hosts that are reached by a command: two network and mount namespaces that the test makes,
+//! joined by a veth pair, and in each an agent with its own state folder. Needs root, unshare(1)
+//! and nsenter(1); else it is skipped and reported.
 
 use crate::isolated::{isolated, text};
 use crate::places::{Place, bytepath, join, join_as, ran};
@@ -35,7 +35,7 @@ fn inside_hosts_run_a_study() {
     run.args(["--design", "trials", "--profile", profile, "--study"]).arg(&out);
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
 
-    // While it runs, the journal of the sender's host says what was set there.
+    // While it runs, the journal of the sender's host records what was set there.
     let journal = hosts[0].state.join("journal");
     await_that("the sender has a journal", || {
         fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"done\""))
@@ -69,7 +69,7 @@ fn inside_hosts_run_a_study() {
         assert!(trial.reading("cpu.wall", &Scope::Machine).is_none(), "no machine is shared");
     }
 
-    // Each host has sampled its own, and one profile has both.
+    // Each host has sampled itself, and one profile contains both.
     match study.profiles.first().and_then(|trial| trial.profile.as_ref()) {
         Some(profile) => {
             let file = out.join(&profile.file);
@@ -84,7 +84,7 @@ fn inside_hosts_run_a_study() {
         }
     }
 
-    // The controller is killed: the host restores what was set by itself.
+    // The controller is killed: the host restores its settings by itself.
     let mut killed = bytepath(&["run", "--path", "socket", "--testbed", &testbed, "--set", set]);
     killed.args(["--cores", "unpinned", "--blocks", "9", "--window", "2s", "--profile", "none"]);
     killed.args(["--design", "trials", "--study"]).arg(dir.path().join("killed"));
@@ -97,7 +97,7 @@ fn inside_hosts_run_a_study() {
     let restored = || hosts[0].mtu("to-receiver") == 1500 && !journal.exists();
     await_that("the sender's host is as it was", restored);
 
-    // An agent that is killed cannot: then it is done when it is requested.
+    // A killed agent cannot do that: then it is done on request.
     let out = dir.path().join("lost");
     let mut lost = bytepath(&["run", "--path", "socket", "--testbed", &testbed, "--set", set]);
     lost.args(["--cores", "unpinned", "--blocks", "9", "--window", "2s", "--profile", "none"]);
@@ -116,14 +116,14 @@ fn inside_hosts_run_a_study() {
     assert!(output.status.success(), "{}", text(&output));
     assert_eq!((hosts[0].mtu("to-receiver"), journal.exists()), (1500, false));
 
-    // A link that already exists is not another one because a cell requests it.
+    // An existing link does not change because a cell requests another one.
     let other = ["--link", "nic:mtu=9000", "--blocks", "1", "--profile", "none", "--study"];
     let mut refused = bytepath(&["run", "--path", "socket", "--testbed", &testbed]);
     let refused = refused.args(other).arg(dir.path().join("refused")).output().unwrap();
     assert!(!refused.status.success());
     assert!(text(&refused).contains("takes its link"), "{}", text(&refused));
 
-    // What is started is not a shell.
+    // The program started is not a shell.
     let mut wrong = bytepath(&["run", "--path", "socket", "--receiver", "exec:/bin/echo"]);
     let wrong = wrong.arg("--study").arg(dir.path().join("wrong")).output().unwrap();
     assert!(!wrong.status.success());
@@ -143,7 +143,7 @@ fn inside_cpus_of_hosts() {
     let dir = tempfile::tempdir().unwrap();
     let hosts = ["sender", "receiver"].map(|name| Place::new(dir.path(), name));
     join(&hosts[0], &hosts[1], "10.9.0");
-    // The sender's host has the last CPU alone.
+    // The sender's host has only the last CPU.
     let sender = hosts[0].host().replace("env ", &format!("taskset --cpu-list {last} env "));
     let testbed = format!("hosts:sender=\"{sender}\",receiver=\"{}\"", hosts[1].host());
     let file = dir.path().join("experiment.toml");
@@ -157,11 +157,11 @@ fn inside_cpus_of_hosts() {
         ["sender", "receiver"].map(|role| placement[role].as_u64().unwrap() as u32)
     };
     let ways: [&[&str]; 2] = [&["--path", "socket"], &[file.to_str().unwrap()]];
-    // They are one machine, of which both may use that CPU.
+    // They are one machine, on which both may use that CPU.
     for way in ways {
         assert_eq!(placed(way), [*last, *last]);
     }
-    // They are two.
+    // They are two machines.
     let boot = dir.path().join("boot_id");
     fs::write(&boot, "another\n").unwrap();
     let mut mount = hosts[1].command("mount");
@@ -233,7 +233,7 @@ fn inside_two_devices_of_each_host() {
     assert!(came.iter().all(|packets| *packets > sent / 65_536 / 20), "{came:?} of {sent}");
     assert!(are_back(), "{:?}", mtus());
 
-    // The controller is killed while all is set: each host restores what was set by itself.
+    // The controller is killed while everything is set: each host restores its settings by itself.
     let killed = command("killed").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let mut killed = killed.unwrap();
     await_that("all is set for a trial", || mtus() == [1400; 4]);
@@ -241,7 +241,7 @@ fn inside_two_devices_of_each_host() {
     killed.wait().unwrap();
     await_that("both hosts are as they were", are_back);
 
-    // So are those who would: then it is done when it is requested.
+    // The stewards are killed as well: then it is done on request.
     let lost = command("lost").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let mut lost = lost.unwrap();
     await_that("all is set for a trial", || mtus() == [1400; 4]);
@@ -255,7 +255,7 @@ fn inside_two_devices_of_each_host() {
     assert!(output.status.success(), "{}", text(&output));
     assert!(are_back(), "{:?}: {}", mtus(), text(&output));
 
-    // No device is named in vain, and both of a pair are.
+    // A named device that no flow uses is refused, and so is naming only one of a pair.
     let refused = |words: &[&str]| {
         let output = bytepath(&[&["run", "--path", "socket"], words].concat()).output().unwrap();
         assert!(!output.status.success(), "{}", text(&output));
@@ -265,7 +265,8 @@ fn inside_two_devices_of_each_host() {
     assert!(why.contains("has 2 devices at each end, and no flow crosses b0"), "{why}");
     assert!(why.contains("--link given:adapters=2"), "{why}");
 
-    // Devices that are not there, in another order than their networks, or beside the addresses.
+    // Devices that do not exist, in another order than their networks, or that do not match the
+    // addresses.
     let of_both = "sender-address=10.9.0.1+10.9.1.1,receiver-address=10.9.0.2+10.9.1.2";
     let of_one = "sender-address=10.9.0.1,receiver-address=10.9.0.2";
     for (senders, receivers, addresses, words) in [
@@ -285,7 +286,7 @@ fn inside_two_devices_of_each_host() {
         assert!(why.contains(words), "{senders} {receivers} {addresses}: {why}");
     }
 
-    // Two networks by one device are one way.
+    // Two networks over the same device are one route.
     for (host, address) in [(0, "10.9.0.11"), (1, "10.9.0.12")] {
         hosts[host].within(|netlink| {
             let index = netlink.link(&ends[1][host]).unwrap().unwrap().index;

@@ -1,4 +1,4 @@
-//! Someone stops the processes of a study for a while, or moves their threads: a recorded event,
+//! The processes of a study are stopped for a while, or their threads are moved: recorded events,
 //! for which a trial does not count.
 
 use crate::running::{Running, children_of, tasks_of};
@@ -14,7 +14,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Longer than what counts as one, and short beside a window.
+/// Longer than the shortest recorded pause, and short compared with a window.
 const PAUSE: Duration = Duration::from_millis(400);
 const BETWEEN: Duration = Duration::from_millis(300);
 
@@ -23,7 +23,7 @@ fn a_trial_in_which_the_processes_were_stopped_does_not_count() {
     let _share = shared();
     let stopped_again_and_again = |study: &Running| {
         let group = Pid::from_raw(study.0.id() as i32).unwrap();
-        // ESRCH: it has ended.
+        // ESRCH: the group has ended.
         let _ = kill_process_group(group, Signal::STOP);
         sleep(PAUSE);
         let _ = kill_process_group(group, Signal::CONT);
@@ -61,7 +61,7 @@ fn a_trial_whose_threads_were_moved_does_not_count() {
     }
 }
 
-/// A short study to whose processes something is done for as long as it runs.
+/// Runs a short study while `again_and_again` is done to its processes.
 fn study(words: &[&str], again_and_again: impl Fn(&Running)) -> Study {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");

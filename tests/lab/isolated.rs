@@ -1,22 +1,23 @@
-//! Tests that need a host of their own: each starts itself again in a new network and mount
-//! namespace (unshare(1)), whose devices, mounts and settings are not the machine's.
+//! Tests that need their own host: each restarts itself in a new network and mount namespace
+//! (unshare(1)), whose devices, mounts and settings are not the machine's.
 
 use bytepath_testing::{HAS_SHARE, beside, skip};
 use std::panic::catch_unwind;
 use std::process::{Command, Output};
 
-/// The namespaces of such a test, as unshare(1) is asked for them.
+/// The namespaces of such a test, as options of unshare(1).
 const NAMESPACES: &[&str] = &["--net", "--mount"];
 
-/// Runs the ignored test `name` of the same module in new namespaces. The settings that it
-/// makes are journalled in a folder of its own. Skipped without root, unshare or namespaces.
+/// Runs the ignored test `name` of the same module in new namespaces, with a folder of its own for
+/// the journal of its settings. Skipped without root, unshare or namespaces.
 pub fn isolated(module: &str, name: &str) {
     isolated_by(Command::new("unshare").args(NAMESPACES), NAMESPACES, module, name);
 }
 
-/// The same by a command that makes its own namespaces, which are these, and runs what follows it.
+/// Like [`isolated`], by a command that makes its own `namespaces` and runs the program that
+/// follows it.
 pub fn isolated_by(command: &mut Command, namespaces: &[&str], module: &str, name: &str) {
-    // Most of these wait: for a timeout, or for what they started.
+    // Most of these tests wait: for a timeout, or for what they started.
     let _beside = beside();
     if let Some(lack) = lack(namespaces) {
         return skip!("{lack}");
@@ -37,7 +38,8 @@ pub fn isolated_by(command: &mut Command, namespaces: &[&str], module: &str, nam
     assert!(text(&run).contains("1 passed"), "{name} was not run");
 }
 
-/// Why there can be no such namespaces here; `None` if a program that does nothing runs in some.
+/// Returns why such namespaces cannot be made here, or `None` if a program that does nothing runs
+/// in some.
 fn lack(namespaces: &[&str]) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("not root".into());

@@ -1,4 +1,4 @@
-//! What a terminal shows while a study runs. The terminal is one of script(1).
+//! What a terminal shows while a study runs, tested on a terminal of script(1).
 
 use bytepath::study::load;
 use bytepath_testing::{shared, skip};
@@ -28,11 +28,11 @@ fn a_terminal_shows_what_was_measured_so_far() {
     for part in ["block 1 of 3", "block 3 of 3", " left  ", "6/9", "now", "Ctrl-C keeps"] {
         assert!(shown.contains(part), "no '{part}':\n{shown}");
     }
-    // A busy machine may leave nothing to estimate, and says why.
+    // A busy machine may leave nothing to estimate; the output then has the reason.
     let (table, nothing) = ("CPU-s per GiB", "No trial was measured");
     assert!(shown.contains(table) || shown.contains(nothing), "{shown}");
     assert!(!shown.contains("[  1/9]"), "a line of each trial is for -v:\n{shown}");
-    // What stays is the report: the bar and its table are removed before it.
+    // The report stays; the bar and its table are removed before it.
     let study = load(&folder.path().join("usual")).unwrap();
     assert_eq!(study.trials.len(), 9);
     let screen = shown.rfind("A/A check").or_else(|| shown.rfind(nothing));
@@ -49,8 +49,8 @@ fn a_terminal_shows_what_was_measured_so_far() {
     assert!(shown.contains("schedule "), "the report:\n{shown}");
 }
 
-/// All that a study in this folder wrote to a terminal of 100 columns and 30 lines; none where
-/// there is no script(1).
+/// Returns all that a study in this folder wrote to a terminal of 100 columns and 30 lines, or
+/// `None` without script(1).
 fn on_a_terminal(folder: &Path, name: &str, options: &[&str]) -> Option<String> {
     let run = [env!("CARGO_BIN_EXE_bytepath"), "run", "--study", name];
     let words = run.iter().chain(STUDY).chain(options).copied();
@@ -61,7 +61,7 @@ fn on_a_terminal(folder: &Path, name: &str, options: &[&str]) -> Option<String> 
     match command.output() {
         Ok(output) => {
             let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-            // On a machine that others use a trial may move nothing in its window.
+            // On a busy machine a trial may move nothing in its window.
             assert!(matches!(output.status.code(), Some(0 | 5)), "{shown}");
             Some(shown)
         }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// What is set at the receiver, and the device.
+/// The setting made at the receiver, with its device.
 const SET: &str = "receiver: mtu to-sender 1400";
 const DEVICE: &str = "to-sender";
 
@@ -132,7 +132,7 @@ fn inside_a_cut_while_restoring() {
     let settings = Settings::new(&lab);
     let options = settings.options();
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    // A connection is cut when the first of them is restored: the receiver's come first.
+    // A connection is cut once the first setting is restored: the receiver's are restored first.
     let out = lab.dir.path().join("restoring");
     let mut run = Running::start(&mut lab.run(&out, &options));
     run.await_that("all is set", || settings.are_made());
@@ -149,7 +149,7 @@ fn inside_a_cut_while_restoring() {
     let output = lab.bytepath(&["resume", out.to_str().unwrap()]);
     assert!(text(&output).contains("is complete"), "{}", text(&output));
 
-    // The controller is killed when the first of them is set.
+    // The controller is killed once the first setting is made.
     let out = lab.dir.path().join("killed");
     let mut run = Running::start(&mut lab.run(&out, &options));
     run.await_that("the first is set", || !settings.are_restored());
@@ -171,7 +171,7 @@ fn inside_a_link_goes_down() {
     let out = lab.dir.path().join("down");
     let options = ["--blocks", "3", "--warm-up", "200ms", "--window", "1s"];
     let mut run = Running::start(&mut lab.run(&out, &options));
-    // Within a window, and beyond its end.
+    // For less than the window, and beyond its end.
     for (trial, away) in [(1, 300), (3, 1500)] {
         run.await_that("a trial has ended", || ended(&out) == trial);
         run.await_that("a stream flows", || flow(&lab) == Some(ESTABLISHED));
@@ -209,7 +209,7 @@ fn inside_cannot_be_reached() {
     let receiver = &lab.hosts[1].place;
     run.await_that("a trial has ended", || ended(&out) == 1);
     run.await_that("a stream flows", || flow(&lab) == Some(ESTABLISHED));
-    // Nothing says so to either end: no packet goes by that link any more.
+    // Neither end is notified: packets just no longer pass that link.
     set_link(receiver, "to-steering", false);
     run.await_that("it is noticed", || lab.hosts[0].place.agents().len() < 2);
     set_link(receiver, "to-steering", true);
@@ -226,7 +226,7 @@ fn inside_cannot_be_reached() {
     lab.nothing_is_left();
 }
 
-/// Takes a device of a place down, or up again.
+/// Sets a device of a place down or up.
 fn set_link(place: &Place, device: &str, up: bool) {
     place.within(|netlink| {
         let index = netlink.link(device).unwrap().unwrap().index;
@@ -240,7 +240,7 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
     let cell = Cell::new("socket", Half::plain("socket"), Half::plain("socket"));
     agents::connect(&mut sender, &mut receiver, cell, Ipv4Addr::LOCALHOST.into());
     receiver.begin();
-    // The sender, which is never started, ends nothing; and someone reads the answers.
+    // The sender is never started, so it ends nothing; and somebody keeps reading the replies.
     receiver.send(Finish { timeout: 60.0 });
     sleep(Duration::from_millis(100));
     drop(receiver.to_agent);
@@ -252,14 +252,14 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
     assert!(ended(), "it is still there");
 }
 
-/// Settings of both hosts, so many that it takes a while to make and to restore them.
+/// Settings of both hosts, so many that making and restoring them takes a while.
 struct Settings<'a> {
     lab: &'a Lab,
-    /// Each with what it says otherwise.
+    /// Each with its original value.
     all: Vec<(String, String)>,
 }
 
-/// What they are set to.
+/// The value that they are set to.
 const SAYS: &str = "8";
 
 impl Settings<'_> {
@@ -271,7 +271,7 @@ impl Settings<'_> {
                 let usual = fs::read_to_string(&path).unwrap().trim().to_owned();
                 (path.display().to_string(), usual)
             };
-            // What says the same in other units, or is rounded.
+            // Those that are another view of the same value in other units, or are rounded.
             let odd = ["retrans_time", "base_reachable_time", "unres_qlen", "unres_qlen_bytes"];
             let is_odd = |name: &PathBuf| odd.iter().any(|odd| name.ends_with(odd));
             names.filter(|name| !is_odd(name)).map(read).collect()
@@ -303,7 +303,7 @@ impl Settings<'_> {
     }
 }
 
-/// Trials that have ended.
+/// Number of trials that have ended.
 fn ended(out: &Path) -> usize {
     fs::read_to_string(out.join("trials.jsonl")).map_or(0, |text| text.lines().count())
 }
@@ -312,7 +312,7 @@ fn ended(out: &Path) -> usize {
 const ESTABLISHED: u8 = 1;
 const FIN_WAIT1: u8 = 4;
 
-/// The state of a stream at its sender; none where there is none.
+/// State of a stream's socket at the sender, or `None` if there is none.
 fn flow(lab: &Lab) -> Option<u8> {
     let all = fs::read_to_string(format!("/proc/{}/net/tcp", lab.hosts[0].place.pid())).unwrap();
     let to_receiver = |line: &str| {
@@ -323,8 +323,7 @@ fn flow(lab: &Lab) -> Option<u8> {
     all.lines().filter_map(to_receiver).find(|state| [ESTABLISHED, FIN_WAIT1].contains(state))
 }
 
-/// Throttles what a host sends to the other one; false, with a report, where that
-/// cannot be done.
+/// Throttles what a host sends to the other one. False, with a report, if that cannot be done.
 fn drains_slowly(host: &Host) -> bool {
     let mut tc = host.place.command("tc");
     tc.args(["qdisc", "add", "dev", "to-receiver", "root", "tbf"]);
@@ -336,7 +335,7 @@ fn drains_slowly(host: &Host) -> bool {
     done.status.success()
 }
 
-/// A host on which a login takes two seconds, as long as this lives.
+/// A host on which a login takes two seconds while this value lives.
 struct SlowLogin {
     program: PathBuf,
     begun: PathBuf,

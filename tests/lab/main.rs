@@ -1,5 +1,5 @@
-//! Whatever moves bytes on this machine: over loopback, in network namespaces, as the
-//! whole program. Where privileges or devices are missing, tests say so and are skipped.
+//! Everything that moves bytes on this machine: over loopback, in network namespaces, as the whole
+//! program. Tests that lack privileges or devices report that and are skipped.
 
 mod agents;
 #[path = "../double/calls.rs"]

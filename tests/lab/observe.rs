@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// As with perf stat and strace: what follows the program is its own.
+/// As with perf stat and strace, options after the program are its own.
 #[test]
 fn a_program_needs_no_dashes_before_it() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
@@ -67,7 +67,7 @@ fn bytes_of_sockets_go_to_their_ledger_by_the_way_they_took() {
         let found = ledger.evidence.iter().find(|e| e.source.contains(words));
         found.filter(|e| e.manner == manner).map_or((0, 0), |e| (e.bytes, e.events))
     };
-    // What `calls::sockets` does, way by way.
+    // The calls of `calls::sockets`, by their manner.
     assert_eq!(entered(true, Manner::Copied, "write and send"), (40_000 + 10_000 + 600 + 3_000, 7));
     assert_eq!(entered(true, Manner::Unknown, "MSG_ZEROCOPY"), (20_000, 1));
     assert_eq!(entered(true, Manner::Unknown, "sendfile"), (8_192, 1));
@@ -76,7 +76,7 @@ fn bytes_of_sockets_go_to_their_ledger_by_the_way_they_took() {
     assert_eq!(received.delivered, 40_000 + 10_000 + 20_000 + 8_192 + 600 + 3_000);
     assert_eq!(received.copied, received.delivered - 5_000);
     assert!(seen.warnings.iter().any(|w| w.starts_with("100 bytes were read with MSG_PEEK")));
-    // Both ends are closed by now, and are here anyway.
+    // Both ends are closed by now, but were still recorded.
     let tcp: Vec<_> = seen.sockets.iter().filter(|s| s.kind == "tcp").collect();
     assert_eq!(tcp.len(), 2, "{tcp:#?}");
     assert_eq!(tcp[0].local, tcp[1].remote);
@@ -137,8 +137,8 @@ fn a_signal_for_us_reaches_the_program_and_the_report_follows() {
     assert!(std::fs::read_to_string(&out).unwrap().contains("exit code 9"));
 }
 
-/// Which of the signals 1 to 31 a program ignores, as bits, under a shell that ignores
-/// these; `under` is what the shell runs it with. (32 and 33 are the C library's own.)
+/// The signals from 1 to 31, as bits, that a program ignores when run by a shell that ignores
+/// `signals`; `under` is what the shell runs the program with. (32 and 33 belong to the C library.)
 fn ignored(signals: &str, under: &str) -> u64 {
     let script = format!("trap '' {signals}; exec {under} grep SigIgn /proc/self/status");
     let output =
@@ -164,8 +164,8 @@ fn ctrl_c_is_for_the_program_and_the_report_follows() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("report");
     let script = "trap 'exit 12' INT; echo ready; while :; do sleep 0.05; done";
-    // A group of its own, as a shell gives to every job: a terminal sends
-    // Ctrl-C to all of the group.
+    // Its own process group, as a shell gives to every job: a terminal sends Ctrl-C to the whole
+    // group.
     let mut child =
         bytepath(&["observe", "--out", out.to_str().unwrap(), "--", "sh", "-c", script])
             .stdout(Stdio::piped())
@@ -263,7 +263,7 @@ fn mapped_bytes_are_those_that_the_program_knows_of() {
     if !works() {
         return;
     }
-    // A program that keeps a ledger of its own, from the same calls' results.
+    // A program that keeps its own ledger, from the results of the same calls.
     let folder = tempfile::tempdir().unwrap();
     let study = folder.path().join("study");
     let program = env!("CARGO_BIN_EXE_bytepath");
@@ -273,7 +273,7 @@ fn mapped_bytes_are_those_that_the_program_knows_of() {
         .map(String::from);
     let (seen, output) = watched(&["--count", "task-storage"], &words.collect::<Vec<_>>());
     if seen.ending != Ending::Code(0) {
-        // Others were at work, say; the last line tells.
+        // Other programs were busy, for example; the last line has the reason.
         let said = text(&output.stderr);
         let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
         skip!("{why}");
@@ -319,7 +319,7 @@ fn without_counting_the_program_still_runs_and_the_reason_is_there() {
     assert!(seen.used.is_some());
 }
 
-/// Where no calls are counted, the samples know what the program's children did.
+/// Without counting of calls, the samples still show what the program's children did.
 #[test]
 fn without_counting_the_samples_of_children_are_there() {
     let burn = "i=0; while [ $i -lt 400000 ]; do i=$((i + 1)); done";
@@ -342,7 +342,7 @@ fn an_ordinary_user_gets_reasons_and_remedies() {
         skip!("not root, see the other tests");
         return;
     }
-    // A copy in a place that everyone may enter.
+    // A copy in a folder that everyone may enter.
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let program = folder.path().join("bytepath");
@@ -358,7 +358,7 @@ fn an_ordinary_user_gets_reasons_and_remedies() {
         let bpf = &seen.absent[0];
         assert!(bpf.remedy.as_ref().is_some_and(|r| r.contains("CAP_BPF")), "{bpf:?}");
     }
-    // What is requested by name has to work.
+    // What is requested by name must work.
     let output = Command::new(&program)
         .args(["observe", "--count", "task-storage", "--", "true"])
         .uid(65_534)
@@ -371,7 +371,7 @@ fn an_ordinary_user_gets_reasons_and_remedies() {
     }
 }
 
-/// Whether counting works here. What it says otherwise has to be of use.
+/// Whether counting works here. If not, the message must be useful.
 pub fn works() -> bool {
     let output = bytepath(&["observe", "--count", "task-storage", "--", "true"]).output().unwrap();
     match output.status.code() {
@@ -385,7 +385,7 @@ pub fn works() -> bool {
     }
 }
 
-/// Runs a program under observation. The report comes as JSON in a file.
+/// Runs a program under observation; the report is written to a file as JSON.
 pub fn watched(options: &[&str], words: &[String]) -> (Observation, Output) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("observation.json");
@@ -399,13 +399,13 @@ pub fn watched(options: &[&str], words: &[String]) -> (Observation, Output) {
     (parse(&bytes), output)
 }
 
-/// The double's command line in this part.
+/// The double's command line for `part`.
 pub fn double(part: &str) -> Vec<String> {
     vec![bytepath_testing::double().to_str().unwrap().to_owned(), part.to_owned()]
 }
 
 fn bytepath(arguments: &[&str]) -> Command {
-    // The tests may run in the background of a shell, where SIGINT is ignored.
+    // Tests that run in the background of a shell inherit an ignored SIGINT.
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_bytepath")]).args(arguments);
     command
@@ -428,7 +428,7 @@ fn total(seen: &Observation) -> u64 {
     seen.calls.iter().map(|call| call.row.calls).sum()
 }
 
-/// What holds of every table.
+/// Checks what holds for every table.
 fn sound(seen: &Observation) {
     assert!(!seen.calls.is_empty());
     for call in &seen.calls {
@@ -445,7 +445,7 @@ fn sound(seen: &Observation) {
     assert!(!seen.warnings.iter().any(|w| w.contains("no room")), "{:?}", seen.warnings);
 }
 
-/// Reads until a line has these words.
+/// Reads until a line contains `words`.
 pub fn wait_for(from: &mut impl Read, words: &str) {
     let (begun, mut all) = (Instant::now(), Vec::new());
     let mut byte = [0];
@@ -456,7 +456,7 @@ pub fn wait_for(from: &mut impl Read, words: &str) {
     }
 }
 
-/// What only a quiet machine can show: `make timing`.
+/// Tests that need a quiet machine: `make timing`.
 mod timing {
     use super::*;
     use std::net::TcpListener;
@@ -483,7 +483,7 @@ mod timing {
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let itself = json["end"]["sum_sent"]["bytes"].as_u64().unwrap();
         let ours: u64 = seen.sockets.iter().filter(|s| s.sent > 1 << 20).map(|s| s.sent).sum();
-        // It stops to count at the end of the time, and a block of each stream is in flight.
+        // iperf3 stops counting at the end of its time, with a block of each stream in flight.
         let apart = ours.abs_diff(itself);
         assert!(apart <= 2 * 128 * 1024 + 100, "we saw {ours}, iperf3 says {itself}");
         assert_eq!(seen.sockets.len(), 3, "two streams and the control connection");

@@ -1,5 +1,5 @@
-//! Programs of public reports (`tests/data/cases/17-observe`), compiled for 64 and for 32 bits: what
-//! they add up of their calls is what was observed.
+//! Programs from public reports (`tests/data/cases/17-observe`), compiled for 64 and for 32 bits:
+//! the sums that they keep of their calls equal what was observed.
 
 use crate::observe::{text, watched, works};
 use bytepath::record::Ending;
@@ -24,7 +24,7 @@ const RUNS: &[&[&str]] = &[
     &["made-up", "datagrams"],
 ];
 
-/// The programs in a folder; `None` if the compiler cannot make them.
+/// Compiles the programs into a folder; `None` if the compiler cannot.
 fn compiled(folder: &Path, option: &str) -> Option<Vec<PathBuf>> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cases/17-observe");
     let compile = |name: &str| {
@@ -37,7 +37,7 @@ fn compiled(folder: &Path, option: &str) -> Option<Vec<PathBuf>> {
     ["t", "pv", "made-up"].into_iter().map(compile).collect()
 }
 
-/// The sum of a count in what the processes of a program print.
+/// The sum of a count over the lines printed by the processes of a program.
 fn own(errors: &str, names: [&str; 2]) -> u64 {
     let counts = errors.lines().filter(|line| line.starts_with("SELF"));
     let counts = counts.flat_map(str::split_whitespace).filter_map(|word| word.split_once('='));
@@ -85,7 +85,7 @@ fn sums_are_those_observed(option: &str) {
             assert!(seen.sockets.iter().all(|socket| socket.kind == "mptcp"), "{seen:#?}");
         }
     }
-    // A daemon works on for a moment after its parent has ended.
+    // A daemon continues for a moment after its parent has ended.
     let program = programs[0].to_str().unwrap();
     let (seen, _) = watched(&["--sample", "none"], &[program, "daemon"].map(str::to_owned));
     assert_eq!(seen.ending, Ending::Code(7));

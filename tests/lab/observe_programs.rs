@@ -1,11 +1,11 @@
-//! Servers and clients that nobody here wrote, under `bytepath observe`: their own counts, or those
-//! of their peers or of the kernel, are what was observed (`examples/observe-programs.py`).
+//! Widely used servers and clients under `bytepath observe`: their own counts, or those of their
+//! peers or of the kernel, equal what was observed (`examples/observe-programs.py`).
 
 use crate::observe::{text, works};
 use bytepath_testing::{beside, skip};
 use std::process::Command;
 
-/// Runs them; those that are not installed are a test that is skipped.
+/// Runs these programs; if some are not installed, the test is skipped.
 fn agree(programs: &[&str]) {
     if !rustix::process::geteuid().is_root() || !works() {
         return skip!("not root, or nothing that counts");

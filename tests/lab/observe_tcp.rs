@@ -1,6 +1,6 @@
-//! What `bytepath observe` says of a program's TCP connections over a bad wire: two hosts
-//! (network namespaces) with a tap each, and a thread that carries frames between them and
-//! loses some. Needs root, unshare(1), nsenter(1), /dev/net/tun and iperf3; else it is skipped.
+//! What `bytepath observe` reports of a program's TCP connections over a bad wire: two hosts
+//! (network namespaces) with a tap each, and a thread that carries frames between them and drops
+//! some. Needs root, unshare(1), nsenter(1), /dev/net/tun and iperf3; else it is skipped.
 
 use crate::observe::{parse, text, wait_for, works};
 use crate::places::Place;
@@ -18,7 +18,7 @@ use std::time::Duration;
 #[test]
 fn reports_retransmissions_of_a_lossy_link_first() {
     let folder = tempfile::tempdir().unwrap();
-    // One of a hundred full frames from the client is lost.
+    // One in a hundred full frames from the client is dropped.
     let Some(wire) = Wire::new(folder.path(), 100) else { return };
     let mut server = wire.server();
     let out = folder.path().join("observation.json");
@@ -37,7 +37,7 @@ fn reports_retransmissions_of_a_lossy_link_first() {
     let lost = wire.lost.load(Ordering::Relaxed);
     println!("{lost} frames were lost; {stream:#?}; {:#?}", seen.limits);
     assert!(lost > 50, "the wire has lost {lost} frames");
-    // iperf3's other end does not wait for the last of the bytes.
+    // iperf3's server does not wait for the last bytes.
     assert!(stream.retransmits >= lost / 2, "{stream:?}");
     assert!(stream.bytes_acked > 8 << 20 && stream.closed, "{stream:?}");
     assert!(stream.bytes_retransmitted >= stream.retransmits * 1000, "{stream:?}");
@@ -61,7 +61,7 @@ fn sender_waits_for_a_small_receive_buffer() {
     let out = folder.path().join("report");
     let observe = || {
         let mut server = wire.server();
-        // The program enters the namespace by itself, and is followed there.
+        // The program itself enters the namespace, and is followed into it.
         let program = Command::new(env!("CARGO_BIN_EXE_bytepath"))
             .args(["observe", "--sample", "none", "--out", out.to_str().unwrap(), "--", "nsenter"])
             .arg(format!("--target={}", wire.client.pid()))
@@ -73,13 +73,13 @@ fn sender_waits_for_a_small_receive_buffer() {
         assert!(program.status.success(), "{}{}", text(&program.stdout), text(&program.stderr));
         std::fs::read_to_string(&out).unwrap()
     };
-    // On a busy machine a stream of a second may be over before it is followed, which is reported.
+    // On a busy machine a stream of a second may end before it is followed, which is reported.
     let is_followed = |report: &String| !report.contains("have no figures of TCP");
     let report = (0..3).map(|_| observe()).find(is_followed).expect("it is followed once in three");
     let words = report.split_whitespace().collect::<Vec<_>>().join(" ");
     let heading = "What limited it";
     let waits = words.split_once(heading).unwrap_or_else(|| panic!("{report}")).1;
-    // On a busy machine segments may be late and sent again, which is reported first.
+    // On a busy machine segments may be late and retransmitted, which is reported first.
     let window = "% of the time with data in flight waiting for the receiver's window";
     let before = waits.split_once(window).unwrap_or_else(|| panic!("{report}")).0;
     let share = before.rsplit(' ').next().unwrap();
@@ -91,7 +91,7 @@ fn sender_waits_for_a_small_receive_buffer() {
 const CLIENT: &str = "10.9.0.1";
 const SERVER: &str = "10.9.0.2";
 
-/// The connection with the data: iperf3 has another one to agree on the test.
+/// The data connection: iperf3 has another one for control.
 fn stream(seen: &Observation) -> &Connection {
     assert_eq!(seen.ending, Ending::Code(0));
     let tcp = seen.tcp.as_ref().unwrap_or_else(|| panic!("{:#?}", seen.absent));
@@ -106,7 +106,7 @@ fn stream(seen: &Observation) -> &Connection {
     stream
 }
 
-/// Two hosts and what joins them.
+/// Two hosts, and the wire that joins them.
 struct Wire {
     client: Place,
     server: Place,
@@ -117,8 +117,8 @@ struct Wire {
 }
 
 impl Wire {
-    /// One that loses each of so many full frames from the client. None, with the reason
-    /// said, where it cannot be made.
+    /// Makes a wire that drops one in `one_of` full frames from the client. Returns `None`, with
+    /// the reason printed, if it cannot be made.
     fn new(folder: &std::path::Path, one_of: u64) -> Option<Wire> {
         if !rustix::process::geteuid().is_root() {
             skip!("not root");
@@ -156,7 +156,7 @@ impl Wire {
         Some(Wire { client, server, lost, over, carriers: carriers.into() })
     }
 
-    /// A server for one test, which listens by now.
+    /// A server for one test, already listening.
     fn server(&self) -> Child {
         let mut server = self.server.command("iperf3");
         let mut server =
@@ -185,7 +185,7 @@ fn carry(from: &OwnedFd, to: &OwnedFd, one_of: u64, lost: &AtomicU64, over: &Ato
                 if length > 1000 && full.is_multiple_of(one_of) {
                     lost.fetch_add(1, Ordering::Relaxed);
                 } else {
-                    // Where the other side is not up yet, a frame is lost like any other.
+                    // If the other side is not up yet, the frame is lost like any other.
                     let _ = rustix::io::write(to, &room[..length]);
                 }
             }

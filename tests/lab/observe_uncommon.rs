@@ -1,5 +1,5 @@
-//! Programs that move bytes in ways that few do, under `bytepath observe`: counted, or named as
-//! not counted. What they do is in `tests/double/uncommon.rs`.
+//! Programs that move bytes in rare ways, under `bytepath observe`: counted, or named as not
+//! counted. The programs are in `tests/double/uncommon.rs`.
 
 use crate::observe::{double, text, watched, works};
 use bytepath::record::{Ending, Observation};
@@ -39,7 +39,7 @@ fn both_ends_of_a_multipath_connection_have_tcp_figures() {
     };
     let mut received = bytes(|connection| connection.bytes_received);
     received.sort_unstable();
-    // The end of the stream may count as a byte.
+    // The end of the stream may be counted as a byte.
     assert!(matches!(received[..], [0 | 1, 5000 | 5001]), "{tcp:#?}");
     assert!(tcp.connections.iter().all(|c| !c.remote.ends_with(":0")), "{tcp:#?}");
 }
@@ -104,8 +104,8 @@ fn a_small_program_is_profiled_in_little_memory() {
     assert!(report.contains("Profile of the program"), "{report}");
 }
 
-/// Three thousand processes and many samples, under limits of the observer's own memory: the program
-/// ends as it would without, and what is missing is named.
+/// Three thousand processes and many samples, under limits on the observer's own memory: the
+/// program ends as it would without them, and what is missing is named.
 #[test]
 fn a_limit_of_memory_takes_from_the_report_alone() {
     if !works() {
@@ -121,7 +121,8 @@ fn a_limit_of_memory_takes_from_the_report_alone() {
     }
 }
 
-/// The same in a control group, whose memory the program shares.
+/// Like [`a_limit_of_memory_takes_from_the_report_alone`], in a control group, whose memory limit
+/// includes the program.
 #[test]
 fn a_control_group_s_limit_takes_from_the_report_alone() {
     let group = match ControlGroup::limited("memory", "memory.limit_in_bytes", "64M") {
@@ -135,10 +136,10 @@ fn a_control_group_s_limit_takes_from_the_report_alone() {
     assert!(is_complete_or_names_what_is_missing(&report), "{report}");
 }
 
-/// A shell's script that makes many processes, and ends with 5.
+/// A shell script that starts many processes, and exits with 5.
 const MANY: &str = "i=0; while [ $i -lt 2000 ]; do (:); i=$((i+1)); done; exit 5";
 
-/// Observes a script, after these lines of a shell's.
+/// Observes a script in a shell that runs `lines` first.
 fn under(lines: &str, options: &[&str], script: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", lines, "sh", env!("CARGO_BIN_EXE_bytepath"), "observe"]).args(options);

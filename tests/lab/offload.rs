@@ -1,5 +1,5 @@
-//! A user-space TCP whose copies are made by an engine: every engine that this machine has, every
-//! way to share the FIFO, and what becomes of trouble.
+//! A user-space TCP whose copies are made by an engine: every engine of this machine, every way to
+//! share the FIFO, and how failures end.
 
 use crate::dsa_model;
 use crate::isolated::isolated;
@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Runs paths towards a kernel's TCP that verifies every byte, and gives their trials without the
-/// baseline's copy. On a machine that does other things meanwhile a number may have been rejected; the
-/// bytes and the ledger stand.
+/// Runs paths towards a kernel's TCP that verifies every byte, and returns their trials without the
+/// baseline's copy. On a busy machine a figure may have been rejected; the bytes and the ledger are
+/// valid.
 fn run(senders: &[&str], arguments: &[&str]) -> Vec<Trial> {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
@@ -37,7 +37,7 @@ fn run(senders: &[&str], arguments: &[&str]) -> Vec<Trial> {
 
 const VERIFIED: &str = "--stream=touch=verify";
 
-/// The bytes of both ends agree, and each is in the ledger.
+/// Checks that the bytes of both ends agree, and that each is in the ledger.
 fn is_sound(trial: &Trial) {
     match &trial.status {
         TrialStatus::Measured | TrialStatus::Rejected { .. } => {}
@@ -76,7 +76,7 @@ fn every_engine_copies_every_byte_with_any_writer() {
             assert!(attempts > refused, "{}: {attempts} {refused}", trial.cell);
             let each = trial.roles[0].total_bytes as f64 / reading(&trial, "copy.copies");
             assert!((1.0..=70_000.0).contains(&each), "{}: {each}", trial.cell);
-            // Both are of the same time, and the bytes of a copy those of the ledger.
+            // Both rates cover the same time, and the copied bytes are those of the ledger.
             let of_rates = reading(&trial, "copy.rate") / reading(&trial, "copy.made");
             assert!((of_rates / each - 1.0).abs() < 0.01, "{}: {of_rates} {each}", trial.cell);
             assert!(reading(&trial, "copy.time") > 0.0 && reading(&trial, "copy.polls") > 0.0);
@@ -89,7 +89,7 @@ fn every_engine_copies_every_byte_with_any_writer() {
     }
 }
 
-/// The driver of DSA on a software device, which is not among the program's engines.
+/// The DSA driver on a software device, which is not among the program's engines.
 #[test]
 fn a_device_copies_every_byte_with_any_writer() {
     isolated(module_path!(), "inside_a_device");
@@ -117,7 +117,7 @@ fn inside_a_device() {
     }
 }
 
-/// A stream to a kernel's TCP, whose every byte is verified; the sender's account.
+/// Sends a stream to a kernel's TCP, which verifies every byte; returns the sender's account.
 fn stream_by_a_device(lab: &Lab, writer: &str, device: &Options) -> Account {
     let [ours, theirs] = lab.connect(V4, false, &End::new(&[]));
     let given = [
@@ -164,7 +164,7 @@ fn stream_by_a_device(lab: &Lab, writer: &str, device: &Options) -> Account {
     account
 }
 
-/// Options as declared, with these words in place of defaults.
+/// The declared options, with the `given` values in place of defaults.
 fn options(specs: &[OptionSpec], given: &[(&str, &str)]) -> Options {
     let value = |spec: &OptionSpec| {
         let typed = given.iter().find(|(name, _)| *name == spec.name).map(|(_, value)| *value);
@@ -187,7 +187,7 @@ fn a_trickle_comes_in_while_it_sends() {
             is_sound(&trial);
             let receiver = Scope::Flow(Role::Receiver, 0);
             let packets = trial.reading("load.packets", &receiver).unwrap();
-            // The warm-up and the window have 0.4 s.
+            // The warm-up and the window take 0.4 s.
             assert!(packets >= least, "{}: {packets}", trial.cell);
         }
     }

@@ -1,5 +1,5 @@
-//! Frames into a tap and across a veth pair, by the built binary: every frame is found again,
-//! whatever was lost on its way, and trouble has a word.
+//! Frames into a tap and across a veth pair, by the built binary: every frame is accounted for, no
+//! matter what was lost on its way, and trouble ends in a clear message.
 
 use crate::running::{Running, said};
 use crate::testbed::unavailable;
@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 
-/// Short trials that no other program's work spoils.
+/// Short trials that are not rejected for other programs' work.
 const SHORT: &[&str] =
     &["--blocks=1", "--warm-up=50ms", "--window=200ms", "--profile=none", "--cores=unpinned"];
 
@@ -27,7 +27,7 @@ pub fn command(out: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// A study of one cell and its copy; the first trial of the cell.
+/// Runs a study of one cell and its copy; returns the first trial of the cell.
 pub fn run(workload: &str, path: &str, link: &str, flows: u32) -> (Study, Trial, Hops) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
@@ -53,7 +53,7 @@ fn every_frame_is_found_again_under_overload() {
         return;
     }
     let _shared = shared();
-    // Readers that stop early are overloaded on any machine.
+    // Readers that stop early are overloaded even on a fast machine.
     for (workload, path, link, flows) in [
         ("packets", "packet+tap", "tap", 1),
         ("packets", "packet+tap:stop-after=5000", "tap", 1),
@@ -148,8 +148,8 @@ fn reports_say_where_frames_went() {
     assert!(mail.lines().all(|line| line.len() <= 72), "{mail}");
 }
 
-/// Meters and profiles of two short cells; software events stand in for the machine's counters,
-/// where it has none.
+/// Meters and profiles of two short cells; software events replace the machine's counters if it has
+/// none.
 #[test]
 fn counters_sleeps_and_profiles_of_both_ends_explain_the_rate() {
     if unavailable() {
@@ -186,7 +186,7 @@ fn counters_sleeps_and_profiles_of_both_ends_explain_the_rate() {
             assert!(clock > 0.0 && clock < 1.05 * wall, "{role}: {clock} s of {wall} s");
             let switches = trial.reading("counters.context-switches", &scope).unwrap();
             let thread = &trial.role(role).unwrap().threads[0];
-            // Counters are enabled before the meter `threads` looks, and disabled after it.
+            // Counters are enabled before the meter `threads` reads, and disabled after it.
             let least = (thread.voluntary + thread.involuntary) as f64;
             assert!(switches >= least, "{role}: {switches} and {least}");
         }
@@ -226,7 +226,7 @@ fn refuses_impossible_requests_by_name() {
         stderr
     };
     let packets = "--workload=packets";
-    // There need not be such devices: nothing is looked for before it is allowed.
+    // No such devices are needed: the link is refused before any device is looked for.
     let ports = "--testbed=ports:sender=pa,receiver=pb";
     for (arguments, words) in [
         (&["--path=socket", "--link=tap"][..], "a tap does not carry TCP"),
@@ -275,7 +275,7 @@ fn vanishes(path: &str, link: &str) {
     let link = format!("--link={link}");
     let arguments = ["--workload=packets:count=100000000", &path, &link];
     let mut running = Running::start(&mut command(&out, &arguments));
-    // The agents are children of a thread of the controller's.
+    // The agents are children of one of the controller's threads.
     let id = running.0.id();
     running.await_that("a device that takes frames is gone", || {
         children(id).into_iter().any(|agent| vanish(agent).unwrap_or(false))
@@ -297,10 +297,11 @@ fn children(id: u32) -> Vec<u32> {
     all.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Deletes the device of an agent's namespace once frames flow into it; whether it was there.
+/// Deletes the device of an agent's namespace once frames flow into it. `None` if there is no such
+/// device or no frame yet.
 fn vanish(agent: u32) -> Option<bool> {
     let namespace = File::open(format!("/proc/{agent}/ns/net")).ok()?;
-    // A namespace is entered by a thread, which ends with it.
+    // A thread enters the namespace, and ends with it.
     let work = move || {
         let network = Some(LinkNameSpaceType::Network);
         move_into_link_name_space(namespace.as_fd(), network).ok()?;

@@ -1,5 +1,5 @@
-//! One experiment on two pairs of hosts at once: four namespaces that the test makes. Needs
-//! root, unshare(1) and nsenter(1); else it is skipped and reported.
+//! One experiment on two pairs of hosts at once: four namespaces that the test makes. Needs root,
+//! unshare(1) and nsenter(1); else it is skipped and reported.
 
 use crate::isolated::{isolated, text};
 use crate::places::{Place, bytepath, join};

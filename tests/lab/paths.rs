@@ -19,8 +19,7 @@ use std::time::{Duration, Instant};
 const SENDERS: [&str; 4] = ["socket", "sendfile", "splice", "msg-zerocopy"];
 const RECEIVERS: [&str; 3] = ["socket", "tcp-zerocopy-receive", "discard"];
 
-/// An advertised segment size of 4096 bytes of payload and 12 of options,
-/// which is what a wire of MTU 4148 has.
+/// An advertised segment size of 4096 bytes of payload and 12 of options, as on a wire of MTU 4148.
 const PAGE_SEGMENTS: i32 = 4108;
 
 /// How long anything may take before it counts as hung.
@@ -28,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 type Given = &'static [(&'static str, &'static str)];
 
-/// What one test requests.
+/// The stream that a test requests.
 #[derive(Clone)]
 struct Setup {
     tx: &'static str,
@@ -38,7 +37,7 @@ struct Setup {
     message_size: u64,
     read_size: u64,
     read_memory: Option<u64>,
-    /// `TCP_MAXSEG` of the connection; none leaves the loopback device's.
+    /// `TCP_MAXSEG` of the connection; `None` keeps the loopback device's.
     max_segment: Option<i32>,
     run_for: Duration,
 }
@@ -95,14 +94,14 @@ impl Setup {
         path.open(role, &cell, Flow::tcp(socket, 0))
     }
 
-    /// Opens an end and sets it to work.
+    /// Opens an end and runs it in a thread.
     fn start(&self, role: Role, socket: TcpStream, gate: &Arc<Gate>) -> Running {
         let clone = socket.try_clone().unwrap();
         Running::new(role, self.open(role, socket).unwrap(), clone, gate)
     }
 }
 
-/// One end with the defaults of its options filled in.
+/// One half with the defaults of its options filled in.
 fn half(name: &str, role: Role, given: Given) -> Half {
     let path = path::find(path::CATALOG, name).unwrap();
     let mut options = Options::default();
@@ -114,7 +113,7 @@ fn half(name: &str, role: Role, given: Given) -> Half {
     Half { path: name.into(), options }
 }
 
-/// An engine at work in a thread of its own.
+/// An engine that runs in its own thread.
 struct Running {
     result: mpsc::Receiver<(Result<Account, Fault>, FlowEnd)>,
     socket: TcpStream,
@@ -155,7 +154,7 @@ impl Running {
     }
 }
 
-/// The outcome of a trial.
+/// The outcome of a trial, by end.
 struct Outcome {
     witness: ProvenWitness,
     tx: Account,
@@ -163,7 +162,7 @@ struct Outcome {
     rx_tally: FlowEnd,
 }
 
-/// A whole trial of one flow. Checks what holds for every path.
+/// Runs a whole trial of one flow, and checks what holds for every path.
 fn trial(setup: &Setup) -> Outcome {
     let name = format!(
         "{} {:?} to {} {:?}, message {}, read {}",
@@ -253,7 +252,7 @@ fn senders_account_for_their_bytes() {
     let ledger = |tx| trial(&Setup::new(tx, "socket")).tx.ledger;
     assert_eq!(ledger("socket").copied_share(), 1.0);
     assert_eq!(ledger("sendfile").not_copied_share(), 1.0);
-    // One byte in a MiB ends a record.
+    // One byte in each MiB ends a record, and is copied.
     let spliced = ledger("splice");
     assert!(spliced.copied <= spliced.delivered >> 20, "{spliced:?}");
     assert_eq!(spliced.unknown, 0);
@@ -272,7 +271,8 @@ fn whole_pages_are_mapped_and_not_copied() {
                 ..Setup::new(tx, "tcp-zerocopy-receive")
             });
             let share = end.rx.ledger.not_copied_share();
-            // On a busy machine the start of a stream, which is in pieces, is more of it.
+            // On a busy machine the start of a stream, which arrives in pieces, is a larger share
+            // of it.
             assert!(share >= 0.9, "{tx} at {read_size}: {share} of {:?}", end.rx.ledger);
             assert!(share < 0.95 || end.rx.notes.is_empty(), "{:?}", end.rx.notes);
         }
@@ -289,7 +289,7 @@ fn unmappable_bytes_are_read_and_labelled_copied() {
         });
         assert!(end.rx.ledger.copied_share() > 0.95, "{tx}: {:?}", end.rx.ledger);
         assert_eq!(end.rx.notes.len(), 1, "{tx}: {:?}", end.rx.notes);
-        // Not two calls for each packet: tries to map become rare.
+        // Fewer than two calls for each packet: attempts to map become rare.
         let (map, recv) =
             (end.rx_tally.calls[0].1.row("map", 1.0), end.rx_tally.calls[1].1.row("recv", 1.0));
         assert!(map.calls < 20 + recv.calls * 3 / 4, "{tx}: {map:?} {recv:?}");
@@ -342,7 +342,7 @@ fn options_change_how_and_not_what() {
 
 #[test]
 fn reads_fill_the_memory_that_was_requested_in_turn() {
-    // The last one leaves a rest that no whole read fits into.
+    // The last size leaves a remainder that no whole read fits into.
     for (read_size, memory) in [(1 << 20, 1 << 20), (64 << 10, 4 << 20), (100_000, 1_000_001)] {
         trial(&Setup { read_size, read_memory: Some(memory), ..Setup::new("socket", "socket") });
     }
@@ -366,7 +366,7 @@ fn a_receiver_that_dies_is_a_lost_peer() {
     }
 }
 
-/// What the double does as the sender of the test below.
+/// What the double does as the sender of `a_sender_that_is_killed_is_a_lost_peer`.
 #[allow(dead_code, reason = "the double calls it")]
 pub fn sender_double(address: &str, tx: &str) {
     let tx = SENDERS.into_iter().find(|name| *name == tx).unwrap();
@@ -397,7 +397,7 @@ fn a_sender_that_is_killed_is_a_lost_peer() {
 #[test]
 fn a_shutdown_from_outside_frees_a_sender_whose_receiver_is_stuck() {
     for tx in SENDERS {
-        // Before the sender is asked to stop, and while it waits for the end.
+        // Both before the sender is asked to stop, and while it waits for the end.
         for stop_first in [false, true] {
             let setup = Setup::new(tx, "socket");
             let (tx_socket, _rx_socket) = setup.connect();
@@ -440,7 +440,7 @@ fn refuses_missing_halves_and_impossible_sizes() {
     let fault = small.open(Role::Receiver, small.connect().1).err().expect("this must be refused");
     assert_eq!(fault.kind, FaultKind::Usage);
     assert!(fault.to_string().contains("choose a read size"), "{fault}");
-    // And so they are before anything is opened.
+    // It is refused before anything is opened, too.
     let job = HalfConfig::stream(&small.cell(), Role::Receiver);
     let Support::No { reason, .. } =
         (half(rx, Role::Receiver).unwrap().check)(&job, &Facts::default())
@@ -475,7 +475,7 @@ fn a_receiver_of_messages_that_are_answered_does_not_wait_for_two() {
 #[test]
 fn a_flow_that_is_damaged_is_found_out() {
     for rx in RECEIVERS.into_iter().filter(|rx| *rx != "discard") {
-        // The receiver expects messages of another size than those sent.
+        // The receiver expects messages of another size than the sender's.
         let setup = Setup { message_size: 5000, ..Setup::new("socket", rx) };
         let other = Setup { message_size: 5001, ..setup.clone() };
         let (tx_socket, rx_socket) = setup.connect();

@@ -1,5 +1,5 @@
-//! Placement for real: receive work runs where it was asked to, and what cannot be
-//! placed is refused with a reason.
+//! Placement in practice: receive work runs on the requested CPUs, and a placement that is
+//! impossible is refused with a reason.
 
 use crate::running::said;
 use bytepath::meter::Context;
@@ -27,7 +27,7 @@ fn polling_thread_runs_on_the_requested_cpu() {
             assert_eq!(*at, cpu, "{seconds} s of the polling thread on CPU {at}");
         }
         assert!(napi.iter().map(|(_, seconds)| seconds).sum::<f64>() > 0.0);
-        // The same thread, by the meter `threads`, ran as long, except for the edges.
+        // The meter `threads` measures the same run time for this thread, except at the edges.
         let threads = trial.roles.iter().flat_map(|role| &role.threads);
         let run: f64 = threads.filter(|t| t.name.starts_with("napi/byte1-")).map(|t| t.run).sum();
         let seen: f64 = napi.iter().map(|(_, seconds)| seconds).sum();
@@ -72,7 +72,8 @@ fn softirqs_are_counted_and_a_polling_thread_is_followed_from_cpu_to_cpu() {
     assert!(output.readings.iter().all(|reading| reading.metric != "softirqs.napi"));
 }
 
-/// Flow i crosses the pair i modulo their number, whose work is on the CPU of its turn.
+/// Flow i crosses adapter i modulo their number, which is served by the next CPU of the list in
+/// turn.
 #[test]
 fn adapters_carry_their_flows_on_the_cpus_of_their_turns() {
     let Some(_alone) = able("pins kernel threads") else { return };
@@ -100,7 +101,7 @@ fn adapters_carry_their_flows_on_the_cpus_of_their_turns() {
             let (bytes, device) = (received(adapter), device(adapter));
             let flows = (0..4).filter(|flow| flow % adapters == adapter);
             let carried: f64 = flows.map(of_flow).sum();
-            // Headers come on top, and the two meters do not read at one moment.
+            // Headers are added, and the two meters do not read at the same moment.
             assert!(
                 carried > 0.0 && bytes > 0.8 * carried && bytes < 1.4 * carried,
                 "{device}: {bytes} {carried}"
@@ -140,13 +141,13 @@ fn without_a_polling_thread_rps_moves_packets_to_the_cpu() {
 fn the_softirqs_of_the_senders_device_are_placed_as_well() {
     let Some(_alone) = able("places softirqs of both ends") else { return };
     let [sender, receiver] = cpus();
-    // By RPS, since no thread polls on this link.
+    // By RPS, since no thread polls for this link.
     let trial = run(&cell("socket", "offload", "together"));
     for (cpu, whose) in [(receiver, "the receiver's"), (sender, "the sender's")] {
         let taken_over = trial.reading("softnet.received_rps", &Scope::Cpu(cpu)).unwrap();
         assert!(taken_over > 10.0, "{taken_over} packets of {whose} were taken over");
     }
-    // By a polling thread of each end.
+    // By the polling thread of each end.
     let crossed = format!("two-cores,sender-softirq={receiver},softirq={sender}");
     let trial = run(&cell("socket", "wire", &crossed));
     let polled = of_cpus(&trial, "softirqs.napi");
@@ -156,7 +157,7 @@ fn the_softirqs_of_the_senders_device_are_placed_as_well() {
 #[test]
 fn places_io_uring_workers_or_reports_that_there_are_none() {
     let Some(_alone) = able("runs io_uring") else { return };
-    // The pinning itself is tested where it is done; here the stream goes on with it.
+    // Pinning itself is tested next to its code; here the stream still has to run.
     let trial = run(&cell("uring", "wire", "two-cores,io-wq=receiver"));
     assert!(trial.rate().unwrap() > 0.0);
     let (code, text, _) = bytepath(&[
@@ -165,7 +166,7 @@ fn places_io_uring_workers_or_reports_that_there_are_none() {
         SHORT,
     ]);
     assert_eq!(code, 0, "{text}");
-    // Lines are broken to the width of the page.
+    // Lines are wrapped to the width of the page.
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("has no effect: neither end uses io_uring"), "{text}");
     let first = cpus()[0];
@@ -228,8 +229,8 @@ fn experiments_accept_placements_as_tables() {
     std::fs::remove_file(&file).unwrap();
 }
 
-/// Writes `/proc` as far as the meter `softirqs` looks at it: counts by CPU, and a NAPI
-/// thread of the device "wire" that ran so long on this CPU.
+/// Writes as much of `/proc` as the meter `softirqs` reads: counts by CPU, and a NAPI thread of the
+/// device "wire" that ran for `run` ns, last on `cpu`.
 fn lay_softirqs(dir: &Path, counts: [(u32, u32); 2], cpu: u32, run: u64) {
     let [(tx0, rx0), (tx3, rx3)] = counts;
     let softirqs = format!(
@@ -268,7 +269,7 @@ const SHORT: &[&str] = &[
     "none",
 ];
 
-/// Whether this host can do what a test needs, and the machine for the test alone: polling
+/// Reserves the machine for the test, or returns `None` if this host lacks what it needs: polling
 /// threads are recognised by the name of their device, which is the same in every test.
 fn able(what: &str) -> Option<Share> {
     let support = testbed::CATALOG[0].probe();
@@ -291,7 +292,7 @@ fn cpus_here() -> Vec<u32> {
     sys::thread::allowed().unwrap()
 }
 
-/// The CPUs that `two-cores` takes.
+/// The CPUs chosen by `two-cores`.
 fn cpus() -> [u32; 2] {
     let cpus = cpus_here();
     [cpus[0], cpus[1]]
@@ -320,21 +321,21 @@ fn requested(path: &str, stream: &str, link: &str, cores: &str) -> Cell {
     cells.into_iter().next().unwrap()
 }
 
-/// One trial with all meters, whatever else the machine does.
+/// Runs one trial with all meters, even on a busy machine.
 fn run(cell: &Cell) -> Trial {
     let schedule = Schedule::trials(1, 0.1, 0.5);
     let stop = AtomicBool::new(false);
     let mut stand = OpenTestbed::raise(&laboratory(&stop), cell).unwrap();
     let meters: Vec<_> = meter::regular().collect();
-    // Others may keep a stream from most of its window; then it is not a trial, but another
-    // one may be.
+    // Other programs may keep a stream from running for most of its window; then the attempt fails,
+    // and another one may succeed.
     let mut attempts = (0..5).map(|_| stand.run(cell, &meters, &schedule, None));
     let trial = attempts.find_map(Result::ok).expect("one trial of five");
     assert_eq!(trial.roles.iter().map(|role| role.role).collect::<Vec<_>>(), Role::ALL);
     trial
 }
 
-/// Readings of CPUs above zero.
+/// Returns the non-zero readings of a metric by CPU.
 fn of_cpus(trial: &Trial, metric: &str) -> Vec<(u32, f64)> {
     let of_cpu = |reading: &Reading| match reading.scope {
         Scope::Cpu(cpu) if reading.metric == metric && reading.value > 0.0 => {

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A network and a mount namespace, kept by a process that sleeps, or those of the test.
+/// A network and a mount namespace, kept by a process that sleeps; or the namespaces of the test.
 pub struct Place {
     keeper: Option<Child>,
     /// Its name.
@@ -21,7 +21,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Makes one, with a `/sys` of its own.
+    /// Makes new namespaces, with their own `/sys`.
     pub fn new(folder: &Path, name: &str) -> Place {
         let mut command = Command::new("unshare");
         command.args(["--net", "--mount", "sh", "-c"]);
@@ -33,24 +33,24 @@ impl Place {
         Place { keeper: Some(keeper), name: name.to_owned(), state: folder.join(name) }
     }
 
-    /// Where the test itself runs.
+    /// The namespaces in which the test itself runs.
     pub fn here(folder: &Path, name: &str) -> Place {
         Place { keeper: None, name: name.to_owned(), state: folder.join(name) }
     }
 
-    /// A process that is in it.
+    /// A process in the namespaces.
     pub fn pid(&self) -> u32 {
         self.keeper.as_ref().map_or_else(std::process::id, Child::id)
     }
 
-    /// A program that runs in it.
+    /// A command that runs in the namespaces.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--target={}", self.pid())).args(["--net", "--mount", program]);
         command
     }
 
-    /// How it is named as a host: by what runs a program there, and prints something first.
+    /// Its name as a host: a command that runs a program there, and prints something first.
     pub fn host(&self) -> String {
         let state = self.state.display();
         format!(
@@ -60,14 +60,13 @@ impl Place {
         )
     }
 
-    /// Works in its network namespace.
+    /// Runs `work` in its network namespace.
     pub fn within<T: Send>(&self, work: impl FnOnce(&mut Netlink) -> T + Send) -> T {
         let namespace = File::open(format!("/proc/{}/ns/net", self.pid())).unwrap();
         within(namespace.as_fd(), || work(&mut Netlink::new())).unwrap()
     }
 
-    /// Process ids of the agents that were started in it by a command, in the order in which
-    /// they began.
+    /// Process ids of the agents that a command started in it, in order of their start.
     pub fn agents(&self) -> Vec<u32> {
         let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
         let own = namespace(&self.pid().to_string());
@@ -86,7 +85,7 @@ impl Place {
         agents.into_iter().filter_map(|pid| pid.parse().ok()).collect()
     }
 
-    /// The MTU of a device of it.
+    /// The MTU of one of its devices.
     pub fn mtu(&self, device: &str) -> u32 {
         self.within(|netlink| netlink.link(device).unwrap().unwrap().mtu)
     }
@@ -101,19 +100,19 @@ impl Drop for Place {
     }
 }
 
-/// A veth pair between two: `to-OTHER` with NETWORK.1 in the first, and NETWORK.2 in the
+/// Joins two places by a veth pair: `to-OTHER` with NETWORK.1 in the first, and NETWORK.2 in the
 /// other.
 pub fn join(one: &Place, other: &Place, network: &str) {
     join_by(one, other, network, 1);
 }
 
-/// The same, with `queues` queues in each direction.
+/// Like [`join`], with `queues` queues in each direction.
 pub fn join_by(one: &Place, other: &Place, network: &str, queues: u32) {
     let names = [format!("to-{}", other.name), format!("to-{}", one.name)];
     join_with(one, other, names.each_ref().map(String::as_str), network, queues);
 }
 
-/// The same, with devices of these names.
+/// Like [`join`], with devices of these names.
 pub fn join_as(one: &Place, other: &Place, names: [&str; 2], network: &str) {
     join_with(one, other, names, network, 1);
 }
@@ -132,8 +131,8 @@ fn join_with(one: &Place, other: &Place, names: [&str; 2], network: &str, queues
     }
 }
 
-/// A study between hosts of their own has the shape of one on the embedded testbed: the same
-/// cells, work and labels, and of each host the readings that the other has of its machine.
+/// Checks that a study between two machines has the shape of one on the embedded testbed: the same
+/// cells, work and labels, and for each host the readings that the embedded one has of its machine.
 pub fn assert_shaped_like_embedded(apart: &Study, embedded: &Study) {
     let cells = |study: &Study| -> BTreeSet<(String, Option<String>)> {
         let label = |cell: &Cell| {
@@ -149,8 +148,8 @@ pub fn assert_shaped_like_embedded(apart: &Study, embedded: &Study) {
     assert_eq!(apart.header.meters, embedded.header.meters);
     let metrics = |study: &Study, of: &dyn Fn(&Scope) -> bool| -> BTreeSet<String> {
         let readings = study.trials.iter().filter(|trial| ran(trial)).flat_map(|t| &t.readings);
-        // A thread that polls for the device is the link's, what a meter of the machine
-        // costs is read wherever it runs, and a CPU may or may not wake too early or too late.
+        // A thread that polls for the device belongs to the link, the cost of a machine's meter is
+        // read wherever it runs, and whether a CPU wakes too early or too late is chance.
         let by_chance = |metric: &str| metric.ends_with(".above") || metric.ends_with(".below");
         let counts = |metric: &str| {
             metric != "softirqs.napi" && !metric.starts_with("cost.") && !by_chance(metric)
@@ -169,13 +168,13 @@ pub fn assert_shaped_like_embedded(apart: &Study, embedded: &Study) {
     }
 }
 
-/// Whether a trial has run to its end. On a busy machine some are rejected, because the
-/// windows of the two hosts were out of step.
+/// Whether a trial has run to its end. On a busy machine some are rejected, because the windows of
+/// the two hosts were out of step.
 pub fn ran(trial: &Trial) -> bool {
     matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. })
 }
 
-/// The binary.
+/// A command line of the built binary.
 pub fn bytepath(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
     command.args(arguments);

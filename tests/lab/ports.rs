@@ -1,6 +1,6 @@
-//! The testbed `ports` with a veth pair in place of two ports and their cable, in a
-//! network namespace in place of a machine. Each test restarts itself in there
-//! (unshare(1)); what the devices are is read by iproute2, which knows nothing of ours.
+//! The testbed `ports` with a veth pair in place of two ports and their cable, in a network
+//! namespace in place of a machine. Each test restarts itself in there (unshare(1)); the state of
+//! the devices is read by iproute2, which shares no code with bytepath.
 
 use crate::isolated::{isolated, text};
 use crate::running::await_that;
@@ -17,7 +17,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-/// Each runs in namespaces of its own, by this one.
+/// Runs the ignored test `name` in its own namespaces.
 fn in_namespaces(name: &str) {
     match Command::new("ip").arg("-V").output() {
         Ok(_) => isolated(module_path!(), name),
@@ -81,7 +81,7 @@ fn inside_two_ports_stream_and_come_back() {
     let machine = Machine::new();
     let before = machine.look();
 
-    // Cells that set the link differently, every byte compared.
+    // Cells with different link settings; every byte is compared.
     let file = machine.dir.path().join("ports.toml");
     let experiment = "testbed = 'ports:sender=pa,receiver=pb'\nblocks = 2\n\
                       warm-up = '100ms'\nwindow = '300ms'\nmeters = ['nic']\n\
@@ -96,7 +96,7 @@ fn inside_two_ports_stream_and_come_back() {
     let study = load(&machine.dir.path().join("study")).unwrap();
     assert_eq!(study.trials.len(), 10, "four cells and the baseline's second, two blocks");
     for trial in &study.trials {
-        // A busy machine invalidates a figure, or lets a stream stall, but corrupts no byte.
+        // A busy machine makes figures invalid, or stalls a stream, but corrupts no byte.
         if matches!(&trial.status, TrialStatus::Failed { fault } if fault.message.contains("stood still"))
         {
             continue;
@@ -118,7 +118,7 @@ fn inside_two_ports_stream_and_come_back() {
     assert!(!machine.dir.path().join("state/journal").exists());
     machine.has_no_namespaces();
 
-    // Stopped by Ctrl-C, and gone on with.
+    // Stopped by Ctrl-C, and resumed.
     let mut study = machine.study("stopped");
     machine.await_journal(5);
     machine.await_trials("stopped", 1);
@@ -141,7 +141,7 @@ fn inside_a_killed_study_gives_its_ports_back() {
     let machine = Machine::new();
     let before = machine.look();
 
-    // Killed while a trial runs: the ports are away until someone restores them.
+    // Killed while a trial runs: the ports stay away until they are restored.
     let study = machine.study("killed");
     machine.await_trials("killed", 1);
     end(study);
@@ -159,7 +159,7 @@ fn inside_a_killed_study_gives_its_ports_back() {
     machine.has_no_namespaces();
     assert!(text(&machine.bytepath(&["restore"])).starts_with("nothing to restore: "));
 
-    // Killed at every line of the journal: begin, each loan twice.
+    // Killed after each line of the journal: the begin, then two for each loan.
     for lines in 1..=5 {
         let study = machine.study(&format!("killed-{lines}"));
         machine.await_journal(lines);
@@ -170,7 +170,7 @@ fn inside_a_killed_study_gives_its_ports_back() {
         machine.has_no_namespaces();
     }
 
-    // Killed while they are returned: what is lost by then comes back.
+    // Killed while the ports are returned: those not yet back are restored.
     for lines in 6..=7 {
         let study = machine.study(&format!("ended-{lines}"));
         machine.await_trials(&format!("ended-{lines}"), 1);
@@ -204,7 +204,7 @@ fn inside_settings_reach_a_lent_port() {
         text(&output.unwrap())
     };
     assert!(there("ip link show pb").contains("mtu 1500"), "{}", there("ip link show pb"));
-    // By netlink, by a file of sysfs, and both.
+    // Set by netlink, by a file of sysfs, and by both.
     let lines = ["feature pb rx-gro=on", "rps pb 0 none", "mtu pb 3000"];
     let lines: Vec<WantedSetting> = lines.iter().map(|line| want(line.parse().unwrap())).collect();
     for _ in 0..2 {
@@ -220,7 +220,7 @@ fn inside_settings_reach_a_lent_port() {
         assert!(rows.iter().all(|row| row.outcome == Restoration::Restored), "{rows:?}");
         assert!(there("ip link show pb").contains("mtu 1500"), "{}", there("ip link show pb"));
     }
-    // Whatever is set then goes back with the port.
+    // Settings that are still applied then are restored with the port.
     applied.prepare(&lines).unwrap();
     let rows = applied.undo();
     assert!(rows.iter().all(|row| row.outcome == Restoration::Restored), "{rows:?}");
@@ -254,7 +254,7 @@ fn inside_a_port_in_use_stays() {
     for (words, said) in [
         ("addr add 10.9.0.1/24 dev pa", "pa has the address 10.9.0.1/24"),
         ("addr add 2001:db8::1/64 dev pb nodad", "pb has the address 2001:db8::1/64"),
-        // One that a user made does not come back by itself.
+        // An address that a user added does not come back by itself.
         ("addr add fe80::77/64 dev pa nodad", "pa has the address fe80::77/64"),
         ("route add 10.77.0.0/16 dev pa table 77", "the route to 10.77.0.0/16 uses pa"),
         ("route add default dev pb", "the route to 0.0.0.0/0 uses pb"),
@@ -316,7 +316,7 @@ fn inside_a_dry_run_shows_every_setting() {
         ] {
             assert!(lines.contains(&line), "{id}: {line}: {lines:#?}");
         }
-        // Where the packets of each end are received.
+        // RPS decides which CPU receives the packets of each end.
         let steered = |line: &&&str| line.starts_with("rps pa: ") || line.starts_with("rps pb: ");
         assert_eq!(lines.iter().filter(steered).count(), 2, "{id}: {lines:#?}");
     }
@@ -344,7 +344,7 @@ fn inside_a_dry_run_shows_every_setting() {
 #[ignore = "started in namespaces by ports_without_a_cable_are_reported_and_given_back"]
 fn inside_ports_without_a_cable() {
     let machine = Machine::new();
-    // The far ends of these are down.
+    // The far ends of these devices are down.
     for name in ["ca", "cb"] {
         done(&["link", "add", name, "type", "veth", "peer", "name", &format!("{name}-far")]);
     }
@@ -358,8 +358,8 @@ fn inside_ports_without_a_cable() {
     assert!(ip(&["link", "show", "ca"]).status.success());
     machine.has_no_namespaces();
 }
-/// Queues that a device loses while it is lent take their masks with them. A device that nobody
-/// has opened yet (igb) loses half of its queues when it is.
+/// Queues that a device loses on loan take their masks with them. A device that has not been opened
+/// yet (igb) loses half of its queues when it is.
 #[test]
 #[ignore = "started in namespaces by a_port_comes_home_with_fewer_queues"]
 fn inside_a_port_with_fewer_queues() {
@@ -379,7 +379,7 @@ fn inside_a_port_with_fewer_queues() {
     let (applied, _) = Applied::apply(&place, this_machine, &[loan]).unwrap();
     lasting_namespace::inside(&place.lent(&device), || {
         queues(1);
-        // What a link had set there.
+        // A setting that a link made there.
         let mut netlink = Netlink::new();
         let index = netlink.link("pb").unwrap().unwrap().index;
         netlink.set_mtu(index, 3000).unwrap();
@@ -391,7 +391,7 @@ fn inside_a_port_with_fewer_queues() {
     machine.has_no_namespaces();
 }
 
-/// A port that another program takes down costs a trial; ports that are gone end the study.
+/// A port that another program takes down costs one trial; ports that vanish end the study.
 #[test]
 #[ignore = "started in namespaces by a_study_names_what_became_of_its_ports"]
 fn inside_ports_that_are_lost() {
@@ -441,8 +441,8 @@ fn inside_ports_that_are_lost() {
     machine.has_no_namespaces();
 }
 
-/// Each pair carries the flows of its number, and all that is lent comes back, however the study
-/// ends.
+/// Each pair carries the flows of its number, and all ports on loan come back, no matter how the
+/// study ends.
 #[test]
 #[ignore = "started in namespaces by two_pairs_of_ports_carry_their_flows_and_come_back"]
 fn inside_two_pairs_of_ports() {
@@ -468,7 +468,7 @@ fn inside_two_pairs_of_ports() {
         bytes.sum()
     };
 
-    // What the kernel has counted goes with a device.
+    // Deleting a device deletes the kernel's counts of it.
     let received = || {
         ["pb", "qb"].map(|name| -> u64 {
             let file = format!("/sys/class/net/{name}/statistics/rx_bytes");
@@ -485,7 +485,7 @@ fn inside_two_pairs_of_ports() {
     machine.is(&before, "over both pairs");
     machine.has_no_namespaces();
 
-    // Cells of one pair and of two take turns.
+    // Cells of one pair and of two alternate.
     let experiment = format!(
         "testbed = '{testbed}'\nblocks = 2\nwarm-up = '0'\nwindow = '300ms'\nmeters = []\n\
          profile = 'none'\n[factors]\npath = 'socket'\nlink = 'nic'\nadapters = [1, 2]\nflows = 2\n"
@@ -496,7 +496,7 @@ fn inside_two_pairs_of_ports() {
     all_came("turns");
     machine.is(&before, "one pair and two");
 
-    // Killed, restored, and gone on with.
+    // Killed, restored, and resumed.
     let killed = command("killed").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     machine.await_trials("killed", 1);
     end(killed);
@@ -511,7 +511,7 @@ fn inside_two_pairs_of_ports() {
     assert!(resumed.status.success(), "{}", text(&resumed));
     machine.is(&before, "resumed");
 
-    // The second port of an end is watched as the first is.
+    // The second port of an end is monitored like the first.
     let down = command("down").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     machine.await_trials("down", 1);
     let there = machine.dir.path().join("state/lent/qb");
@@ -533,7 +533,7 @@ fn inside_two_pairs_of_ports() {
     machine.is(&before, "after a port was taken down");
     machine.has_no_namespaces();
 
-    // No device is named in vain.
+    // A named device that no flow uses is refused.
     let run = machine.bytepath(&["run", "--testbed", testbed, "--path", "socket"]);
     assert!(
         text(&run).contains("has 2 devices at each end, and no flow crosses qa"),
@@ -543,7 +543,7 @@ fn inside_two_pairs_of_ports() {
     machine.is(&before, "refused");
 }
 
-/// What the journal does not know comes home as well, and is named.
+/// A port that is missing from the journal is returned as well, and named.
 #[test]
 #[ignore = "started in namespaces by a_port_comes_home_without_a_journal"]
 fn inside_a_port_without_a_journal() {
@@ -567,8 +567,8 @@ fn inside_a_port_without_a_journal() {
     machine.has_no_namespaces();
 }
 
-/// The namespace that this process is in, with a pair of idle devices that have
-/// everything that a move could cost them.
+/// The namespace of this process, with a pair of idle devices that have everything that they could
+/// lose in a move.
 struct Machine {
     dir: tempfile::TempDir,
     devices: Vec<&'static str>,
@@ -576,7 +576,7 @@ struct Machine {
 
 impl Machine {
     fn new() -> Machine {
-        // The old /sys shows the devices of the namespace that we came from.
+        // The old /sys shows the devices of the original namespace.
         rustix::mount::mount("sysfs", "/sys", "sysfs", rustix::mount::MountFlags::empty(), None)
             .unwrap();
         for line in [
@@ -589,7 +589,7 @@ impl Machine {
         }
         fs::write("/proc/sys/net/ipv4/conf/pa/rp_filter", "2").unwrap();
         fs::write("/proc/sys/net/ipv6/conf/pb/accept_ra", "0").unwrap();
-        // Whose defaults only the first network namespace shows.
+        // Only the first network namespace has the default values of these.
         fs::write("/proc/sys/net/ipv4/neigh/pa/gc_stale_time", "77").unwrap();
         fs::write("/proc/sys/net/ipv6/neigh/pa/base_reachable_time_ms", "12344").unwrap();
         fs::write("/proc/sys/net/ipv4/neigh/pb/unres_qlen_bytes", "65537").unwrap();
@@ -599,7 +599,7 @@ impl Machine {
         Machine { dir: tempfile::tempdir().unwrap(), devices: vec!["pa", "pb"] }
     }
 
-    /// With another pair of idle devices.
+    /// Adds another pair of idle devices.
     fn with_two_pairs() -> Machine {
         let mut machine = Machine::new();
         for line in
@@ -612,7 +612,7 @@ impl Machine {
         machine
     }
 
-    /// That the devices are what they were.
+    /// Checks that the devices are as they were.
     fn is(&self, before: &[String], what: &str) {
         let now = self.look();
         let gone: Vec<_> = before.iter().filter(|line| !now.contains(line)).collect();
@@ -621,8 +621,7 @@ impl Machine {
         assert_eq!(now, before, "{what}: the order");
     }
 
-    /// Everything about the devices that a user could see, without what counts, once two
-    /// looks agree.
+    /// Everything about the devices that a user could see, except counters, once two looks agree.
     fn look(&self) -> Vec<String> {
         let mut last = self.glance();
         await_that("two looks agree", || {
@@ -632,8 +631,8 @@ impl Machine {
         last
     }
 
-    /// Whether the kernel has done what it does of addresses by itself: it gives each device one of
-    /// the link, probes it, and adds and removes the route to an address some time after the address.
+    /// Whether the kernel has finished its own work on addresses: it gives each device a link-local
+    /// one, probes it, and adds and removes the route to an address some time after the address.
     fn are_settled(&self) -> bool {
         // 3: pa    inet6 fe80::77/64 scope link nodad ...
         let shown = text(&ip(&["-o", "addr", "show"]));
@@ -679,7 +678,7 @@ impl Machine {
             for folder in ["ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh"] {
                 let folder = Path::new("/proc/sys/net").join(folder).join(device);
                 for name in attribute::names(&folder) {
-                    // One has none, and says so.
+                    // A parameter without a value returns an error.
                     let text = attribute::text(&folder.join(&name)).unwrap_or_default();
                     all.push_str(&format!("{}: {text}\n", folder.join(name).display()));
                 }
@@ -704,7 +703,7 @@ impl Machine {
         self.command().args(words).output().unwrap()
     }
 
-    /// A study that goes on for a good while.
+    /// Starts a study that runs for a long time.
     fn study(&self, name: &str) -> Child {
         let testbed = "ports:sender=pa,receiver=pb";
         let mut command = self.command();
@@ -724,7 +723,7 @@ impl Machine {
         await_that(&format!("the journal has {lines} lines"), enough);
     }
 
-    /// The journal goes when all is back, which may be before anyone has looked.
+    /// The journal is deleted once everything is restored, which may be before it is looked at.
     fn await_journal_or_end(&self, lines: usize) {
         let path = self.dir.path().join("state/journal");
         let enough = || !path.exists() || self.lines("state/journal".as_ref()) >= lines;
@@ -736,7 +735,7 @@ impl Machine {
         await_that(&format!("{study} has {count} trials"), || self.lines(&path) >= count);
     }
 
-    /// No namespace is tied to a file below ours.
+    /// Checks that no namespace is bound to a file in our folder.
     fn has_no_namespaces(&self) {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let ours = self.dir.path().display().to_string();
@@ -746,7 +745,7 @@ impl Machine {
     }
 }
 
-/// Without what changes by itself: numbers of devices and namespaces, seconds left.
+/// Removes what changes by itself: numbers of devices and namespaces, seconds left.
 fn tame(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
@@ -776,7 +775,7 @@ fn done(words: &[&str]) {
     assert!(output.status.success(), "ip {}: {}", words.join(" "), text(&output));
 }
 
-/// SIGKILL, and wait until it is gone.
+/// Kills the study with SIGKILL, and waits for its end.
 fn end(mut study: Child) {
     study.kill().unwrap();
     study.wait().unwrap();

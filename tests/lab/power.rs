@@ -1,5 +1,5 @@
-//! Power of two hosts by the logs of two meters, each with a clock of its own; the wall clock
-//! of one host is five minutes off, too. The logs are made up; the study is not.
+//! Power of two hosts from the logs of two meters, each with its own clock; the wall clock of one
+//! host is also five minutes ahead. The logs are made up; the study is real.
 
 use crate::isolated::{isolated, text};
 use crate::places::{Place, bytepath, join, ran};
@@ -13,11 +13,11 @@ use std::process::Command;
 /// Seconds by which the receiver's wall clock is ahead.
 const AHEAD: f64 = 300.0;
 
-/// What a machine draws at rest, watts, and how much more each role's does for a stream.
+/// Watts that a machine draws at rest, and the additional watts of each role while a stream flows.
 const REST: f64 = 100.0;
 const DRAWN: [f64; 2] = [60.0, 90.0];
 
-/// A wall clock that is ahead, and a monotonic one that is not.
+/// A library with a wall clock that is ahead, and a monotonic one that is not.
 const CLOCK: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -61,7 +61,7 @@ fn inside_two_meters() {
     let output = run.output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
 
-    // A wall clock that is off is remarked on, and changes no figure.
+    // A wrong wall clock is remarked on, but changes no figure.
     let study = load(&out).unwrap();
     assert!(study.trials.iter().all(ran), "{}", text(&output));
     for trial in &study.trials {
@@ -73,11 +73,12 @@ fn inside_two_meters() {
     }
     let said = |words: &str| study.remarks.iter().filter(|r| r.contains(words)).count();
     assert_eq!(said("the wall clock of the receiver's host is 300 s ahead"), 1);
-    // Logs of another time cost the figures and not the study.
+    // Logs of another time yield no figures, but the study stays valid.
     assert_eq!(said("no power figures"), 2, "{:?}", study.remarks);
     assert!(study.trials[0].reading("power.watts", &Scope::MachineOf(Role::Sender)).is_none());
 
-    // The sender's meter is an hour and some seconds behind; the receiver's has its host's clock.
+    // The sender's meter is an hour and some seconds behind; the receiver's shares its host's
+    // clock.
     for (role, ahead) in [(Role::Sender, -3602.5), (Role::Receiver, AHEAD)] {
         let log = log(&study, dir.path(), role, ahead);
         let (study, log, role_name) = (out.display(), log.display(), role.to_string());
@@ -100,7 +101,7 @@ fn inside_two_meters() {
     }
     columns_are_in_reports(&out, &study);
 
-    // A log of both takes the place of two logs.
+    // A log of both hosts replaces the two logs.
     let both = log(&study, dir.path(), Role::Sender, 7.0);
     let words = [out.as_os_str(), both.as_os_str()];
     let output = bytepath(&["attach", "--rest", "measure"]).args(words).output().unwrap();
@@ -160,8 +161,8 @@ fn csv_of(text: &str) -> Vec<Vec<String>> {
     lines.map(|row| at.iter().map(|at| row[*at].to_owned()).collect()).collect()
 }
 
-/// A log of what the machine of a role drew while the streams of a study flowed, by a clock
-/// that is so far ahead.
+/// Writes a log of what the machine of a role drew during the streams of a study, by a clock that
+/// is `ahead` seconds ahead.
 fn log(study: &Study, folder: &Path, role: Role, ahead: f64) -> PathBuf {
     let flowed: Vec<(f64, f64)> = study
         .trials
@@ -182,8 +183,8 @@ fn log(study: &Study, folder: &Path, role: Role, ahead: f64) -> PathBuf {
     file
 }
 
-/// What is loaded before a program to put its wall clock ahead; none, with a report, without a
-/// compiler.
+/// Builds the library that is preloaded to put a program's wall clock ahead. Returns `None`, with a
+/// report, without a compiler.
 fn clock_ahead(folder: &Path) -> Option<PathBuf> {
     let [source, library] = ["clock.c", "clock.so"].map(|name| folder.join(name));
     fs::write(&source, CLOCK).unwrap();

@@ -1,6 +1,6 @@
-//! What a path asks of the NIC that its flows come by, made for its trials and for no
-//! others: with a NIC that is a folder of files, a fake testbed, and paths that look at
-//! the NIC when they are opened. Both agents are threads of this process.
+//! NIC settings that a path requests, made for its own trials only: with a NIC that is a folder of
+//! files, a fake testbed, and paths that read the NIC's settings when they are opened. Both agents
+//! are threads of this process.
 
 use crate::threads::{self, MadeUp, Silent, made_up, socket};
 use bytepath::connection::Connection;
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// The NIC: a file for its MTU and one for its threads.
+/// The NIC: a folder with files for its settings.
 static CARD: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in [
@@ -44,7 +44,7 @@ static CARD: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     dir
 });
 
-/// What the NIC says: MTU and threads.
+/// The NIC's MTU and whether its NAPI is threaded, as its files contain them.
 fn card() -> (String, String) {
     let read = |name: &str| {
         let path = CARD.path().join("sys/class/net/eth0").join(name);
@@ -53,7 +53,7 @@ fn card() -> (String, String) {
     (read("mtu"), read("threaded"))
 }
 
-/// The CPUs that an interrupt of it goes to.
+/// The CPUs that one of its interrupts goes to.
 fn interrupts(number: u32) -> String {
     let path = CARD.path().join(format!("proc/irq/{number}/smp_affinity_list"));
     fs::read_to_string(path).unwrap().trim().to_owned()
@@ -63,7 +63,7 @@ fn journal() -> PathBuf {
     CARD.path().join("state/journal")
 }
 
-/// One test at a time has the NIC.
+/// Held by the one test that uses the NIC.
 static TURN: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -76,7 +76,7 @@ fn a_baseline_that_requires_something_is_rehearsed_with_it() {
     assert_eq!(card(), ("1500".into(), "0".into()));
 }
 
-/// A study with the NIC at the receiver.
+/// Runs a study with the NIC at the receiver.
 fn conducted(plan: &Plan) -> Study {
     let _shared = shared();
     let stop = AtomicBool::new(false);
@@ -105,8 +105,8 @@ fn prepares_the_nic_only_for_cells_that_request_it() {
         study.trials.iter().filter(|trial| trial.cell.0 == name).collect()
     };
     let measured = |trial: &&&Trial| trial.status == TrialStatus::Measured;
-    // Each path looked at the NIC when it was opened, and refuses to run if it is not
-    // what it is to be.
+    // Each path has read the NIC's settings when it was opened, and refuses to run unless they are
+    // as expected.
     assert_eq!(of("plain").iter().filter(measured).count(), 3, "{:?}", of("plain"));
     assert_eq!(of("wanting").iter().filter(measured).count(), 3, "{:?}", of("wanting"));
     assert!(of("plain").iter().all(|trial| trial.prepared.is_empty()));
@@ -115,7 +115,7 @@ fn prepares_the_nic_only_for_cells_that_request_it() {
         assert_eq!(said, ["mtu eth0: 1500 -> 4148", "threaded-napi eth0: 0 -> 1"]);
     }
 
-    // What cannot be prepared is a row with its reason, once, and the others go on.
+    // A setting that cannot be made is a row with its reason, once, and the other paths continue.
     for (name, reason, remedy) in [
         ("refused", "cannot set 'mtu eth9 4148': there is no device eth9", ""),
         ("unwilling", "queue 0 carries everything else", "give the device more"),
@@ -129,7 +129,7 @@ fn prepares_the_nic_only_for_cells_that_request_it() {
         assert!(said.contains(reason) && help.contains(remedy), "{name}: {said} ({help})");
     }
 
-    // All is back, and nothing is left to be restored.
+    // Everything is restored.
     assert_eq!(card(), ("1500".into(), "0".into()));
     assert!(!journal().exists());
     let report = rendered(&study);
@@ -196,7 +196,7 @@ impl Testbed for OneCard {
     }
 }
 
-/// The path `socket` under another name, that requests something.
+/// The path `socket` under other names, each with its NIC settings.
 struct Asking(&'static str);
 
 static PATHS: &[&DataPath] = made_up![Asking: "plain", "wanting", "refused", "unwilling", "placed"];
@@ -239,7 +239,7 @@ impl MadeUp for Asking {
 }
 
 impl Asking {
-    /// What the NIC and the journal look like when this is opened.
+    /// Errors if the NIC or the journal is not as expected when the path is opened.
     fn look(&self) -> Result<(), Fault> {
         if self.0 == "placed" {
             return Ok(());

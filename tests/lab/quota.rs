@@ -1,5 +1,5 @@
-//! A study in a control group with a CPU quota, as containers have one. Without a hierarchy in
-//! which a group can be made it is skipped and reported.
+//! A study in a control group with a CPU quota, as containers have one. If no hierarchy permits
+//! such a group, it is skipped and reported.
 
 use crate::isolated::text;
 use bytepath::record::TrialStatus;
@@ -8,7 +8,7 @@ use bytepath_testing::{ControlGroup, shared, skip};
 use std::io;
 use std::process::Command;
 
-/// A group with a fifth of a CPU, which is used up on a busy machine, too.
+/// A group limited to a fifth of a CPU, which a study uses up even on a busy machine.
 struct Group(ControlGroup);
 
 impl Group {
@@ -21,7 +21,7 @@ impl Group {
         Ok(Group(group))
     }
 
-    /// What bytepath prints in the group, which a shell enters before it.
+    /// Runs bytepath by a shell that enters the group first; returns its output.
     fn run(&self, words: &[&str]) -> String {
         let mut command = Command::new("sh");
         command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.0.procs());

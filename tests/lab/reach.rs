@@ -1,6 +1,6 @@
-//! Whether the bytes of two hosts arrive, and what is reported where they do not: namespaces
-//! that the test makes, and joins well or badly. Needs root, unshare(1), nsenter(1) and
-//! ip(8); else it is skipped and reported.
+//! Whether bytes arrive between two hosts, and what is reported if they do not: namespaces that the
+//! test makes, and joins well or badly. Needs root, unshare(1), nsenter(1) and ip(8); else it is
+//! skipped and reported.
 
 use crate::isolated::{isolated, text};
 use crate::places::{Place, bytepath};
@@ -47,7 +47,7 @@ fn inside_bytes_arrive() {
     let way = "sender by end0, packets of up to 1500 bytes; receiver by end1";
     assert!(text(&shown).split_whitespace().collect::<Vec<_>>().join(" ").contains(way));
 
-    // Ends whose MTUs differ, and one whose kernel prefers another device.
+    // Ends whose MTUs differ, then one whose kernel prefers another device.
     ip(&lab.sender, "link set end0 mtu 1400");
     let study = lab.study(V4);
     assert!(study.remarks[0].contains("up to 1400 bytes and the receiver's 1500"));
@@ -95,7 +95,7 @@ fn inside_bytes_do_not_arrive() {
         assert!(text(&output).contains(words), "not '{words}': {}", text(&output));
         assert!(!lab.out().exists(), "no trial was begun");
     };
-    // No way at one end.
+    // No route at one end.
     for (place, role, addresses, kind) in [
         (&lab.sender, "sender", [V4[1], V6[1]], "unreachable"),
         (&lab.receiver, "receiver", [V4[0], V6[0]], "prohibit"),
@@ -111,7 +111,7 @@ fn inside_bytes_do_not_arrive() {
             ip(place, &format!("{family}route del {kind} {address}"));
         }
     }
-    // What the sender sends is lost, and what the receiver answers.
+    // First what the sender sends is lost, then the receiver's replies.
     let receiver = lab.receiver.within(|netlink| netlink.hardware_address("end1").unwrap());
     let receiver = receiver.map(|byte| format!("{byte:02x}")).join(":");
     for pair in [V4, V6] {
@@ -149,7 +149,7 @@ fn large_packets_that_vanish_are_a_black_hole() {
     isolated(module_path!(), "inside_black_hole");
 }
 
-/// A switch that takes smaller packets than the ends, and says so to no one.
+/// A switch that takes smaller packets than the ends, and reports that to no one.
 #[test]
 #[ignore = "started in a namespace by large_packets_that_vanish_are_a_black_hole"]
 fn inside_black_hole() {
@@ -163,7 +163,7 @@ fn inside_black_hole() {
     }
     ip(&switch, "link set br0 up");
     lab.address();
-    // One port takes and gives less than the ends do.
+    // One port has a smaller MTU than the ends.
     ip(&switch, "link set port1 mtu 1400");
     for addresses in [V4, V6] {
         let output = lab.run(addresses, "end0");
@@ -218,13 +218,13 @@ struct Lab {
     sender: Place,
     receiver: Place,
     folder: PathBuf,
-    /// What the receiver's agent is started by.
+    /// Command line that precedes that of the receiver's agent.
     before_receiver: String,
     _dir: tempfile::TempDir,
 }
 
 impl Lab {
-    /// Two hosts without a link; none, with a report, without ip(8).
+    /// Two hosts without a link; `None`, with a report, without ip(8).
     fn apart() -> Option<Lab> {
         if Command::new("ip").arg("-V").output().is_err() {
             skip!("no ip(8)");
@@ -249,7 +249,7 @@ impl Lab {
             ip(place, &format!("addr add {}/24 dev end{at}", V4[at]));
             ip(place, &format!("addr add {}/64 dev end{at} nodad", V6[at]));
             ip(place, &format!("link set end{at} up"));
-            // By which a kernel notes that no host has an address.
+            // Without it the kernel does not notice that no host has the address.
             ip(place, "link set lo up");
         }
     }
@@ -259,7 +259,7 @@ impl Lab {
         self.folder.join("study")
     }
 
-    /// A study of one path, between these addresses and from this device.
+    /// Runs a study of one path, between these addresses and from this device.
     fn run(&self, [sender, receiver]: [&str; 2], device: &str) -> Output {
         let _ = fs::remove_dir_all(self.out());
         let host = |place: &Place, before: &str| {
@@ -279,7 +279,7 @@ impl Lab {
         run.output().unwrap()
     }
 
-    /// The same, which has to succeed.
+    /// Like [`Lab::run`] from `end0`; the study must succeed.
     fn study(&self, addresses: [&str; 2]) -> Study {
         self.loaded(self.run(addresses, "end0"))
     }
@@ -295,8 +295,8 @@ fn cable(one: &Place, name: &str, other: &Place, peer: &str) {
     ip(one, &format!("link add {name} type veth peer name {peer} netns {}", other.pid()));
 }
 
-/// Packets leave this device one by one, as they leave a wire: a veth pair hands packets
-/// that are to be cut later on whole, whatever the MTU.
+/// Makes packets leave this device one by one, as they enter a wire: a veth pair hands over packets
+/// that are still to be segmented as a whole, whatever the MTU.
 fn cut_to_mtu(place: &Place, device: &str) {
     let off = ["tx-tcp-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp6-segmentation"];
     place.within(|netlink| {
@@ -305,7 +305,7 @@ fn cut_to_mtu(place: &Place, device: &str) {
     });
 }
 
-/// `ip` in a place.
+/// Runs `ip` in a place.
 fn ip(place: &Place, arguments: &str) {
     let output = place.command("ip").args(arguments.split(' ')).output().unwrap();
     assert!(output.status.success(), "ip {arguments}: {}", text(&output));

@@ -1,6 +1,6 @@
-//! What comes back is the whole namespace, and not only the value that was written: kernels that
-//! round, complete and move something else along, devices that are renamed or replaced, and
-//! two journals of one host. Each test starts itself again in namespaces of its own.
+//! The whole namespace is restored, and not only the value that was written: kernels that round,
+//! fill in defaults and change other parameters along with it, devices that are renamed or
+//! replaced, and two journals of one host. Each test restarts itself in its own namespaces.
 
 use crate::host::Host;
 use crate::isolated::{isolated, text};
@@ -18,7 +18,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Each runs in namespaces of its own, by this one.
+/// Runs the ignored test `name` in its own namespaces.
 fn in_namespaces(name: &str) {
     match Command::new("ip").arg("-V").output() {
         Ok(_) => isolated(module_path!(), name),
@@ -66,7 +66,7 @@ fn monitoring_groups_that_were_left_are_listed_and_removed() {
     isolated(module_path!(), "inside_monitoring_groups");
 }
 
-/// A made-up resctrl in this mount namespace: of two groups one is held.
+/// A made-up resctrl in this mount namespace, with two groups, one of them locked.
 #[test]
 #[ignore = "started in namespaces by monitoring_groups_that_were_left_are_listed_and_removed"]
 fn inside_monitoring_groups() {
@@ -104,7 +104,7 @@ fn inside_polling_instances() {
     ip("link set poll1 up");
     let index = bytepath::sys::device::index("poll0").unwrap();
     let mut netlink = Netlink::new();
-    // Without GRO a veth has no instance.
+    // Without GRO a veth has no NAPI instance.
     let line = ["napi poll0 defer-hard-irqs=3 gro-flush-timeout=20000"];
     let refused = applied(&line).err().unwrap().to_string();
     assert!(refused.contains("no polling instance"), "{refused}");
@@ -131,14 +131,14 @@ fn inside_polling_instances() {
         return skip!("before Linux 6.17: {before:?}");
     }
     polls_in_a_thread(&mut netlink, index, 1).unwrap();
-    // An instance that busy polls in its thread is of a later kernel.
+    // Busy polling in a thread was added by a later kernel.
     if let Err(refused) = polls_in_a_thread(&mut netlink, index, 2) {
         assert!(refused.to_string().contains("poll0"), "{refused}");
         skip!("no threaded busy polling: {refused}");
     }
 }
 
-/// Has the instance poll in a thread of this kind, and no more once that was undone.
+/// Sets the instance to poll in a thread of this kind; undoing it turns that off.
 fn polls_in_a_thread(netlink: &mut Netlink, index: u32, kind: u32) -> Result<(), Fault> {
     let mut found = || netlink.napis(index).unwrap()[0].timing.threaded;
     let applied = applied(&[&format!("napi poll0 threaded={kind}")])?;
@@ -168,7 +168,7 @@ fn sysctl(name: &str) -> String {
 #[ignore = "started in namespaces by what_the_kernel_makes_of_a_value_is_accepted_or_restored"]
 fn inside_a_kernel_that_rounds() {
     let host = Host::new();
-    // Written otherwise than asked for.
+    // The same value, written in another form.
     for (name, asked, made) in [
         ("net.ipv4.tcp_syn_retries", "0x5", "5"),
         ("net.ipv4.tcp_fin_timeout", "07", "7"),
@@ -183,7 +183,7 @@ fn inside_a_kernel_that_rounds() {
         assert!(is_restored(&rows), "{rows:?}");
         assert_eq!(sysctl(name), before, "{name}");
     }
-    // Another value than asked for.
+    // A value that the kernel changes.
     for (name, asked) in [
         ("net.ipv4.tcp_rmem", "4096 65536"),
         ("net.ipv4.tcp_wmem", "8192"),
@@ -219,7 +219,7 @@ fn inside_a_kernel_that_rounds() {
     }
 }
 
-/// As a run leaves it that was killed between the write and its record.
+/// The state after a run was killed between the write and its record.
 #[test]
 #[ignore = "started in namespaces by a_crash_before_a_rounded_value_was_read_is_undone"]
 fn inside_a_crash_before_it_was_read() {
@@ -248,7 +248,7 @@ fn inside_a_crash_before_it_was_read() {
     let lines: Vec<u8> = lines.iter().flat_map(|entry| entry.line().unwrap()).collect();
     for (written, restored) in [
         ("4096 65536", before.as_str()),
-        // Someone else's is found out, and stays.
+        // A value set by someone else is detected, and stays.
         ("4096 70000 33554432", "4096\t70000\t33554432\n"),
     ] {
         fs::write(&journal, &lines).unwrap();
@@ -299,7 +299,7 @@ fn inside_every_kind() {
         trials.attempt(&[(*kind).to_owned()]);
     }
     assert!(trials.made.len() >= 10, "{:?}", trials.made);
-    // A part that is the same each time; `make faults` tries all of them.
+    // The same subset each time; `make faults` tries all of them.
     let sysctls = all_sysctls();
     assert!(sysctls.len() >= 100, "{}", sysctls.len());
     let (before, apart) = (trials.made.len(), sysctls.len() / 48);
@@ -360,7 +360,7 @@ fn inside_two_journals() {
     let second = elsewhere(&[&quick[..], &set].concat());
     assert_eq!(second.status.code(), Some(6), "{}", text(&second));
     assert!(text(&second).contains(&who), "{}", text(&second));
-    // Nor is anything restored while it runs, whatever another journal says.
+    // Nothing is restored while it runs either, whatever another journal contains.
     let journal = host.dir.path().join("elsewhere/journal");
     fs::copy(host.dir.path().join("state/journal"), &journal).unwrap();
     let restored = elsewhere(&["restore"]);

@@ -1,5 +1,5 @@
-//! Requests and answers between two agents in this process: what is counted, what a
-//! client times and from when, and how an overload ends.
+//! Requests and responses between two agents in this process: what is counted, what a client times
+//! and from when, and how overload ends.
 
 use crate::threads::{InProcess, MadeUp, Silent, made_up, socket};
 use bytepath::connection::{Connection, KERNEL_TCP, KERNEL_UDP, Transport};
@@ -64,7 +64,7 @@ fn datagrams_are_exchanged_by_io_uring() {
     datagrams("uring", "rr:outstanding=8");
 }
 
-/// A trial of them, in which nothing is lost.
+/// Runs a trial of datagrams, none of which is lost.
 fn datagrams(path: &str, workload: &str) {
     let _shared = shared();
     let tx = path.split(':').next().unwrap();
@@ -142,7 +142,7 @@ fn event_loops_exchange_with_each_other_and_with_threads() {
     }
 }
 
-/// No message carries its size: ends that differed in one would count different numbers of messages.
+/// No message carries its size: ends that differ in one would count different numbers of messages.
 #[test]
 fn messages_of_several_sizes_are_whole_at_both_ends() {
     let mut ends = vec![["epoll:threads=2", "poll"], ["poll", "epoll:threads=3,trigger=edge"]];
@@ -166,7 +166,7 @@ fn messages_of_several_sizes_are_whole_at_both_ends() {
     assert!(fault.to_string().contains("choose event loops for both ends"), "{fault}");
 }
 
-/// A trial of six connections, in which nothing is lost and none is left out.
+/// Runs a trial of six connections, in which nothing is lost and no connection is idle.
 fn exchange(ends: [&str; 2], workload: &str) {
     let _shared = shared();
     let trial = run_paths(ends, workload, "flows=6", 0.2).unwrap();
@@ -213,7 +213,7 @@ fn event_loops_stream_to_each_other_and_to_and_from_threads() {
     stream_over(["epoll", "poll"], "flows=6,read-size=64K,read-memory=1M");
 }
 
-/// A trial of six connections, over which all arrives that was sent.
+/// Runs a trial of six connections, over which everything sent arrives.
 fn stream_over(ends: [&str; 2], stream: &str) {
     let _shared = shared();
     let trial = run_paths(ends, "stream", stream, 0.2).unwrap();
@@ -297,7 +297,7 @@ fn incast_goes_in_rounds_and_times_these() {
         // Two threads with three connections each: no round was cut.
         assert_eq!(client.total_bytes % (3 * (64 + (64 << 10))), 0, "{ends:?}");
         let (rounds, exchanges) = (trial.latency.as_ref().unwrap().count(), trial.count);
-        // Of those at the edges of the window a part is within.
+        // Rounds at the edges of the window are only partly within it.
         let apart = exchanges.abs_diff(3 * rounds);
         assert!(
             rounds > 0 && apart <= 2 * 2 * 3,
@@ -333,7 +333,7 @@ fn users_think_between_a_response_and_a_request() {
     ]);
 }
 
-/// Each of these clients and workloads is refused, with these words.
+/// Checks that each client and workload is refused with these words.
 fn refused(all: &[(&str, &str, &str)]) {
     for (client, workload, what) in all {
         let fault = run_paths([*client, "epoll"], workload, "flows=6", 0.1).unwrap_err();
@@ -349,7 +349,7 @@ fn idle_connections_exchange_nothing_and_take_part_in_nothing() {
         assert_eq!(trial.status, TrialStatus::Measured, "{workload}");
         let of = |metric: &str| trial.reading(metric, &Scope::Role(Role::Receiver)).unwrap();
         assert_eq!(of("loop.connections"), 50.0);
-        // Of all 50 it would be 0.2 at most.
+        // Counted over all 50 it would be at most 0.2.
         assert!(of("connections.fairness") > 0.2, "{workload}: {}", of("connections.fairness"));
     }
 }
@@ -388,7 +388,7 @@ fn an_overload_is_timed_from_when_requests_were_due_and_ends() {
         assert_eq!(trial.status, TrialStatus::Measured);
         let latency = trial.latency.as_ref().unwrap();
         assert_eq!(latency.count(), trial.count);
-        // What was due at the start waits for as long as the client is behind.
+        // A request due at the start waits as long as the client is behind.
         let max = latency.max().unwrap();
         assert!(max > 0.5 * trial.window, "{arrivals}: {max} s");
     }
@@ -419,8 +419,8 @@ mod timing {
         }
     }
 
-    /// A server that stalls for 50 ms at 1000 requests a second holds up about 50 of them,
-    /// and not the one that a closed loop would have in flight.
+    /// A server that stalls for 50 ms at 1000 requests a second delays about 50 of them, not just
+    /// the one that a closed loop would have in flight.
     #[test]
     #[ignore = "timing"]
     fn a_stall_is_seen_by_every_request_that_was_due() {
@@ -438,12 +438,12 @@ mod timing {
     }
 }
 
-/// The trial of one cell: a path and a workload as typed.
+/// Runs one cell, its path and workload in the notation of the command line; returns its trial.
 fn run(path: &str, workload: &str, stream: &str, window: f64) -> Result<Trial, Fault> {
     run_paths([path, path], workload, stream, window)
 }
 
-/// The same with a path for each direction.
+/// Like [`run`], with a path for each direction.
 fn run_paths(
     [tx, rx]: [&str; 2],
     workload: &str,
@@ -472,7 +472,7 @@ fn run_paths(
     Ok(study.expect("it ran").trials.into_iter().next().expect("one cell, one block"))
 }
 
-/// Plain sockets; errors with them once at the server is their name.
+/// Plain sockets; the name gives what goes wrong at the server, once.
 struct Sockets(&'static str);
 
 static PATHS: LazyLock<Vec<&'static DataPath>> = LazyLock::new(|| {
@@ -520,7 +520,7 @@ impl Rx for GoingWrong {
         match std::mem::take(&mut self.next) {
             // It does not read for a while.
             "stalls" => std::thread::sleep(STALL),
-            // What it reads first in the window is lost.
+            // Its first read in the window is not counted.
             "loses" => return self.rx.receive(&mut recorder.companion()),
             _ => {}
         }

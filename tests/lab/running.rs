@@ -1,4 +1,4 @@
-//! The binary as a child of a test.
+//! The built binary as a child of a test.
 
 use signal_hook::flag;
 use std::fs;
@@ -9,17 +9,17 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-/// A bytepath that runs; killed if the test fails.
+/// A running bytepath, killed if the test fails.
 pub struct Running(pub Child);
 
 impl Running {
-    /// Starts it; what it says on standard error is kept.
+    /// Starts it; its standard error is kept.
     pub fn start(command: &mut Command) -> Running {
         heed_signals();
         Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// Waits until it has said these words.
+    /// Waits until its standard error contains `words`.
     pub fn wait_for(&mut self, words: &str) {
         let mut stderr = BufReader::new(self.0.stderr.take().unwrap());
         let mut seen = String::new();
@@ -31,7 +31,7 @@ impl Running {
         self.0.stderr = Some(stderr.into_inner());
     }
 
-    /// Waits until something holds, as long as it runs.
+    /// Waits until a condition holds, and fails if bytepath ends before.
     pub fn await_that(&mut self, what: &str, mut holds: impl FnMut() -> bool) {
         await_that(what, || {
             let ended = self.0.try_wait().unwrap().is_some();
@@ -44,22 +44,22 @@ impl Running {
         signal(self.0.id(), number);
     }
 
-    /// Waits for its end: its exit code, and what it said last.
+    /// Waits for its end; returns the exit code and the rest of its standard error.
     pub fn end(&mut self) -> (Option<i32>, String) {
         let mut text = String::new();
         self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
         (self.0.wait().unwrap().code(), text)
     }
 
-    /// SIGKILL, and waits until its agents are gone, too: they hold the pipe.
+    /// Sends SIGKILL, and waits until its agents have ended, too: they hold the pipe open.
     pub fn kill(mut self) {
         self.0.kill().unwrap();
         self.end();
     }
 }
 
-/// Tests in the background of a shell ignore SIGINT, and what they start would as well: a signal
-/// that is ignored stays so over execve(2), and one that is caught does not.
+/// Makes SIGINT effective again. Tests in the background of a shell ignore it, and so would their
+/// children: an ignored signal stays ignored over execve(2), a caught one does not.
 pub fn heed_signals() {
     static CAUGHT: Once = Once::new();
     CAUGHT.call_once(|| {
@@ -84,7 +84,7 @@ pub fn children_of(pid: u32) -> Vec<u32> {
     texts.iter().flat_map(|t| t.split_whitespace()).filter_map(|c| c.parse().ok()).collect()
 }
 
-/// Folders of a process's threads in `/proc`; none if it has ended.
+/// Folders of a process's threads in `/proc`; empty if it has ended.
 pub fn tasks_of(pid: u32) -> Vec<PathBuf> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
     tasks.flatten().map(|task| task.path()).collect()
@@ -96,14 +96,14 @@ pub fn signal(pid: u32, number: i32) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-/// Exit code, standard output and standard error of a command.
+/// Runs a command; returns its exit code, standard output and standard error.
 pub fn said(command: &mut Command) -> (i32, String, String) {
     let output = bytepath_testing::run_copied(command).unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Waits until something holds, which `what` says.
+/// Waits until a condition holds; `what` describes it.
 pub fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(90);
     while !holds() {

@@ -1,5 +1,5 @@
-//! A profile taken of a program under observation: when its sampler is called,
-//! and what becomes of what it says.
+//! A profile of a program under observation: when its sampler is called, and how its result is
+//! used.
 
 use bytepath::observe::{self, Asked, Method, Request, Sampler, Target};
 use bytepath::profile::{Builder, Frame, Header, Owner, Profile, Sample, Thread, Weight};
@@ -45,13 +45,13 @@ fn a_sampler_begins_before_the_program_and_ends_after_it() {
     let mut seen = observe::observe(&request, &Asked::default(), Some(&mut fake)).unwrap();
     let own = std::env::current_exe().unwrap();
     let own = own.file_name().unwrap().to_string_lossy();
-    // Still this binary, and not the shell.
+    // The child is still this binary, and not yet the shell.
     assert_eq!(fake.log.first().unwrap(), &format!("begin {own}"));
     assert_eq!(fake.log.last().unwrap(), "end");
     assert!(fake.log.iter().filter(|line| *line == "tick").count() >= 2, "{:?}", fake.log);
     assert_eq!(seen.observation.ending, Ending::Code(8));
     assert!(seen.profile.is_some());
-    // One second of copying, and nothing that went through a socket.
+    // One second of copying, with nothing sent through a socket.
     seen.estimate_copies(|| Some((10e9, 20e9)));
     assert!(matches!(seen.observation.copies, CopyCount::Estimated { .. }));
     assert!(seen.observation.disagreement.unwrap().contains("at least"));

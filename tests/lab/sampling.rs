@@ -1,5 +1,5 @@
-//! Profiles of real streams, by the kernel's own samples. Needs root and perf
-//! events; where either is missing, the tests say so and check the refusal.
+//! Profiles of real streams, by the kernel's own samples. Needs root and perf events; if either is
+//! missing, the refusal is checked and the tests are skipped.
 
 use crate::cpu::Burner;
 use crate::threads::{Silent, open};
@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// True where this host permits no sampling, after checking that it says why.
+/// True if this host permits no sampling; then the reason and its remedy are checked.
 fn unavailable() -> bool {
     if let bytepath::record::Support::No { reason, .. } = testbed::CATALOG[0].probe() {
         skip!("{reason}");
@@ -58,23 +58,22 @@ fn a_profile_trial_of_a_socket_stream() {
     assert_eq!((profile.count(), header.lost), (record.samples, 0));
     assert_eq!(header.title, "socket (1)");
     assert_eq!(header.work.bytes, Some(trial.count as f64));
-    // On a busy machine it may begin and end late; `timing` is strict.
+    // On a busy machine the profile may begin and end late; `timing` is strict.
     assert!((0.5..2.0).contains(&(header.seconds.unwrap() / trial.window)), "{header:?}");
 
-    // Both ends were seen, and the copies of a socket stream.
+    // It has samples of both ends, and the copies of a socket stream.
     for role in Role::ALL {
         assert!(profile.samples().iter().any(|s| s.owner == Owner::Role(role)), "no {role}");
     }
     let copying = |name: &str| name.contains("copy_from_iter") || name.contains("copy_to_iter");
     assert!(profile.frames().iter().any(|f| copying(&f.function)), "nobody copies");
 
-    // Names: what was counted is frames of stacks, not different functions.
+    // Names: these are counts of stack frames, not of distinct functions.
     let (mut named, mut all) = (0, 0);
     let mut engine = false;
     for sample in profile.samples() {
         for frame in profile.stack(sample.stack).iter().map(|id| profile.frame(*id)) {
-            // Mostly the C library's system calls: without frame pointers the chain
-            // ends there.
+            // Mostly the C library's system calls: without frame pointers the stack ends there.
             engine |= matches!(sample.owner, Owner::Role(_))
                 && frame.kind == FrameKind::User
                 && !frame.function.starts_with("0x")
@@ -93,25 +92,25 @@ fn a_profile_trial_of_a_socket_stream() {
     let kernel = profile.frames().iter().find(|f| f.module == "[kernel]").unwrap();
     assert!(hidden || !kernel.build_id.is_empty(), "{kernel:?}");
 
-    // On disk it is among the trials; read back it is separate again.
+    // On disk it is one of the trials; loading separates it again.
     assert_eq!(load(folder.path()).unwrap(), study);
 }
 
-/// The sampler by itself, drained late: what finds no room is counted, by the
-/// records and by the kernel.
+/// The sampler alone, drained late: samples that find no room are counted, by the records and by
+/// the kernel.
 #[test]
 fn losses_are_counted() {
     let _shared = shared();
     if unavailable() {
         return;
     }
-    // At this rate a ring holds half a second of the largest samples; of small ones
-    // several seconds, so that many have to come.
+    // At this rate a ring holds half a second of the largest samples; it holds several seconds of
+    // small ones, so many are needed.
     let request =
         Request { event: Event::cpu_clock(), rate: Rate::Frequency(20_000), cpus: vec![0] };
     let mut sampler = match Sampler::open(&request) {
         Ok(sampler) => sampler,
-        // A limit of this host on the rate.
+        // This host limits the rate.
         Err(refused) => return skip!("{refused}"),
     };
     bytepath::sys::thread::pin(0).unwrap();
@@ -140,8 +139,8 @@ fn losses_are_counted() {
     if let Some(lost) = counted {
         assert_eq!(lost > 0, full, "{lost} lost with {} of {room} bytes used", bytes.len());
     }
-    // Once drained, there is room again and the loss is reported in the ring, too,
-    // with the next sample, which may take a while on a busy machine.
+    // Once drained, the ring has room, and the loss is also reported in it, with the next sample,
+    // which may take a while on a busy machine.
     let mut reported = 0;
     let again = Instant::now();
     let mut is_first = true;
@@ -179,7 +178,7 @@ fn profiles_that_were_interrupted_are_gone_on_with() {
     let folder = tempfile::tempdir().unwrap();
     let mut plan =
         plan(&["socket", "sendfile"], "largest:trials=2,window=300ms,rate=99", folder.path());
-    // No meter, no event: both cells count whatever else the machine does.
+    // Without meters and events, both cells count no matter how busy the machine is.
     plan.meters.clear();
     let stop = AtomicBool::new(false);
     let mut observer = StopAfter { profiles: 1, stop: &stop, seen: Vec::new() };
@@ -194,7 +193,7 @@ fn profiles_that_were_interrupted_are_gone_on_with() {
     let (study, result) = resume_study(&laboratory(&stop), open(folder.path()), &mut observer);
     result.unwrap();
     let study = study.unwrap();
-    // Each round has both cells, in an order of its own that the interruption leaves.
+    // Each round has both cells, in its own order, which the interruption does not change.
     let order = [first, std::mem::take(&mut observer.seen)].concat();
     for round in order.chunks(2) {
         assert!(
@@ -218,7 +217,7 @@ fn profiles_that_were_interrupted_are_gone_on_with() {
     assert!(result.unwrap_err().message.contains("is complete"));
 }
 
-/// Who stops a study after its first verdict has the explanation.
+/// A study that is stopped after its first verdict already has the explanation.
 #[test]
 fn what_is_recommended_is_profiled_between_blocks() {
     let _shared = shared();
@@ -229,7 +228,7 @@ fn what_is_recommended_is_profiled_between_blocks() {
     let paths = ["userspace+userspace", "socket"];
     let mut plan = plan(&paths, "leading:trials=1,window=300ms,rate=99", folder.path());
     plan.meters.clear();
-    // The kernel's TCP is several times faster on any machine; of equals nothing is sure for long.
+    // The kernel's TCP is several times faster on any machine; equal cells stay undecided for long.
     let equal = Cell { id: CellId("equal".into()), ..plan.cells[0].clone() };
     plan.cells.push(equal);
     let budget = Some(Budget { seconds: 600.0, profiles: 0.0, first: 200 });
@@ -259,13 +258,13 @@ fn an_event_that_cannot_be_sampled_is_a_remark_and_no_failure() {
     assert_eq!((study.trials.len(), study.profiles.len()), (1, 0));
     let remark = study.remarks.iter().find(|r| r.starts_with("no profiles: ")).unwrap();
     assert!(remark.contains("no-such-event") && remark.contains("perf list"), "{remark}");
-    // It is complete without them.
+    // The study is complete without profiles.
     let stop = AtomicBool::new(false);
     let (_, result) = resume_study(&laboratory(&stop), open(folder.path()), &mut Silent);
     assert!(result.unwrap_err().message.contains("is complete"));
 }
 
-/// Every thread that the sampler finds on the CPUs can be distinguished from the others.
+/// Every thread that the sampler finds on the CPUs can be told apart from the others.
 #[test]
 fn a_profile_knows_the_kernel_s_threads() {
     let _shared = shared();
@@ -308,14 +307,14 @@ impl Observer for StopAfter<'_> {
     }
 }
 
-/// A study with one profile that counts. On a machine that does other things an
-/// event may invalidate the trial or its profile; then it is run again, a few times.
+/// Runs a study with one profile that counts. On a busy machine an event may invalidate the trial
+/// or its profile; then it is repeated, a few times.
 fn profiled(path: &str, what: &str, meters: &[&str]) -> (tempfile::TempDir, Study, Profile) {
     for _ in 0..5 {
         let folder = tempfile::tempdir().unwrap();
         let meters = meters.iter().map(|name| (*name).into()).collect();
         let mut plan = Plan { meters, ..plan(&[path], what, folder.path()) };
-        // A short profile that others disturbed may lack threads of the stream.
+        // A short profile disturbed by other programs may lack threads of the stream.
         plan.schedule.max_interference = Some(bytepath::stats::FOREIGN_LIMIT);
         let study = run(&plan).unwrap();
         assert_eq!(study.trials.len(), 1, "the profile is not a trial of its cell");
@@ -343,8 +342,8 @@ fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
     Laboratory { paths: path::CATALOG, meters: meter::CATALOG, testbed, program, stop }
 }
 
-/// A short study of these paths, which takes no profile again. Without the meter `cpu` nothing tells foreign work, which
-/// on a machine that also compiles would reject every trial.
+/// A short study of these paths, which repeats no profile. Without the meter `cpu`, foreign work
+/// goes unnoticed, which would reject every trial on a machine that also compiles.
 fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
     let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
     let allowed = bytepath::sys::thread::allowed().unwrap();
@@ -361,7 +360,7 @@ fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
     }
 }
 
-/// What only a quiet machine can show: `make timing`.
+/// Tests that need a quiet machine: `make timing`.
 mod timing {
     use super::*;
 
@@ -417,8 +416,8 @@ mod timing {
             read("cpu.busy") - read("cpu.steal").min(0.0)
         };
         let busy: f64 = cpus.map(share).iter().sum();
-        // A late sample represents the periods it missed, so what was busy is accounted for
-        // however late the clock of a virtual machine is.
+        // A late sample represents the periods that it missed, so busy time is accounted for no
+        // matter how late the clock of a virtual machine is.
         let busy_sample = |s: &&bytepath::profile::Sample| s.owner != Owner::Idle;
         let sampled: f64 =
             profile.samples().iter().filter(busy_sample).map(|s| s.weight * 1e-9).sum();
@@ -426,7 +425,7 @@ mod timing {
         assert!(record.samples > 1000, "{record:?}");
     }
 
-    /// Everything that takes time is done before the window.
+    /// Everything slow is done before the window.
     #[test]
     #[ignore = "timing"]
     fn the_window_begins_quickly() {
@@ -440,7 +439,7 @@ mod timing {
             options: json!(Sampling { event: "cpu-clock".into(), rate: 999, cpus }),
             ..meter::Context::idle(Roots::real())
         };
-        // The best of several: what others do on the machine is not the meter's.
+        // The best of several: delays by other programs are not the meter's.
         let once = |_| {
             let prepared = (meter.prepare)(&context).unwrap().unwrap();
             let begin = Instant::now();
@@ -455,7 +454,7 @@ mod timing {
         println!("the window begins within {fastest:?}");
         assert!(fastest < Duration::from_millis(1), "{fastest:?}");
     }
-    /// Other work begins with the profiles and spoils each of them.
+    /// Other work begins with the profiles and makes each of them invalid.
     #[test]
     #[ignore = "timing"]
     fn rejected_profiles_are_replaced_up_to_a_limit() {
@@ -484,7 +483,7 @@ mod timing {
         assert!(result.unwrap_err().message.contains("is complete"));
     }
 
-    /// Keeps a CPU busy from the first profile on; notes how many profiles were announced.
+    /// Keeps a CPU busy from the first profile on, and records the announced number of profiles.
     struct BurnWhileProfiling {
         cpu: u32,
         burner: Option<Burner>,

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 const CONNECTIONS: u32 = 10_000;
 
-/// Longest time for both loops, with their set-up.
+/// Longest time for both loops, including their set-up.
 const HANG: Duration = Duration::from_secs(180);
 
 const LOOPS: [&str; 4] = ["--path", "epoll+epoll", "--path", "uring-loop+uring-loop"];
 
-/// A server of which little is asked, and what polls for it.
+/// A server with little to do; [`POLLING`] is the same with a thread that polls.
 const IDLE: &str = "epoll+uring-loop";
 const POLLING: &str = "epoll+uring-loop:sqpoll=on";
 
-/// The thread that submits never sleeps between requests, and is the server's.
+/// The thread that polls for submissions never sleeps between requests, and belongs to the server.
 #[test]
 fn thread_that_polls_for_submissions_is_its_ends_cost() {
     let _shared = shared();
@@ -53,8 +53,8 @@ fn thread_that_polls_for_submissions_is_its_ends_cost() {
     assert!(run(POLLING) > 2.0 * run(IDLE), "{} s, {} s", run(POLLING), run(IDLE));
 }
 
-/// One, many, and more than the kernel lets wait in its queue; in trials, and in turns where a study
-/// takes them.
+/// One connection, many, and more than the kernel's queue holds; in trials, and in slices for
+/// streams.
 #[test]
 fn streams_over_one_and_many_connections_are_accounted_for() {
     let _shared = shared();
@@ -81,7 +81,7 @@ fn streams_over_one_and_many_connections_are_accounted_for() {
                 assert_eq!(of("connections.fairness").is_some(), flows > 1, "{}", trial.cell);
             }
         }
-        // A machine that is too busy has no report.
+        // If the machine is too busy, there is no report.
         if study.trials.iter().all(|trial| trial.status == TrialStatus::Measured) {
             assert!(printed.contains("bytes each"), "memory is in the report: {printed}");
             let ways = printed.contains("Throughput of each way");
@@ -113,7 +113,7 @@ fn incast_over_one_and_many_connections_is_timed_by_rounds() {
     }
 }
 
-/// More than the kernel lets wait to be accepted (`net.core.somaxconn`).
+/// More connections than the kernel's accept queue holds (`net.core.somaxconn`).
 #[test]
 fn ten_thousand_connections_exchange_by_each_loop() {
     let _shared = shared();
@@ -135,9 +135,9 @@ fn ten_thousand_connections_exchange_by_each_loop() {
     assert!(printed.contains("bytes each"), "memory is in the report: {printed}");
 }
 
-/// A study of one block over so many connections, each of whose trials has figures (a busy machine
-/// spoils what it measured), and what was printed; `None`, and a skip, where io_uring or so many
-/// open files are not to be had.
+/// Runs a study of one block over this many connections, each of whose trials has figures (a busy
+/// machine may reject them); returns it with its output. `None`, and a skip, without io_uring or if
+/// so many files cannot be open.
 fn study(arguments: &[&str], flows: u32) -> Option<(Study, String)> {
     crate::uring::path_for("uring-loop", Role::Receiver, &[])?;
     let folder = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ fn study(arguments: &[&str], flows: u32) -> Option<(Study, String)> {
     Some((study, String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-/// Paths are compared at the same rate, a part of the lowest peak, and a study that is resumed keeps it.
+/// Paths are compared at the same rate, a part of the lowest peak, which a resumed study keeps.
 #[test]
 fn a_load_is_a_part_of_the_lowest_peak() {
     let _shared = shared();

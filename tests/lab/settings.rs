@@ -1,6 +1,6 @@
-//! Settings of a real host, by the real binary: in a network namespace of its own,
-//! with a veth pair that no one else uses. The test restarts itself in there
-//! (unshare(1)); without root or unshare it is skipped.
+//! Settings of a real host, by the real binary: in its own network namespace, with a veth pair that
+//! nothing else uses. The test restarts itself in there (unshare(1)); without root or unshare it is
+//! skipped.
 
 use crate::host::{Host, LINES};
 use crate::isolated::{isolated, text};
@@ -32,8 +32,8 @@ fn settings_that_a_cell_requests_apply_where_its_sockets_are() {
 #[test]
 #[ignore = "started in a namespace by settings_that_a_cell_requests_apply_where_its_sockets_are"]
 fn inside_settings_are_a_factor() {
-    // Without timestamps a segment holds 12 bytes more (RFC 7323). The testbed's namespaces
-    // have a value of their own, and not that of the host.
+    // Without timestamps a segment holds 12 bytes more (RFC 7323). The testbed's namespaces have
+    // their own value, not the host's.
     let dir = tempfile::tempdir().unwrap();
     let experiment = "
         blocks = 1
@@ -88,7 +88,7 @@ fn inside_a_killed_study_is_restored() {
     let shown = text(&host.run(&["restore", "--show"]));
     assert!(shown.contains("no longer running"), "{shown}");
     assert_eq!(shown.matches("  set   ").count(), LINES.len(), "{shown}");
-    // Another run tells of it, and leaves it alone.
+    // Another run reports it, and leaves it alone.
     let stderr = text(&host.quick("teller", &[]));
     assert!(stderr.contains("`bytepath restore` restores them"), "{stderr}");
     let restored = host.run(&["restore"]);
@@ -97,7 +97,7 @@ fn inside_a_killed_study_is_restored() {
     assert_eq!(differences(&before, &host.look()), [""; 0]);
     assert!(text(&host.run(&["restore"])).starts_with("nothing to restore: "));
 
-    // Killed when the journal has one line more each time.
+    // Killed once the journal has a given number of lines, one more each time.
     for lines in 1..=2 * LINES.len() + 1 {
         let study = host.study(&format!("killed-{lines}"), "2s", LINES);
         host.await_journal(lines);
@@ -115,7 +115,7 @@ fn inside_a_study_puts_back() {
     let host = Host::new();
     let before = host.look();
 
-    // To its end.
+    // Run to its end.
     let run = host.quick("whole", LINES);
     assert!(run.status.success(), "{}", text(&run));
     assert!(text(&run).contains("restored: 10 settings of the host"), "{}", text(&run));
@@ -132,7 +132,7 @@ fn inside_a_study_puts_back() {
     assert_eq!(after.settings.len(), LINES.len());
     assert_eq!(differences(&study.header.fingerprint, &after.fingerprint), [""; 0]);
 
-    // By Ctrl-C, and on again with the same settings.
+    // Stopped by Ctrl-C, and resumed with the same settings.
     let mut study = host.study("stopped", "1s", LINES);
     study.wait_for("[  1/");
     study.signal(libc::SIGINT);
@@ -143,7 +143,7 @@ fn inside_a_study_puts_back() {
     assert!(text(&resumed).contains("set: mtu set0: 1500 -> 4148"), "{}", text(&resumed));
     assert_eq!(differences(&before, &host.look()), [""; 0]);
 
-    // What cannot be made is an error before anything is changed.
+    // A setting that cannot be made is an error before anything is changed.
     let refused = host.quick("refused", &["mtu set0 4148", "rings set0 rx=4096"]);
     assert_eq!(refused.status.code(), Some(3), "{}", text(&refused));
     assert!(text(&refused).contains("cannot set 'rings set0 rx=4096'"), "{}", text(&refused));

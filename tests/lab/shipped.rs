@@ -1,4 +1,4 @@
-//! The experiments that ship: each runs, and what cannot run of it is known before.
+//! The shipped experiments: each runs, and which of its cells cannot run is known before.
 
 use crate::threads::Silent;
 use bytepath::record::{Cell, Design, OptionValue, Study, Trial, TrialStatus};
@@ -12,21 +12,21 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Cells of an experiment that are tried: those that show most levels of its factors.
+/// Number of cells tried of an experiment: those that cover most levels of its factors.
 const TRIED: usize = 3;
 
-/// Those that `experiments.rs` runs whole.
+/// Experiments that `experiments.rs` runs in full.
 const WHOLE: &[&str] = &["battle-quick", "gro", "null", "one-core-two-cores"];
 
-/// Those whose cells that cannot run are compared with what a dry run finds: their links are made
-/// in moments.
+/// Experiments whose cells that cannot run are compared with those that a dry run finds: their
+/// links are made quickly.
 const COMPARED: &[&str] = &["battle", "battle-huge-pages", "tap", "tls"];
 
-/// Most bytes of a message or read: more than some fit into a short window.
+/// Largest message or read in bytes: few larger ones fit into a short window.
 const LARGEST: u64 = 256 << 10;
 
-/// Reasons for which cells cannot run on a machine without cards, DSA, GPU, the module pktgen or
-/// many CPUs, or as a plain user.
+/// Reasons for which cells cannot run on a machine without hardware NICs, DSA, GPU, the module
+/// pktgen or many CPUs, or as a plain user.
 const KNOWN: &[&str] = &[
     "'s CPU ",
     "softirqs",
@@ -60,7 +60,7 @@ fn every_shipped_experiment_measures_or_refuses_its_cells() {
             ..RunRequest::of_file(file.clone(), dir.path().join(&name))
         };
         let (plan, deployment) = request.plan().unwrap();
-        // Guests have tests of their own.
+        // Guests have their own tests.
         if deployment.testbed().properties().boots_kernels {
             continue;
         }
@@ -85,10 +85,11 @@ fn every_shipped_experiment_measures_or_refuses_its_cells() {
         for trial in &study.trials {
             match &trial.status {
                 TrialStatus::Measured => measured += 1,
-                // A busy machine spoils what it measured.
+                // A busy machine may reject it.
                 TrialStatus::Rejected { .. } => {}
-                // Threads that share a CPU with others may not run within a window this short. That
-                // the path moves nothing at all is no such thing, so another cell has to.
+                // Threads that share a CPU with others may not run within a window this short. To
+                // rule out that the path moves nothing at all, another cell must have moved
+                // something.
                 TrialStatus::Failed { fault }
                     if fault.message.ends_with("nothing moved")
                         && study.trials.iter().any(|trial| trial.count > 0) => {}
@@ -105,7 +106,7 @@ fn every_shipped_experiment_measures_or_refuses_its_cells() {
     }
 }
 
-/// Cells that could not run in a study, and why.
+/// Cells that could not run in a study, with the reasons.
 fn unavailable(study: &Study) -> BTreeMap<String, String> {
     let reason = |trial: &Trial| match &trial.status {
         TrialStatus::Unavailable { reason, .. } => Some((trial.cell.0.clone(), reason.clone())),
@@ -114,7 +115,7 @@ fn unavailable(study: &Study) -> BTreeMap<String, String> {
     study.trials.iter().filter_map(reason).collect()
 }
 
-/// Cells of a file that cannot run by a dry run, and why.
+/// Cells of a file that cannot run according to a dry run, with the reasons.
 fn by_dry_run(file: &str) -> Found {
     let dry = ["run", file, "--dry-run", "--json"];
     found(&dry, "unable", "cell", |one| &one["fault"]["message"])
@@ -124,8 +125,8 @@ fn is_known(reason: &str) -> bool {
     KNOWN.iter().any(|known| reason.contains(known))
 }
 
-/// The baseline, and of the others those that show a level of a factor first, each with little
-/// to do; no rate has to be found before.
+/// The baseline, and those of the other cells that are the first to have a level of a factor, with
+/// their work reduced; none whose rate would have to be found before.
 fn chosen(cells: Vec<Cell>, baseline: &str) -> Vec<Cell> {
     let (mut seen, mut tried) = (BTreeSet::new(), 0);
     let mut is_chosen = |cell: &Cell| {
@@ -150,12 +151,12 @@ fn chosen(cells: Vec<Cell>, baseline: &str) -> Vec<Cell> {
     cells.into_iter().filter(|cell| is_chosen(cell)).map(few).collect()
 }
 
-/// What a command found of the cells of an experiment: its exit code, and the cells that cannot
-/// run, with their reasons.
+/// What a command found out about the cells of an experiment: its exit code, and the cells that
+/// cannot run, with their reasons.
 type Found = (Option<i32>, BTreeMap<String, String>);
 
-/// Doctor and dry run name the same cells for the same reasons, and end alike, wherever the
-/// experiment is to run; nothing is booted here.
+/// The doctor and a dry run name the same cells for the same reasons, with the same exit code, no
+/// matter where the experiment is to run; nothing is booted here.
 #[test]
 fn doctor_and_dry_run_agree_on_every_shipped_experiment() {
     let _shared = shared();
@@ -199,7 +200,7 @@ fn found(words: &[&str], list: &str, name: &str, reason: fn(&Value) -> &Value) -
     let said = String::from_utf8_lossy(&output.stderr);
     let code = output.status.code();
     assert!(matches!(code, Some(0 | 2 | 3 | 5)), "{words:?}: {code:?}: {said}");
-    // One that is not understood prints nothing.
+    // A refused experiment prints nothing.
     let json = serde_json::from_slice(&output.stdout);
     let json: Value = match code {
         Some(0) => json.unwrap_or_else(|e| panic!("{words:?}: {e}: {said}")),
@@ -211,7 +212,7 @@ fn found(words: &[&str], list: &str, name: &str, reason: fn(&Value) -> &Value) -
     (code, cells.map(|one| (word(&one[name]), word(reason(one)))).collect())
 }
 
-/// What ends by a count takes as long as that takes.
+/// A workload that ends by a count has no known duration.
 #[test]
 fn the_time_of_a_count_is_not_known() {
     let _shared = shared();

@@ -1,5 +1,5 @@
-//! Sinks of frames that are not a plain tap: a macvtap, and messages that cross a tap uncut.
-//! Obstacles of a sink are reported.
+//! Sinks of frames other than a plain tap: a macvtap, and messages that cross a tap unsegmented.
+//! What a sink lacks is reported.
 
 use crate::isolated::isolated;
 use crate::packets::{command, run};
@@ -43,7 +43,7 @@ fn macvtap_delivers_every_frame_or_counts_the_drop() {
     }
 }
 
-/// Every byte is compared, and 32 frames are one packet to the device.
+/// Every byte is compared, and the device counts 32 frames as one packet.
 #[test]
 fn messages_that_are_not_cut_are_counted_by_frame() {
     if unavailable() {
@@ -77,7 +77,7 @@ fn messages_that_are_not_cut_are_counted_by_frame() {
     assert!(refused("packet+tap", "tap:uso=on").contains("requires vnet-header"));
 }
 
-/// Frames that come one by one wake a sink that sleeps each time, and one that spins never.
+/// Frames that arrive one by one each wake a sink that sleeps, and never one that spins.
 #[test]
 fn a_sink_that_spins_never_sleeps() {
     if unavailable() {
@@ -229,14 +229,14 @@ fn inside_a_tap_without_permission() {
     if unavailable() {
         return;
     }
-    // A device file that is root's alone, whatever the machine's is.
+    // A device file that only root may open, whatever the machine's permissions are.
     for words in ["mount -t tmpfs none /dev/net", "mknod -m 0600 /dev/net/tun c 10 200"] {
         let mut words = words.split(' ');
         assert!(Command::new(words.next().unwrap()).args(words).status().unwrap().success());
     }
     let home = tempfile::tempdir().unwrap();
     chown(home.path(), Some(65_534), Some(65_534)).unwrap();
-    // The test's own folder may not be reachable for others, so take a copy.
+    // Other users may not be able to reach the test's own folder, so take a copy.
     let program = home.path().join("bytepath");
     fs::copy(env!("CARGO_BIN_EXE_bytepath"), &program).unwrap();
     let out = home.path().join("study");

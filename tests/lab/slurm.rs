@@ -1,5 +1,5 @@
-//! A fleet on a real Slurm of two nodes, which `tools/slurm` starts in namespaces of its own and
-//! which ends with the test. `docs/guide/fleet.md` shows the same by hand.
+//! A fleet on a real Slurm of two nodes, which `tools/slurm` starts in its own namespaces and which
+//! ends with the test. `docs/guide/fleet.md` shows the same by hand.
 
 use crate::isolated::{isolated_by, text};
 use crate::places::{assert_shaped_like_embedded, ran};
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// What `tools/slurm` starts.
+/// Programs that `tools/slurm` starts.
 const PROGRAMS: [&str; 5] = ["ip", "munged", "sbatch", "slurmctld", "slurmd"];
 
 const EXPERIMENT: &str = "\
@@ -54,8 +54,8 @@ fn inside_a_fleet_runs() {
     println!("{printed}");
     let job = printed.strip_prefix("job ").and_then(|rest| rest.split(':').next()).unwrap();
 
-    // One shard is taken off its nodes while it runs, as a preemption does it, and goes on by
-    // itself. The other one is cancelled, and goes on when it is submitted again.
+    // One shard is removed from its nodes while it runs, as by a preemption, and continues by
+    // itself. The other one is cancelled, and continues when it is submitted again.
     let read = |name: &str| fs::read_to_string(fleet.join(name)).unwrap_or_default();
     let logs = || ["shard-0.log", "shard-1.log"].map(read).concat();
     let begun = |shard: &str| read(&format!("{shard}/trials.jsonl")).lines().count() > 0;
@@ -88,7 +88,7 @@ fn inside_a_fleet_runs() {
     assert_eq!(study.trials.len(), 12, "two paths, the first one twice; two blocks; two shards");
     assert_eq!(study.header.schedule.blocks, 4);
     for trial in &study.trials {
-        // On a busy machine a window may be missed, as everywhere; no trial is lost with a shard.
+        // On a busy machine a window may be missed, as anywhere; but no trial is lost with a shard.
         let lost = |fault: &Fault| fault.kind == FaultKind::PeerLost;
         let failed = matches!(&trial.status, TrialStatus::Failed { fault } if lost(fault));
         assert!(!failed, "{:?}: {}", trial.status, logs());
@@ -113,9 +113,9 @@ fn inside_a_fleet_runs() {
     let report = bytepath(&["show", fleet.join("study").to_str().unwrap(), "--details"]);
     assert!(report.status.success(), "{}", text(&report));
 
-    // No agent outlives its trial, even where its srun was killed.
+    // No agent outlives its trial, even if its srun was killed.
     await_that("every agent has ended", || programs_running().is_empty());
-    // All is there: nothing is left to submit.
+    // Everything is complete: nothing is left to submit.
     let again = bytepath(&words);
     assert!(text(&again).contains("is complete, waiting or running"), "{}", text(&again));
 }

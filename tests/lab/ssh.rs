@@ -1,6 +1,6 @@
-//! Hosts behind ssh(1): two namespaces with an sshd each, a third one that steers them, and
-//! errors between them. The names, keys and configuration are the test's own.
-//! Needs root, unshare(1), nsenter(1) and OpenSSH's client and server; else it is skipped.
+//! Hosts behind ssh(1): two namespaces with an sshd each, a third one that steers them, and errors
+//! between them. The names, keys and configuration belong to the test. Needs root, unshare(1),
+//! nsenter(1) and OpenSSH's client and server; else it is skipped.
 
 use crate::isolated::{isolated, text};
 use crate::places::{Place, assert_shaped_like_embedded, bytepath, join, ran};
@@ -50,7 +50,7 @@ fn inside_a_study_over_ssh() {
     assert_eq!(lab.hosts[1].place.mtu("to-sender"), 1500);
     lab.nothing_is_left();
 
-    // The other host had no such program, so it was given a copy; once, and not for good.
+    // The receiver's host did not have the program, so it was given a temporary copy, once.
     assert!(!lab.hosts[1].copies().exists(), "{:?}", lab.hosts[1].copies());
     let output = lab.run(&lab.dir.path().join("kept"), &[]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
@@ -101,7 +101,7 @@ fn inside_refusals_of_ssh() {
     assert!(stranger.contains("Permission denied"), "{stranger}");
     assert!(stranger.contains("ssh-copy-id"), "{stranger}");
 
-    // A copy finds no room.
+    // There is no room for a copy.
     let full = lab.dir.path().join("receiver-home/.cache");
     let mut mount = lab.hosts[1].place.command("mount");
     fs::create_dir_all(&full).unwrap();
@@ -110,7 +110,7 @@ fn inside_refusals_of_ssh() {
     let room = said("ssh://receiver");
     assert!(room.contains("cannot be written"), "{room}");
 
-    // Another key than last time.
+    // The host key has changed since last time.
     let known = lab.dir.path().join("known");
     let text = fs::read_to_string(&known).unwrap();
     let swapped: Vec<String> = text.lines().map(|line| swap_hosts(line, &lab)).collect();
@@ -119,7 +119,7 @@ fn inside_refusals_of_ssh() {
     assert!(changed.contains("Host key verification failed"), "{changed}");
 }
 
-/// A line of known hosts with the name of the other host.
+/// Returns a line of known hosts with the address of the other host.
 fn swap_hosts(line: &str, lab: &Lab) -> String {
     let [one, other] = [0, 1].map(|at| lab.hosts[at].address);
     match line.strip_prefix(one) {
@@ -143,7 +143,7 @@ fn inside_a_host_that_is_lost() {
     let trials = out.join("trials.jsonl");
     let ended = || fs::read_to_string(&trials).map_or(0, |text| text.lines().count());
     await_that("a trial has ended", || ended() > 0);
-    // One is the steward's, which came first; the other is of a trial.
+    // The first is the steward's; the last is of a trial.
     let mut agents = Vec::new();
     await_that("an agent of a trial runs", || {
         agents = lab.hosts[1].place.agents();
@@ -158,7 +158,7 @@ fn inside_a_host_that_is_lost() {
     assert!(failed[0].contains("the receiver's agent is gone"), "{failed:?}");
     lab.nothing_is_left();
 
-    // The controller is killed: both hosts end their agents and restore what was set.
+    // The controller is killed: both hosts end their agents and restore their settings.
     let set = "receiver: mtu to-sender 1400";
     let out = lab.dir.path().join("abandoned");
     let run =
@@ -193,7 +193,7 @@ fn inside_ctrl_c() {
     let mut run = Running::start(run.process_group(0));
     let trials = out.join("trials.jsonl");
     await_that("a trial has ended", || fs::read_to_string(&trials).is_ok_and(|t| t.contains('\n')));
-    // As a terminal does it: to the whole group.
+    // As a terminal does: to the whole group.
     let group = rustix::process::Pid::from_raw(run.0.id() as i32).unwrap();
     rustix::process::kill_process_group(group, rustix::process::Signal::INT).unwrap();
     let (code, said) = run.end();
@@ -204,7 +204,7 @@ fn inside_ctrl_c() {
     lab.nothing_is_left();
 }
 
-/// Two hosts and their steering one, which is where the test runs.
+/// Two hosts and the one that steers them, in which the test runs.
 pub struct Lab {
     pub dir: tempfile::TempDir,
     pub hosts: [Host; 2],
@@ -215,7 +215,7 @@ pub struct Host {
     pub home: PathBuf,
     address: &'static str,
     sshd: Child,
-    /// The script that starts it.
+    /// The shell line that starts its sshd.
     start: String,
 }
 
@@ -252,7 +252,7 @@ impl Lab {
             config.push_str(&format!("Host {name}\n HostName {address}\n IdentityFile {key}\n"));
         }
         fs::write(dir.path().join("config"), config).unwrap();
-        // The system's ssh, with a configuration that is not the user's.
+        // The system's ssh, with the test's configuration instead of the user's.
         let bin = dir.path().join("bin");
         fs::create_dir(&bin).unwrap();
         let wrapper = format!(
@@ -277,7 +277,7 @@ impl Lab {
         self.command(arguments).output().unwrap()
     }
 
-    /// A study of two short blocks, unless other options say otherwise.
+    /// A study of two short blocks, unless `options` override that.
     pub fn run(&self, out: &Path, options: &[&str]) -> Command {
         let mut all = vec!["run", "--path", "socket", "--cores", "unpinned"];
         all.extend(["--sender", "ssh://sender", "--receiver", "ssh://receiver"]);
@@ -295,7 +295,7 @@ impl Lab {
         command
     }
 
-    /// No agent, no journal, no socket.
+    /// Checks that no agent, no journal and no socket is left.
     pub fn nothing_is_left(&self) {
         for host in &self.hosts {
             await_that("no agent runs", || host.place.agents().is_empty());
@@ -325,7 +325,7 @@ impl Host {
         );
         let config_file = dir.join(format!("{}-sshd", place.name));
         fs::write(&config_file, config).unwrap();
-        // Programs of the test are not to be seen at the receiver's.
+        // Hides the built programs from the receiver.
         let hide = match place.name.as_str() {
             "receiver" => format!(" && mount -t tmpfs tmpfs {}", folder_of_program()),
             _ => String::new(),
@@ -344,14 +344,14 @@ impl Host {
         Host { place, home, address, sshd, start }
     }
 
-    /// Processes that each serve a connection to it.
+    /// Processes that serve a connection to it, one each.
     pub fn sessions(&self) -> Vec<u32> {
         let children = format!("/proc/{0}/task/{0}/children", self.sshd.id());
         let all = fs::read_to_string(children).unwrap_or_default();
         all.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
     }
 
-    /// Connections that were ever made to it.
+    /// Number of connections ever made to it.
     fn logins(&self) -> usize {
         let log = fs::read_to_string(self.home.join("sshd.log")).unwrap();
         log.lines().filter(|line| line.starts_with("Accepted publickey")).count()
@@ -364,14 +364,14 @@ impl Host {
         sessions.into_iter().for_each(|pid| signal(pid, libc::SIGKILL));
     }
 
-    /// Takes no connections any more, and has none.
+    /// Cuts its connections and accepts no more.
     pub fn stop(&mut self) {
         self.cut();
         self.sshd.kill().unwrap();
         self.sshd.wait().unwrap();
     }
 
-    /// Takes connections again.
+    /// Accepts connections again.
     pub fn start_again(&mut self) {
         self.sshd = listen(&self.place, &self.start, self.address);
     }
@@ -418,7 +418,7 @@ mod timing {
         isolated(module_path!(), "inside_a_trial_takes");
     }
 
-    /// Seconds from the begin of one trial to that of the next, the median.
+    /// Median of the seconds from the start of one trial to that of the next.
     fn between_trials(out: &Path) -> f64 {
         let began: Vec<u64> = load(out).unwrap().trials.iter().map(|t| t.started_ms).collect();
         let mut all: Vec<u64> = began.windows(2).map(|pair| pair[1] - pair[0]).collect();

@@ -1,5 +1,5 @@
 //! A command that is asked to end, or that may start no more threads, ends: soon, with all that it
-//! started, and as if it had been asked at any other moment.
+//! started, and with the same result whenever it is asked.
 
 use crate::host::{Host, LINES};
 use crate::isolated::{isolated, text};
@@ -18,10 +18,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a command may take to end after a signal: 2 s of its own, and what a busy machine adds.
+/// How long a command may take to end after a signal: its own 2 s, and slack for a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Waits for the end of a command that was asked to end: its exit code and what it said.
+/// Waits for the end of a command that was asked to end; returns the exit code and standard error.
 fn end_soon(running: &mut Running) -> (Option<i32>, String) {
     let asked = Instant::now();
     while running.0.try_wait().unwrap().is_none() {
@@ -53,7 +53,8 @@ fn inside_signals_to_the_group() {
         let group = Pid::from_raw(study.0.id() as i32).unwrap();
         kill_process_group(group, Signal::TERM).unwrap();
         let (code, said) = end_soon(&mut study);
-        // Before signals are caught, one ends the process, which has set nothing yet.
+        // A signal that arrives before signals are caught kills the process, which has set nothing
+        // yet.
         assert!(code == Some(130) || attempt < 2 && code.is_none(), "{name}: {code:?}: {said}");
         assert_eq!(differences(&before, &host.look()), [""; 0], "{name}: {said}");
         let folder = host.dir.path().join(&name);
@@ -177,7 +178,7 @@ fn limits_of_threads_and_memory_are_errors() {
     isolated(module_path!(), "inside_limits");
 }
 
-/// Runs a study in a shell that has done `first`, and checks that it ends, with what it set restored.
+/// Runs a study in a shell after `first`, and checks that it ends with its settings restored.
 fn limited(host: &Host, first: &str, words: &[&str]) -> Option<(Option<i32>, String)> {
     let before = host.look();
     let _ = fs::remove_dir_all(host.dir.path().join("limited"));
@@ -224,7 +225,7 @@ fn inside_limits() {
         (1..all).contains(&refused),
         "some of these limits suffice, and some do not: {refused}"
     );
-    // A limit of data, which stacks count to.
+    // A limit on data, which includes stacks.
     for kib in [4000, 8000, 16_000] {
         let _ = limited(&host, &format!("ulimit -d {kib}"), &["sh"]);
         let restored = host.run(&["restore"]);

@@ -1,7 +1,7 @@
 //! The embedded testbed in real namespaces, as root and as an ordinary user.
 //!
-//! The agents here are the double, which does one small thing per line of its standard
-//! input and prints one answer. Nothing of `ip`, `lsns` or `ethtool` is needed.
+//! The agents here are the double, which executes one small command per line of its standard input
+//! and prints one answer. Neither `ip`, `lsns` nor `ethtool` is needed.
 
 use bytepath::host::AgentPipe;
 use bytepath::record::wire::LinkEnd;
@@ -113,8 +113,7 @@ fn sets_the_requested_qdisc() {
         return;
     }
     let mut bed = Bed::raise();
-    // The settings are read back by `apply` itself: a queue that is not there
-    // would be a fault.
+    // `apply` itself reads the settings back: a missing qdisc would be a fault.
     for qdisc in ["pfifo", "none"] {
         bed.link(&LinkSettings { qdisc: qdisc.into(), ..wire_like() }).unwrap();
     }
@@ -137,7 +136,7 @@ fn refused_settings_are_faults_that_name_them() {
     let idle = LinkSettings { threaded_napi: true, gro: false, ..wire_like() };
     let fault = bed.link(&idle).unwrap_err();
     assert!(fault.kind == FaultKind::Usage && fault.message.contains("GRO"), "{fault}");
-    // None of it damaged the testbed.
+    // None of these damaged the testbed.
     bed.link(&wire_like()).unwrap();
     bed.transfer(MIB);
 }
@@ -173,7 +172,7 @@ fn a_killed_agent_takes_its_end_of_the_link_with_it() {
         let ended = || bed.raised.host(victim).exit_report() != "still running";
         wait_until("the agent has ended", ended);
         assert_eq!(bed.raised.host(victim).exit_report(), "killed by signal 9 (SIGKILL)");
-        // The survivor's device goes when the kernel has freed the namespace.
+        // The survivor's device vanishes when the kernel has freed the namespace.
         let gone = || bed.ask(victim.peer(), &format!("device {device}")) == "none";
         wait_until("the peer's namespace is freed", gone);
     }
@@ -206,14 +205,14 @@ fn it_may_be_raised_from_a_thread_that_ends() {
     bed.transfer(MIB);
 }
 
-/// Root runs all of the above once more without any privileges. An ordinary
-/// user has done so already.
+/// As root, runs all of the above again without any privileges. As an ordinary user, that has been
+/// done already.
 #[test]
 fn an_ordinary_user_can_do_all_this() {
     if !is_root() {
         return skip!("already an ordinary user, see the other tests");
     }
-    // A copy, because a home directory need not be open to others.
+    // A copy, because other users may not be able to reach a home directory.
     let dir = tempfile::tempdir().unwrap();
     let binary = dir.path().join("testbed-tests");
     std::fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
@@ -233,9 +232,8 @@ fn an_ordinary_user_can_do_all_this() {
     assert!(output.status.success());
 }
 
-/// Where the host forbids namespaces the tests cannot run; the refusal has to
-/// be one that a user can act on. A user with the privileges is always
-/// expected to get them.
+/// Whether the host forbids the namespaces that these tests need; then the refusal must be one that
+/// a user can act on. A user with the privileges must always get them.
 pub fn unavailable() -> bool {
     let support = testbed::CATALOG[0].probe();
     if let bytepath::record::Support::No { reason, remedy } = &support {
@@ -246,7 +244,7 @@ pub fn unavailable() -> bool {
     !support.is_yes()
 }
 
-/// Which agent, what it reads, what it writes.
+/// An agent's role, its standard input and its standard output.
 type Pipe = (Role, Box<dyn Write + Send>, BufReader<Box<dyn Read + Send>>);
 
 /// A testbed with the agents' pipes.
@@ -255,7 +253,7 @@ struct Bed {
     raised: Deployment,
 }
 
-/// What the receiver's device and IP layer saw of a transfer.
+/// What the receiver's device and IP layer counted during a transfer.
 #[derive(Debug)]
 struct Seen {
     packets: u64,
@@ -284,7 +282,7 @@ impl Bed {
         self.link_on(settings, None)
     }
 
-    /// Sets up both ends; the answer names optional requests that failed.
+    /// Sets up both ends; returns the optional requests that failed.
     fn link_on(&mut self, settings: &LinkSettings, cpu: Option<u32>) -> Result<Vec<String>, Fault> {
         let mut notes = Vec::new();
         for role in Role::ALL {
@@ -298,7 +296,7 @@ impl Bed {
         Ok(notes)
     }
 
-    /// Sends bytes over TCP; what the receiver got must be as many.
+    /// Sends bytes over TCP, and checks that the receiver got as many.
     fn transfer(&mut self, bytes: u64) -> Seen {
         let count = |bed: &mut Bed| -> Vec<u64> {
             let text = bed.ask(Role::Receiver, "counters byte1");
@@ -319,7 +317,7 @@ impl Bed {
     }
 }
 
-/// Who an agent is: process id and network namespace.
+/// Process id and network namespace of an agent.
 #[derive(Debug)]
 struct Agent {
     pid: u32,
@@ -333,7 +331,7 @@ impl Agent {
     }
 }
 
-/// Whether any process that we may look at lives in a network namespace.
+/// Whether any process that is visible to us lives in a network namespace.
 fn is_namespace_used(namespace: &Path) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let mut links = processes.filter_map(|p| std::fs::read_link(p.path().join("ns/net")).ok());
@@ -369,7 +367,7 @@ fn answer(from: &mut impl BufRead) -> String {
     line.trim_end().to_string()
 }
 
-/// What only a quiet machine can show: `make timing`.
+/// Tests that need a quiet machine: `make timing`.
 mod timing {
     use super::*;
 

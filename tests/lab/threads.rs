@@ -1,5 +1,5 @@
-//! A testbed without hosts: both agents are threads of this process, over pipes, with
-//! loopback TCP between them. And what studies on it share: plans, paths that are made up.
+//! A testbed without hosts: both agents are threads of this process, over pipes, with loopback TCP
+//! between them. Also what studies on it share: plans and made-up paths.
 
 use bytepath::connection::{Connection, KERNEL_TCP, Transport};
 use bytepath::host::{Adapter, AgentPipe, Attachment, Host, Place};
@@ -16,7 +16,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-/// Agents that know these paths and meters, and no NICs.
+/// A testbed whose agents have these paths and meters, and no NICs.
 pub struct InProcess {
     pub paths: &'static [&'static DataPath],
     pub meters: &'static [&'static Meter],
@@ -37,7 +37,7 @@ impl Testbed for InProcess {
     }
 }
 
-/// Both halves of a path that is made up.
+/// Both halves of a made-up path.
 pub trait MadeUp {
     const TRANSPORTS: &'static [&'static Transport] = &[KERNEL_TCP];
     fn check(&self, _: &HalfConfig, _: &Facts) -> Support {
@@ -60,7 +60,7 @@ pub trait MadeUp {
     ) -> Result<Box<dyn Rx>, Fault>;
 }
 
-/// Data paths of these names, whose halves are both `$half(NAME)`.
+/// A list of data paths with these names, both of whose halves are `$half(NAME)`.
 macro_rules! made_up {
     ($half:ident: $($name:literal),*) => {
         &[$(&bytepath::path::DataPath {
@@ -88,12 +88,12 @@ macro_rules! made_up {
 }
 pub(crate) use made_up;
 
-/// The path that every study has, for those that only wrap it.
+/// The path `socket`, for paths that only wrap it.
 pub fn socket() -> &'static DataPath {
     path::find(path::CATALOG, "socket").unwrap()
 }
 
-/// A study that is to be resumed.
+/// Opens a study that is to be resumed.
 pub fn open(folder: &Path) -> OpenStudy {
     OpenStudy::open(folder, false).unwrap()
 }
@@ -112,7 +112,7 @@ pub fn plan(paths: &[&str], flows: u32, blocks: u32, folder: &Path) -> Plan {
     Plan::bare(cells, CellId(paths[0].to_owned()), schedule, folder)
 }
 
-/// Starts both agents; they know these paths and meters. `nic` is the receiver's NIC.
+/// Starts both agents with these paths and meters. `nic` is the receiver's NIC.
 pub fn start(
     paths: &'static [&'static DataPath],
     meters: &'static [&'static Meter],
@@ -129,7 +129,7 @@ pub fn start(
     Deployment::of([host(Adapter::Virtual), host(nic.map_or(Adapter::Virtual, Adapter::Known))])
 }
 
-/// An agent that is a thread.
+/// An agent that runs as a thread.
 struct Thread {
     pipe: Option<AgentPipe>,
     attachment: Attachment,
@@ -151,7 +151,7 @@ impl Host for Thread {
     }
 }
 
-/// An observer who says nothing.
+/// An observer that prints nothing.
 pub struct Silent;
 
 impl Observer for Silent {

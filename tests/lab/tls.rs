@@ -1,5 +1,5 @@
-//! Streams that the program encrypts, really run, and what a user hears who asks for what this
-//! kernel or a path cannot do. What the kernel encrypts is in `tests/guests/tls.rs`.
+//! Streams that the program encrypts, in real runs, and the errors for requests that this kernel or
+//! a path cannot satisfy. What the kernel encrypts is in `tests/guests/tls.rs`.
 
 use bytepath::record::{Study, TrialStatus};
 use bytepath::study::load;

@@ -1,6 +1,6 @@
-//! The io_uring paths over real loopback connections: every byte is compared
-//! with what was sent, both ends agree on how many there were, and whatever
-//! happens to the connection ends in a fault and not in a hang.
+//! The io_uring paths over real loopback connections: every byte is compared with what was sent,
+//! both ends agree on the number of bytes, and every failure of the connection ends in a fault and
+//! not in a hang.
 
 use crate::ends::{End, Opens};
 use bytepath::connection::{Flow, read_witness};
@@ -30,7 +30,7 @@ const BUNDLES: &[(&str, &str)] = &[("mode", "bundle")];
 const SENDERS: [(&str, &[(&str, &str)]); 3] =
     [("uring", &[]), ("uring", BUNDLES), ("uring-zc", &[])];
 
-/// Everything that the io_uring paths tried on this host.
+/// Facts with the outcome of everything that the paths tried on this host.
 fn facts() -> &'static Facts {
     static FACTS: OnceLock<Facts> = OnceLock::new();
     FACTS.get_or_init(|| {
@@ -39,15 +39,14 @@ fn facts() -> &'static Facts {
     })
 }
 
-/// To be held while rings are up: they and zero-copy sends lock memory, of which
-/// an unprivileged user has 8 MiB in all (`RLIMIT_MEMLOCK`), and tests run
-/// side by side.
+/// Held while rings are up: they and zero-copy sends lock memory, of which an unprivileged user has
+/// 8 MiB in all (`RLIMIT_MEMLOCK`), and tests run in parallel.
 fn memory_lock() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The path, or none with the reason printed where this host lacks it.
+/// Returns the path, or `None`, with the reason printed, if this host lacks it.
 pub fn path_for(name: &str, role: Role, set: &[(&str, &str)]) -> Option<&'static DataPath> {
     let path = path::find(path::CATALOG, name).expect("it is in the catalogue");
     let works = |attempt| matches!(facts().attempt(attempt), Some(Outcome::Works(_)));
@@ -106,8 +105,7 @@ fn connect() -> (Flow, Flow) {
 
 type Ended = Result<(Account, FlowEnd), Fault>;
 
-/// Runs an endpoint in a thread of its own, as an agent does: it was opened by
-/// another thread than the one that runs it.
+/// Runs an end in its own thread, as an agent does: another thread than this one opened it.
 fn start(role: Role, mut endpoint: End, gate: &Arc<Gate>) -> Receiver<Ended> {
     let (send, receive) = channel();
     let gate = gate.clone();
@@ -128,7 +126,7 @@ fn end(running: Receiver<Ended>) -> Ended {
     running.recv_timeout(HANG).expect("the engine hangs or has panicked")
 }
 
-/// Warm-up, window, drain, stop.
+/// Goes through warm-up, window, drain and stop.
 fn conduct(gate: &Gate) {
     thread::sleep(SPAN / 3);
     gate.set(Phase::Window);
@@ -138,7 +136,7 @@ fn conduct(gate: &Gate) {
     gate.set(Phase::Stop);
 }
 
-/// A stream through both halves of the cell, over some connections at once.
+/// Runs a stream through both halves of the cell, over several connections at once.
 fn stream(cell: &Cell, flows: u32) -> Option<Vec<(Account, Account)>> {
     let tx_path = path_for(&cell.tx.path, Role::Sender, &[])?;
     let rx_path = path_for(&cell.rx.path, Role::Receiver, &[])?;
@@ -158,7 +156,7 @@ fn stream(cell: &Cell, flows: u32) -> Option<Vec<(Account, Account)>> {
         assert_eq!(tx.1.total, rx.1.total, "both ends count the same bytes");
         assert!(rx.1.window.count > 0, "bytes flow in the window");
         assert!(rx.1.size_distribution().max <= cell.stream.read_size.max(1) * 101 / 100);
-        // On a busy machine the sender may have slept through all of the window.
+        // On a busy machine the sender may have slept for the whole window.
         if tx.1.window.count > 0 {
             let calls = tx.1.calls[0].1.row("io_uring_enter", 1e-9);
             assert!(calls.calls > 0 && calls.bytes > 0, "{calls:?}");
@@ -269,8 +267,8 @@ fn flows_do_not_disturb_each_other() {
     }
 }
 
-/// The kernel copies what is delivered on the machine that sent it, and the
-/// notifications say so (`skb_orphan_frags_rx`, include/linux/skbuff.h).
+/// The kernel copies data delivered on the machine that sent it, and the notifications report so
+/// (`skb_orphan_frags_rx`, include/linux/skbuff.h).
 #[test]
 fn zero_copy_over_loopback_is_entered_as_copied() {
     for message in MESSAGES {
@@ -304,7 +302,7 @@ fn the_witness_page_is_copied_over_loopback_and_the_stream_follows_it() {
     }
 }
 
-/// A sender in the middle of its stream, whose peer has stopped to read.
+/// A sender in the middle of its stream, whose peer has stopped reading.
 fn stuck_sender(path: &str, set: &[(&str, &str)]) -> Option<(Receiver<Ended>, Flow, TcpStream)> {
     let catalogued = path_for(path, Role::Sender, set)?;
     let (tx, rx) = connect();
@@ -338,7 +336,7 @@ fn a_stuck_sender_that_is_shut_down_from_outside_ends_in_a_fault() {
     }
 }
 
-/// The stream is over for the sender, but not all of it has reached the peer.
+/// The stream has ended for the sender, but not all of it has reached the peer.
 #[test]
 fn a_sender_that_waits_for_its_peer_at_the_end_can_be_cut() {
     let _alone = memory_lock();
@@ -348,7 +346,7 @@ fn a_sender_that_waits_for_its_peer_at_the_end_can_be_cut() {
         let outside = tx.socket.try_clone().unwrap();
         let gate = Arc::new(Gate::default());
         gate.set(Phase::Stop);
-        // The peer's kernel has taken all it will before the engine starts.
+        // The peer's kernel is full before the engine starts.
         tx.socket.set_nonblocking(true).unwrap();
         while (&*tx.socket).write(&[0; 1 << 16]).is_ok() {}
         tx.socket.set_nonblocking(false).unwrap();
@@ -388,7 +386,7 @@ fn a_receiver_whose_peer_resets_the_connection_reports_it() {
     let _alone = memory_lock();
     let Some((running, tx, outside)) = receiver(Touch::None) else { return };
     (&*tx.socket).write_all(&[0; 100_000]).unwrap();
-    // What the peer has not read makes its kernel reset the connection.
+    // Unread bytes at the peer make its kernel reset the connection.
     (&outside).write_all(b"unread").unwrap();
     drop(tx);
     assert_eq!(end(running).unwrap_err().kind, FaultKind::PeerLost);
@@ -420,7 +418,7 @@ fn sizes_that_cannot_be_are_refused_with_a_remedy() {
     assert!(fault.remedy.is_some());
 }
 
-/// What is reported as missing has been tried; what is reported to work has worked.
+/// What is reported as missing was tried; what is reported to work worked.
 #[test]
 fn devmem_says_what_this_host_lacks() {
     for Attempt { name, outcome } in &facts().attempts {

@@ -1,5 +1,6 @@
-//! A TCP stack in this process against the kernel's, and against another one like it: bytes
-//! arrive as they were sent, whatever the link does to them, and trouble has a word.
+//! A TCP stack in this process against the kernel's, and against another instance of it: bytes
+//! arrive as they were sent, no matter what the link does to them, and trouble ends in a clear
+//! message.
 
 use crate::agents::{self, Agent};
 use crate::isolated::isolated;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The trial of a path and its copy, with these arguments; all of it verified.
+/// Runs a path and its copy with these arguments, all bytes verified; returns the first trial.
 fn run(path: &str, arguments: &[&str]) -> Trial {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
@@ -44,7 +45,7 @@ fn run(path: &str, arguments: &[&str]) -> Trial {
     study.trials[0].clone()
 }
 
-/// What a stack has counted, all ends together.
+/// A counter of the stacks, summed over all ends.
 fn counted(trial: &Trial, name: &str) -> f64 {
     let readings = trial.readings.iter().filter(|reading| reading.metric == name);
     readings.map(|reading| reading.value).sum()
@@ -136,7 +137,7 @@ fn refuses_unsupported_requests_before_the_study() {
     }
 }
 
-/// A host of the stack's, one of the kernel's TCP, and a link between them.
+/// A host with the user-space stack, one with the kernel's TCP, and a link between them.
 pub struct Lab {
     ours: Place,
     theirs: Place,
@@ -170,8 +171,8 @@ impl Lab {
         }
     }
 
-    /// A connection between the stack, which listens or connects, and the kernel's TCP: the
-    /// stack's end first.
+    /// Makes a connection between the stack, which listens or connects, and the kernel's TCP;
+    /// returns the stack's end first.
     pub fn connect(&self, [ours, theirs]: [&str; 2], listens: bool, end: &End) -> Ends {
         let token = Token("7".repeat(32));
         let here = (&self.ours, USERSPACE_TCP, ours);
@@ -215,12 +216,12 @@ impl End {
     }
 }
 
-/// So many bytes of which each place has its own.
+/// Bytes that differ at each place of a buffer of this length.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length as u32).flat_map(|word| (word.wrapping_mul(2_654_435_761)).to_le_bytes()).collect()
 }
 
-/// Sends all of this by one end and reads it at the other.
+/// Sends `sent` by one end, and checks that the other end receives it.
 fn carry(sent: &[u8], from: &dyn Connection, to: &dyn Connection) {
     let mut got = vec![0; sent.len()];
     thread::scope(|scope| {
@@ -275,7 +276,7 @@ fn inside_a_window() {
     let contract =
         Stream { receive_buffer: Some(4 << 20), send_buffer: Some(4 << 20), ..Stream::default() };
     let [ours, theirs] = lab.connect(V4, true, &End { contract, ..end });
-    // Nothing of this is read yet, and all of it is acknowledged.
+    // All of this is acknowledged before any of it is read.
     let bytes = pattern(750_000);
     let flow = theirs.kernel().unwrap();
     (&*flow.socket).write_all(&bytes).unwrap();
@@ -305,7 +306,8 @@ fn inside_answers() {
         agent.call(CloseWindow { at: None });
     }
     sender.call(Stop {});
-    // The receiver closes its socket after the sender has finished: its end comes late.
+    // The receiver closes its socket after the sender has finished, so its end of stream comes
+    // late.
     let begun = Instant::now();
     sender.call(Finish { timeout: 10.0 });
     assert!(begun.elapsed() < Duration::from_secs(4), "it has waited for the peer's end");
@@ -334,7 +336,7 @@ fn inside_breaks() {
         fault
     };
 
-    // The peer died: its kernel resets.
+    // The peer died: its kernel sends a reset.
     let [ours, theirs] = connect();
     theirs.kernel().unwrap().reset_on_death().unwrap();
     drop(theirs);
@@ -356,7 +358,7 @@ fn inside_breaks() {
     assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
     drop(ours);
 
-    // Our end died: the peer sees no end of a stream.
+    // Our end died: the peer gets no regular end of stream.
     let [ours, theirs] = connect();
     carry(&pattern(1000), ours.as_ref(), theirs.as_ref());
     drop(ours);

@@ -1,5 +1,5 @@
-//! Many connections of a TCP stack in this process, as client and as server, against an event loop over
-//! the kernel's TCP and against itself.
+//! Many connections of a TCP stack in this process, as client and as server, against an event loop
+//! over the kernel's TCP and against itself.
 
 use crate::running::said;
 use crate::testbed::unavailable;
@@ -15,7 +15,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// The trial of a path with its copy over so many connections, both ends of which agree.
+/// Runs a path and its copy over this many connections, and checks that both ends agree.
 fn run(path: &str, flows: u32, arguments: &[&str]) -> Trial {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
@@ -56,7 +56,7 @@ fn requests_over_many_connections_are_answered() {
         run(path, 64, &["--workload=rr:incast=on,response=4K"]);
         run(path, 1, &["--workload=rr"]);
     }
-    // A thread for each connection at the other end.
+    // With a thread for each connection at the other end.
     run_with_threads();
 }
 
@@ -83,7 +83,7 @@ fn streams_over_many_connections_are_whole() {
     }
 }
 
-/// As many as one stack may have.
+/// The most connections that a stack may have.
 #[test]
 fn a_stack_has_a_thousand_connections() {
     if unavailable() {
@@ -94,7 +94,7 @@ fn a_stack_has_a_thousand_connections() {
         let trial = run(path, 1024, &["--workload=rr"]);
         for role in Role::ALL {
             let memory = trial.reading("loop.memory", &Scope::Role(role)).unwrap() / 1024.0;
-            // Buffers of a connection are the kernel's, or the program's.
+            // A connection's buffers are in the kernel, or in the program.
             let half = path.split('+').nth(role as usize).unwrap();
             let least = if half.starts_with("userspace-loop") { 32e3 } else { 32.0 };
             assert!((least..200e3).contains(&memory), "{path} {role}: {memory} bytes each");

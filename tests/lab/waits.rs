@@ -1,5 +1,5 @@
-//! What one CPU has to wait for because of another: locks, over work whose waits are known
-//! and over real streams.
+//! Times that one CPU waits because of another: locks, over work whose waits are known and over
+//! real streams.
 
 use crate::cpu::{cell, trial};
 use bytepath::meter::{self, Context, Meter, Output};
@@ -20,7 +20,7 @@ fn two_threads_at_one_pipe_wait_for_its_mutex_and_others_do_not_count() {
         let at_pipe = |r: &Reading| function(r).is_some_and(|name| name.contains("pipe_"));
         output.readings.iter().filter(mutex).any(|r| at_pipe(r) && r.value > 0.0)
     };
-    // Where other programs have one of the CPUs, the two take turns and neither waits.
+    // If other programs use one of the CPUs, the two threads alternate and neither waits.
     let mut own = None;
     for _ in 0..20 {
         let Some(seen) = measure("locks", || hammer(["sender/0", "receiver/0"])) else { return };
@@ -34,10 +34,10 @@ fn two_threads_at_one_pipe_wait_for_its_mutex_and_others_do_not_count() {
     assert!(waits_at_pipe(&own), "{:?}", own.readings);
     let total = |output: &Output, metric: &str| value(&output.readings, metric);
     let spun = total(&own, "locks.spin");
-    // Two threads cannot spin longer than there was time.
+    // Two threads cannot spin for longer than they ran.
     assert!(spun > 0.0 && spun < 2.0 * LONG.as_secs_f64(), "{spun} s");
     assert_eq!(total(&own, "locks.lost"), 0.0);
-    // The functions of sleeps are all known; those of spins are a sample that is scaled up.
+    // All functions of sleeps are recorded; those of spins are a sample that is scaled up.
     let parts = |kind: &str, counts: bool| {
         let parts = own.readings.iter().filter(|r| r.scope != Scope::Machine);
         let parts = parts.filter(|r| r.metric.starts_with(&format!("{kind}.")));
@@ -86,7 +86,7 @@ fn a_stream_of_two_cpus_wakes_and_frees_across_them_and_one_of_one_cpu_hardly_do
     let [woken, freed] = ["handoffs.wakeups", "handoffs.frees"];
     assert!(per_gib(&two, woken) > 10.0, "{:?}", two.readings);
     assert!(per_gib(&two, freed) > 64.0, "{:?}", two.readings);
-    // What is left is that of the kernel's own threads.
+    // The rest comes from the kernel's own threads.
     for metric in [woken, freed] {
         let (of_two, of_one) = (per_gib(&two, metric), per_gib(&one, metric));
         assert!(of_one < 0.2 * of_two, "{metric}: {of_one} and {of_two} per GiB");
@@ -114,11 +114,11 @@ fn who_wakes_a_thread_of_an_end_is_known_with_both_cpus() {
     };
     let times = |woken: &[(&str, f64)]| woken.iter().map(|(_, times)| times).sum::<f64>();
     let woken = by(Role::Receiver, "sender");
-    // On a busy machine it may be written to again before it has slept again; the end of the
-    // pipe wakes it, too, and so does the end of mprotect, by which the other's heap begins, where
-    // it waits for the map of their memory.
+    // On a busy machine it may be written to again before it sleeps again. It is also woken by the
+    // end of the pipe, and by the end of an mprotect with which the other's heap begins, if it
+    // waits for the lock of their address space.
     assert!((1.0..TIMES as f64 + 5.0).contains(&times(&woken)), "{:?}", output.readings);
-    // Every sleep of the other ends by a timer, on top of whatever ran there.
+    // Each sleep of the other ends by a timer, which interrupts whatever runs there.
     let timer = ["sender", "receiver", "other"].map(|who| times(&by(Role::Sender, who)));
     let timer = timer.iter().sum::<f64>();
     assert!((TIMES as f64..TIMES as f64 + 5.0).contains(&timer), "{:?}", output.readings);
@@ -129,7 +129,7 @@ fn who_wakes_a_thread_of_an_end_is_known_with_both_cpus() {
     }
 }
 
-/// A thread wakes another so often, through a pipe, and lets it sleep in between.
+/// Has a thread wake another `times` times, through a pipe, letting it sleep in between.
 fn wake(waker: &str, sleeper: &str, times: usize) {
     let (reader, writer) = pipe_with(PipeFlags::empty()).unwrap();
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
@@ -144,11 +144,10 @@ fn wake(waker: &str, sleeper: &str, times: usize) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// How long a hammer falls.
+/// How long [`hammer`] runs.
 const LONG: Duration = Duration::from_millis(300);
 
-/// Two threads of these names write to and read from one pipe, which is copied under its
-/// mutex.
+/// Two threads of these names write to and read from one pipe, which copies under its mutex.
 fn hammer(names: [&str; 2]) {
     let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).unwrap();
     let begin = Instant::now();
@@ -168,7 +167,8 @@ fn hammer(names: [&str; 2]) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// What a meter says of some work; none, and said, where the kernel lets no program in.
+/// Runs a meter over some work. Returns `None`, with the reason printed, if the kernel permits no
+/// BPF program.
 fn measure(name: &str, work: impl FnOnce()) -> Option<Output> {
     let meter = named(name);
     let context = Context::idle(Roots::real());
@@ -193,7 +193,8 @@ fn value(readings: &[Reading], metric: &str) -> f64 {
     found.unwrap_or_else(|| panic!("no {metric} in {readings:?}")).value
 }
 
-/// One trial with a meter; none, and said, where the kernel lets no program in.
+/// Runs one trial with a meter. Returns `None`, with the reason printed, if the kernel permits no
+/// BPF program.
 fn run(name: &str, cell: &Cell) -> Option<Trial> {
     measure(name, || ())?;
     Some(trial(cell, &["cpu", "link", name], &SCHEDULE))

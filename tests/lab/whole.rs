@@ -1,5 +1,5 @@
-//! All that can be seen of a network namespace, most of it by iproute2, which knows nothing of
-//! ours; and settings that are made and undone, after which it has to be what it was.
+//! Everything visible of a network namespace, most of it read by iproute2, which shares no code
+//! with bytepath; and settings that are made and undone, after which it has to be as before.
 
 use crate::running::await_that;
 use bytepath::host::{Fingerprint, differences};
@@ -14,8 +14,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Devices with what a setting could move along: a pair with two queues, a device upon it, a tap;
-/// an address, a route and a neighbour of each family.
+/// Devices with what a setting could change along with itself: a pair with two queues, a device on
+/// top of it, a tap; an address, a route and a neighbour of each family.
 const FURNITURE: &[&str] = &[
     "link add any0 numrxqueues 2 numtxqueues 2 type veth peer name any1 numrxqueues 2 numtxqueues 2",
     "link set any0 mtu 3000 up",
@@ -52,24 +52,24 @@ pub const KINDS: &[&str] = &[
     "flow any0 dst-port=5201 queue=1",
 ];
 
-/// What may be different without a cause in settings.
+/// Parameters that may change without any setting.
 const RESTLESS: &[&str] =
     &["carrier_changes", "carrier_up_count", "carrier_down_count", "nf_conntrack_count"];
 
-/// What was tried, and what was wrong.
+/// Settings that were tried, and what went wrong.
 pub struct Trials {
     place: StateFolder,
     before: Fingerprint,
-    /// Settings that were made, and undone.
+    /// Settings that were made and undone.
     pub made: Vec<String>,
-    /// Those that were refused.
+    /// Settings that were refused.
     pub refused: Vec<String>,
-    /// What differed then, and what was said that is not so.
+    /// What differed afterwards, or was reported wrongly.
     pub findings: Vec<String>,
 }
 
 impl Trials {
-    /// Makes the devices; the journal is to be in this place.
+    /// Makes the devices; the journal goes to `place`.
     pub fn begin(place: StateFolder) -> Trials {
         for line in FURNITURE {
             ip(line);
@@ -115,7 +115,7 @@ impl Trials {
         let sound = |row: &String| !row.contains("NOT restored") && !row.contains("left alone");
         let deadline = Instant::now() + Duration::from_secs(2);
         let mut left = differences(&self.before, &look());
-        // The kernel may do some of it a moment later.
+        // The kernel may restore some of it a moment later.
         while !left.is_empty() && Instant::now() < deadline {
             left = differences(&self.before, &look());
         }
@@ -132,13 +132,13 @@ impl Trials {
     }
 }
 
-/// Every sysctl of the namespace that a file shows as writable, once for each device but any0 left
-/// out, with values near the one that it has.
+/// Returns every sysctl of the namespace whose file is writable, for devices only those of any0,
+/// with values near its present one.
 pub fn all_sysctls() -> Vec<Vec<String>> {
     let mut all = Vec::new();
     for (name, path) in files(Path::new("/proc/sys/net"), "net") {
         let of_other = ["lo", "any1", "any2", "any3", "set0", "set1", "all", "default"];
-        // One that no namespace confines: what is set here is set everywhere, for good.
+        // Not confined to a namespace: a change would be global and permanent.
         let is_left_out = name.split('.').any(|part| of_other.contains(&part))
             || name == "net.netfilter.nf_hooks_lwtunnel";
         let may_write = fs::metadata(&path).is_ok_and(|of| of.permissions().mode() & 0o200 != 0);
@@ -152,7 +152,7 @@ pub fn all_sysctls() -> Vec<Vec<String>> {
     all
 }
 
-/// Values beside this one, as the kernel prints it.
+/// Returns values near this one, which is in the kernel's notation.
 fn near(now: &str) -> Vec<String> {
     let words: Vec<&str> = now.split_whitespace().collect();
     let numbers: Option<Vec<i128>> = words.iter().map(|word| word.parse().ok()).collect();
@@ -171,7 +171,7 @@ fn near(now: &str) -> Vec<String> {
     all
 }
 
-/// All of it, once two looks agree: addresses are probed, and routes follow them.
+/// Returns a [`look`] once two agree: addresses are probed, and routes follow them.
 fn settled() -> Fingerprint {
     let mut last = look();
     await_that("two looks agree", || {
@@ -181,7 +181,7 @@ fn settled() -> Fingerprint {
     last
 }
 
-/// All of it.
+/// Reads everything about the namespace.
 pub fn look() -> Fingerprint {
     let mut all = Fingerprint::new();
     let mut attributes = files(Path::new("/proc/sys/net"), "net");
@@ -224,7 +224,7 @@ pub fn look() -> Fingerprint {
     all
 }
 
-/// Each text and number of a JSON value, but what counts and what runs down.
+/// Enters each text and number of a JSON value, except counters and times that run down.
 fn flatten(value: &Value, name: &str, all: &mut Fingerprint) {
     const RUNNING: &[&str] =
         &["valid_life_time", "preferred_life_time", "expires", "used", "confirmed", "updated"];
@@ -260,7 +260,7 @@ fn names(folder: impl AsRef<Path>) -> Vec<String> {
     bytepath::sys::attribute::names(folder.as_ref())
 }
 
-/// ip(8) with these words.
+/// Runs ip(8) with these words.
 pub fn ip(line: &str) {
     let output = Command::new("ip").args(line.split(' ')).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

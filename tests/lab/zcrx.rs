@@ -1,8 +1,8 @@
-//! zcrx over real loopback connections, on a queue without a device (Linux 7.1):
-//! every byte is compared with what was sent, the ledger agrees with what the
-//! kernel counted, and whatever runs dry or breaks is reported and no hang. On
-//! an older kernel, or without privilege, each says so and is skipped; see
-//! `docs/reference/paths/zcrx.md` for how the whole file is run in a guest.
+//! zcrx over real loopback connections, on a queue without a device (Linux 7.1): every byte is
+//! compared with what was sent, the ledger agrees with what the kernel counted, and anything that
+//! runs dry or breaks is reported and does not hang. On an older kernel, or without privileges, the
+//! tests report that and are skipped; `docs/reference/paths/zcrx.md` shows how to run the whole
+//! file in a guest.
 
 use crate::ends::{End, Opens};
 use bytepath::connection::Flow;
@@ -33,7 +33,7 @@ fn facts() -> &'static Facts {
     })
 }
 
-/// The path, or none with the reason printed where this host lacks it.
+/// Returns the path, or `None`, with the reason printed, if this host lacks it.
 fn zcrx() -> Option<&'static DataPath> {
     let zcrx = path::find(path::CATALOG, "zcrx").unwrap();
     match zcrx.check(Role::Receiver, facts()).unwrap() {
@@ -84,7 +84,7 @@ fn connect(flows: u32) -> Vec<(Flow, Flow)> {
 
 type Ended = Result<(Account, FlowEnd), Fault>;
 
-/// Runs an endpoint in a thread of its own.
+/// Runs an end in its own thread.
 fn start(role: Role, mut endpoint: End, gate: &Arc<Gate>) -> (Receiver<Ended>, Arc<Progress>) {
     let (send, receive) = channel();
     let (gate, progress) = (gate.clone(), Arc::new(Progress::default()));
@@ -106,13 +106,13 @@ fn end(running: &Receiver<Ended>) -> Ended {
     running.recv_timeout(HANG).expect("the engine hangs or has panicked")
 }
 
-/// A stream of at least this many bytes for each flow; the receivers' accounts.
+/// Runs a stream of at least this many bytes for each flow; returns the receivers' accounts.
 fn stream(zcrx: &DataPath, cell: &Cell, bytes: u64) -> Vec<(Account, FlowEnd)> {
     let tx_path = path::find(path::CATALOG, &cell.tx.path).unwrap();
     let gate = Arc::new(Gate::default());
     gate.set(Phase::Window);
     let group = Group::default();
-    // Both ends are opened before anything flows, and the first flow first.
+    // Both ends are opened before anything flows, the first flow first.
     let flows: Vec<_> = connect(cell.stream.flows)
         .into_iter()
         .map(|(tx, rx)| {
@@ -149,7 +149,7 @@ fn reading(account: &Account, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no {metric} in {:?}", account.readings)).value as u64
 }
 
-/// What holds of every stream on a queue without a device.
+/// Checks what holds for every stream on a queue without a device.
 fn check(account: &Account) {
     let ledger = &account.ledger;
     assert_eq!(ledger.copied, ledger.delivered, "{ledger:?}");
@@ -231,7 +231,7 @@ fn ledger_equals_the_counts_of_the_kernel() {
         let stats = evidence.iter().find(|e| e.source.contains("zcrx_stats: fragments")).unwrap();
         assert_eq!(stats.bytes, counted);
         assert_eq!(stats.events, reading(account, "copied_fragments"));
-        // What the kernel does not count is the linear part of packets.
+        // The kernel does not count the linear part of packets.
         let linear: u64 =
             evidence.iter().filter(|e| e.source.contains("linear")).map(|e| e.bytes).sum();
         assert_eq!(counted + linear, tally.total);
@@ -297,8 +297,7 @@ fn flows_share_one_queue_and_add_up_to_its_statistics() {
                 evidence.filter(|e| e.source.contains("misses")).map(|e| e.bytes).sum::<u64>();
             println!("{set:?}: {:?}", account.readings);
         }
-        // The kernel's counters are not atomic, so that rings on several CPUs lose a
-        // few counts.
+        // The kernel's counters are not atomic: with rings on several CPUs they lose a few counts.
         assert_eq!(copied + missed, total);
         assert!(missed < total / 20, "what one flow claims is what the others received");
     }
@@ -371,7 +370,7 @@ fn a_ring_that_is_dropped_in_the_middle_leaves_nothing_behind() {
         let open = zcrx.open(Role::Receiver, &cell, rx).unwrap();
         (&*tx.socket).write_all(&[0; 10_000]).unwrap();
         drop(open);
-        // The socket is release at once, not when the kernel gets around to it.
+        // The socket is released at once, not when the kernel gets around to it.
         let mut byte = [0];
         let begin = Instant::now();
         tx.socket.set_read_timeout(Some(HANG)).unwrap();

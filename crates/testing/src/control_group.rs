@@ -1,19 +1,19 @@
-//! A control group for what a test starts.
+//! Control groups for processes that a test starts.
 
 use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A group of a controller: of version 1 if that is mounted, else of version 2. Dropping it removes
-/// it.
+/// A control group of one controller: of version 1 if that is mounted, else of version 2. Dropping
+/// it removes the group.
 pub struct ControlGroup {
     folder: PathBuf,
     pub is_v1: bool,
 }
 
 impl ControlGroup {
-    /// Fails where there is no hierarchy in which a group can be made.
+    /// Makes a group. Errors if there is no hierarchy in which that is possible.
     pub fn new(controller: &str) -> io::Result<ControlGroup> {
         let v1 = Path::new("/sys/fs/cgroup").join(controller);
         let is_v1 = v1.is_dir();
@@ -23,19 +23,19 @@ impl ControlGroup {
         Ok(ControlGroup { folder, is_v1 })
     }
 
-    /// The same, with one of its files set.
+    /// Like [`ControlGroup::new`], with one of the group's files set.
     pub fn limited(controller: &str, file: &str, limit: impl Display) -> io::Result<ControlGroup> {
         let group = ControlGroup::new(controller)?;
         group.set(file, limit)?;
         Ok(group)
     }
 
-    /// Writes a file of it; fails where the controller is not enabled.
+    /// Writes a file of the group. Errors if the controller is not enabled.
     pub fn set(&self, file: &str, value: impl Display) -> io::Result<()> {
         fs::write(self.folder.join(file), value.to_string())
     }
 
-    /// The file to which a process writes its id to enter.
+    /// The file by which a process enters the group: it writes its process id there.
     pub fn procs(&self) -> PathBuf {
         self.folder.join("cgroup.procs")
     }

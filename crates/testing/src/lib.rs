@@ -1,14 +1,14 @@
-//! What the tests of all crates share: how a test is skipped, how tests share the machine, and
-//! where the double is, a program that tests start.
+//! What the tests of all crates share: skipping a test, sharing the machine, and finding the
+//! double, a program that tests start.
 //!
-//! Tests run side by side, in one program and in several (`tools/unit`), so they share the
-//! machine by locks on files, which the kernel releases when a test ends in any way:
+//! Tests run in parallel, in one program and in several (`tools/unit`), so they share the machine
+//! by locks on files, which the kernel releases however a test ends:
 //!
 //! - [`alone`]: for a test that measures time, rates or another CPU's work. Nothing else runs.
 //! - [`shared`]: for a test that keeps CPUs busy and checks bytes, ledgers or messages.
 //!   As many run at a time as there are CPUs.
-//! - [`beside`]: for a test that mostly waits. Any number of them.
-//! - [`guests`]: for a test that boots guests. [`GUESTS`] at a time.
+//! - [`beside`]: for a test that mostly waits. Any number of them may run.
+//! - [`guests`]: for a test that boots guests. At most [`GUESTS`] at a time.
 #![forbid(unsafe_code)]
 
 mod control_group;
@@ -40,18 +40,18 @@ pub fn skipped(reason: &str) {
     println!("SKIP: {}", reason.split_whitespace().collect::<Vec<_>>().join(" "));
 }
 
-/// A share of the machine; dropping it gives it back.
+/// A share of the machine, released on drop.
 #[must_use]
 pub struct Share(#[expect(dead_code, reason = "the locks of open files")] Vec<File>);
 
-/// Tests that boot guests at a time. An emulated guest keeps one CPU busy.
+/// Number of tests that may boot guests at the same time. An emulated guest keeps one CPU busy.
 pub const GUESTS: usize = 2;
 
-/// Set for tests that another test starts and that run under its share.
+/// Environment variable set for tests that another test starts and that run under its share.
 pub const HAS_SHARE: &str = "BYTEPATH_TEST_HAS_SHARE";
 
-/// The whole machine. Those who share it go first: tests that need it alone wait until the others
-/// have ended, so that the others do not wait for them one by one.
+/// Takes the whole machine. Tests that share it have priority: those that need it alone wait until
+/// the others have ended, so that the others do not wait for them one by one.
 pub fn alone() -> Share {
     share(|| {
         let machine = lock_file("machine");
@@ -60,7 +60,7 @@ pub fn alone() -> Share {
     })
 }
 
-/// A part of the machine, beside others that measure nothing either.
+/// Takes a part of the machine, beside other tests that measure nothing either.
 pub fn shared() -> Share {
     share(|| {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
@@ -70,13 +70,13 @@ pub fn shared() -> Share {
     })
 }
 
-/// A part of the machine for a test that mostly waits.
+/// Takes a part of the machine for a test that mostly waits.
 pub fn beside() -> Share {
     share(|| vec![shared_machine()])
 }
 
-/// The right to boot guests: `count` of [`GUESTS`] turns. All of them are for a test that must
-/// not mistake another test's guests for its own.
+/// Takes `count` of the [`GUESTS`] turns to boot guests. A test that must not mistake another
+/// test's guests for its own takes all of them.
 pub fn guests(count: usize) -> Share {
     share(|| {
         let mut locks = slots("guests", GUESTS, count);
@@ -95,8 +95,8 @@ fn shared_machine() -> File {
     machine
 }
 
-/// Locks `count` of `all` files. Only one test at a time tries to, so that tests that need several
-/// never wait for each other.
+/// Locks `count` of `all` files. Only one test at a time tries to, so that two tests that need
+/// several never block each other.
 fn slots(name: &str, all: usize, count: usize) -> Vec<File> {
     let queue = lock_file(&format!("{name}-queue"));
     queue.lock().expect("a lock");
@@ -116,7 +116,7 @@ fn slots(name: &str, all: usize, count: usize) -> Vec<File> {
     locked
 }
 
-/// Opens a lock of this user, in a folder that `tools/unit` knows as well.
+/// Opens a lock file of this user, in a folder whose name `tools/unit` also uses.
 fn lock_file(name: &str) -> File {
     let user = fs::metadata("/proc/self").map_or(0, |process| process.uid());
     let folder = env::temp_dir().join(format!("bytepath-tests-{user}"));
@@ -124,11 +124,11 @@ fn lock_file(name: &str) -> File {
     File::create(folder.join(format!("{name}.lock"))).expect("a file to lock")
 }
 
-/// Where a copy of the double is, if not where Cargo puts it.
+/// Environment variable with the path of a copy of the double, if it is not where Cargo puts it.
 pub const DOUBLE: &str = "BYTEPATH_TEST_DOUBLE";
 
-/// The program in `tests/double`, which does what tests tell it to. It is built if need be:
-/// Cargo does not do that for the tests of one file.
+/// Path of the program in `tests/double`, which does what tests need. It is built if necessary,
+/// because Cargo does not do that for the tests of one file.
 pub fn double() -> PathBuf {
     static BUILT: Mutex<bool> = Mutex::new(false);
     if let Some(copy) = env::var_os(DOUBLE) {
@@ -153,9 +153,9 @@ pub fn double() -> PathBuf {
     target.join("examples/double")
 }
 
-/// Runs a program that was just written. A child that another thread of this test is starting
-/// inherits the file, open for writing, until it executes its own program. Until then execve(2)
-/// fails with ETXTBSY, so it is tried again.
+/// Runs a program that was just written. If another thread of this test is starting a child at that
+/// moment, the child inherits the file, open for writing, until it executes its own program. Until
+/// then execve(2) fails with ETXTBSY, so it is retried.
 pub fn run_copied(command: &mut Command) -> io::Result<Output> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {

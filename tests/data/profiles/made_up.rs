@@ -8,8 +8,8 @@ use bytepath::profile::{
 };
 use bytepath::record::Role;
 
-/// Functions of the sender and the receiver: stack from the root, CPU seconds per
-/// GiB in the cell that copies and in the one that maps.
+/// Functions of the sender and the receiver: stack from the root, CPU seconds per GiB in the cell
+/// that copies and in the one that maps.
 const STACKS: &[(Role, &[&str], f64, f64)] = &[
     (Role::Sender, &["main", "send", "do_syscall_64", "tcp_sendmsg", "_copy_from_iter"], 0.11, 0.0),
     (Role::Sender, &["main", "splice", "do_syscall_64", "splice_to_socket"], 0.0, 0.02),
@@ -30,11 +30,10 @@ const STACKS: &[(Role, &[&str], f64, f64)] = &[
     (Role::Receiver, &["main", "touch"], 0.02, 0.02),
 ];
 
-/// Packets of a trial's 4 GiB: 64 KiB each.
+/// Packets in the 4 GiB of a trial: 64 KiB each.
 pub const PACKETS: f64 = 65536.0;
 
-/// One profile trial of 4 GiB. `noise` is added to every function's cost, a part
-/// of it.
+/// One profile trial of 4 GiB. `noise` is a relative error added to every function's cost.
 pub fn trial(title: &str, maps: bool, noise: f64, hostile: &str) -> Profile {
     let mut builder = Builder::new(Header {
         title: title.to_owned(),
@@ -60,7 +59,7 @@ pub fn trial(title: &str, maps: bool, noise: f64, hostile: &str) -> Profile {
         ids.reverse();
         let stack = builder.stack(&ids);
         let thread = builder.thread(Thread { name: role.to_string(), ..Thread::default() });
-        // Neighbours are off in different directions.
+        // Neighbours err in opposite directions.
         let off = 1.0 + if i % 2 == 0 { noise } else { -noise };
         builder.add(Sample {
             stack,
@@ -75,12 +74,12 @@ pub fn trial(title: &str, maps: bool, noise: f64, hostile: &str) -> Profile {
     builder.build()
 }
 
-/// Three trials of each cell that are off by a few hundredths, per GiB.
+/// Compares `trials` trials of each cell, with errors of a few percent, per GiB.
 pub fn explanation(trials: usize, hostile: &str) -> Explanation {
     explanation_per(WorkUnit::Gib, trials, hostile)
 }
 
-/// The same per any unit of work.
+/// Like [`explanation`], per any unit of work.
 pub fn explanation_per(unit: WorkUnit, trials: usize, hostile: &str) -> Explanation {
     let of = |maps| -> Vec<Profile> {
         let noise = [0.0, 0.03, -0.02];
@@ -107,8 +106,8 @@ pub fn explanation_per(unit: WorkUnit, trials: usize, hostile: &str) -> Explanat
     .unwrap()
 }
 
-/// A baseline and this many other cells of a study, each with a few hundred functions in
-/// stacks as deep and as uneven as those of a kernel that moves a stream.
+/// A baseline and this many other cells of a study, each with a few hundred functions in stacks as
+/// deep and as uneven as those of a kernel that moves a stream.
 pub fn realistic(others: usize) -> Explanation {
     let cells: Vec<String> = (0..=others).map(|at| format!("path-{at}")).collect();
     let profiles: Vec<Vec<Profile>> =
@@ -121,7 +120,7 @@ pub fn realistic(others: usize) -> Explanation {
     explain(&trials[0], &trials[1..], Rules::built_in(), WorkUnit::Gib).unwrap()
 }
 
-/// A profile whose stacks branch at random: most of it is in few of them, and the larger
+/// A profile whose stacks branch at random: most of its weight is in a few of them, and the larger
 /// branches are the same for all seeds.
 fn grown(title: &str, seed: u64) -> Profile {
     const FIRST: [&str; 8] = ["tcp", "skb", "__netif", "io_uring", "ip", "net", "sock", "napi"];

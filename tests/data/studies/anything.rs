@@ -1,5 +1,5 @@
-//! Studies that no run would leave behind, but that a disk can hold: any number,
-//! any text, in the shape of the made-up study.
+//! Studies that no run would write but that a disk can contain: any number and any text, in the
+//! shape of the made-up study.
 
 use super::made_up::{bare, study};
 use bytepath::record::{
@@ -8,7 +8,7 @@ use bytepath::record::{
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// Any number that a record read from a disk can hold.
+/// Any number that a record on disk can contain.
 fn figure() -> impl Strategy<Value = f64> {
     use proptest::num::f64::{NEGATIVE, NORMAL, POSITIVE, SUBNORMAL, ZERO};
     prop_oneof![
@@ -25,7 +25,7 @@ fn name() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Turns the figures and texts of a well-formed study into anything at all.
+/// Replaces the figures and texts of a well-formed study by arbitrary ones.
 pub fn any_study() -> impl Strategy<Value = Study> {
     let figures = proptest::collection::vec(figure(), 1..40);
     let texts = proptest::collection::vec(name(), 1..12);

@@ -1,5 +1,5 @@
-//! A study as the default run may leave it, with plausible numbers and every
-//! kind of row: measured, failed once, unavailable.
+//! A study like one of a default run, with plausible numbers and every kind of row: measured,
+//! failed once, unavailable.
 
 use bytepath::record::{
     CallRow, Cell, CellId, CopyCeiling, Facts, Fault, FaultKind, Half, Judgement, Ledger, Manner,
@@ -16,16 +16,16 @@ pub struct Path {
     rx: &'static str,
     /// Gbit/s, block by block.
     gbit: [f64; 5],
-    /// CPU of the sender and of the receiver: user, system, softirq, iowait, as
-    /// parts of the window.
+    /// CPU time of the sender and of the receiver: user, system, softirq, iowait, as fractions of
+    /// the window.
     cpu: [[f64; 4]; 2],
-    /// What the engine's thread ran of it.
+    /// The part of it that the engine's threads ran.
     threads: [f64; 2],
     /// Calls per trial.
     calls: [(&'static str, u64); 2],
-    /// Part that the receiver mapped.
+    /// Fraction of the bytes that the receiver mapped.
     mapped: f64,
-    /// What the sender's ledger says, and what the witness page says of it.
+    /// The manner and the source in the sender's ledger.
     sent: (Manner, &'static str),
     witness: ProvenWitness,
     label: &'static str,
@@ -118,8 +118,8 @@ pub const PATHS: [Path; 7] = [
     },
 ];
 
-/// The study: [`PATHS`] in five blocks, zcrx and devmem unavailable, one trial
-/// of uring-zc failed.
+/// The study: [`PATHS`] in five blocks; zcrx and devmem are unavailable, and one trial of uring-zc
+/// failed.
 pub fn study() -> Study {
     let mut cells: Vec<Cell> = PATHS.iter().map(|p| cell(p.name, p.tx, p.rx)).collect();
     cells.push(cell("zcrx", "uring-zc", "zcrx"));
@@ -151,7 +151,7 @@ pub fn study() -> Study {
     Study { header: header(cells), trials, profiles: Vec::new(), remarks: Vec::new() }
 }
 
-/// A cell with the roles on CPU 0 and 1; the null cell is known by its name.
+/// A cell with the roles on CPUs 0 and 1; the null cell is recognised by its name.
 pub fn cell(name: &str, tx: &str, rx: &str) -> Cell {
     Cell {
         placement: Placement::pinned(0, 1),
@@ -206,7 +206,7 @@ fn readings(path: &Path) -> Vec<Reading> {
     readings
 }
 
-/// The course of the flow; the third block of uring stalls for 0.2 s.
+/// Throughput of the flow over time; in the third block of uring it stalls for 0.2 s.
 fn series(path: &Path, block: u32, window_bytes: u64) -> Series {
     let stalls = path.name == "uring" && block == 2;
     let mean = window_bytes as f64 / WINDOW;
@@ -286,15 +286,14 @@ fn record(path: &Path, role: Role, window_bytes: u64) -> RoleRecord {
     }
 }
 
-/// A trial that has nothing but its status.
+/// A trial with nothing but its status.
 pub fn bare(trial: Trial, status: TrialStatus) -> Trial {
     let blank = Trial::blank(trial.cell, trial.block, trial.order);
     Trial { status, started_ms: trial.started_ms, ..blank }
 }
 
-/// The head of a study with these cells.
-/// Six trials of a cell that moves so many Gbit/s, hardly scattered, for so much of a CPU at each
-/// end. Without readings; `first` is the order of the first.
+/// Six trials of a cell that moves `gbit` Gbit/s with hardly any scatter, using `busy` of a CPU at
+/// each end. They have no readings; `first` is the order of the first one.
 #[allow(dead_code, reason = "of those who share this file, one needs it")]
 pub fn steady_trials(cell: &Cell, [gbit, busy]: [f64; 2], first: usize) -> Vec<Trial> {
     let blank = trial(&PATHS[0], 0, 0);
@@ -328,6 +327,7 @@ pub fn steady_trials(cell: &Cell, [gbit, busy]: [f64; 2], first: usize) -> Vec<T
     (0..6).map(made).collect()
 }
 
+/// The head of a study with these cells.
 pub fn header(cells: Vec<Cell>) -> StudyHeader {
     let facts = Facts {
         machine: "a".into(),
@@ -370,8 +370,8 @@ pub fn header(cells: Vec<Cell>) -> StudyHeader {
     }
 }
 
-/// A large study: this many cells in this many blocks, each trial with the
-/// readings and the course of a ten-second window.
+/// A large study: this many cells in this many blocks, each trial with the readings and the series
+/// of a ten-second window.
 #[allow(dead_code, reason = "not every test that includes this file wants a large one")]
 pub fn large(cells: usize, blocks: u32) -> Study {
     let names: Vec<String> = (0..cells)

@@ -1,18 +1,18 @@
-//! A study of request/response, made up: nothing measured it.
+//! A made-up study of request/response.
 
 use super::made_up::{self, PATHS, cell, header};
 use bytepath::record::{Latency, Ledger, Manner, SizeDistribution, Study, Trial, Work};
 use std::time::Duration;
 
-/// Bytes of a request and its answer.
+/// Bytes of a request and its response.
 const MESSAGE: u64 = 128;
 
 /// One made-up cell.
 struct Made {
     name: &'static str,
-    /// Typical latency block by block, microseconds.
+    /// Typical latency in microseconds, block by block.
     typical: [f64; 5],
-    /// How long the tail is.
+    /// Length of the tail.
     tail: f64,
     /// One exchange in 500 takes this many times as long.
     stalls: f64,
@@ -54,7 +54,7 @@ pub fn study() -> Study {
 fn trial(made: &Made, block: u32, order: u32) -> Trial {
     let mut trial = made_up::trial(&PATHS[0], block, order);
     let latency = latency(made, block);
-    // A closed loop of one request at a time: as many as there is time for.
+    // A closed loop with one request at a time: as many requests as fit into the window.
     trial.count = (trial.window / latency.mean().unwrap()) as u64;
     trial.work = Work::Exchanges;
     trial.cell.0 = made.name.into();
@@ -89,7 +89,7 @@ fn trial(made: &Made, block: u32, order: u32) -> Trial {
     trial
 }
 
-/// Sixty thousand exchanges with an even spread of luck.
+/// Sixty thousand exchanges with an even spread of latencies.
 fn latency(made: &Made, block: u32) -> Latency {
     const EXCHANGES: u32 = 60_000;
     let typical = made.typical[block as usize];
