@@ -43,6 +43,7 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
         true => writeln!(out, "{}", estimate(plan))?,
         false => write_order(plan, out)?,
     }
+    plan.gpus.iter().try_for_each(|gpu| writeln!(out, "{gpu}"))?;
     write_settings(plan, out)?;
     if let (Some(Stopping { at_least, within }), Some(pass)) = (s.stopping, plan.order.first()) {
         let early = plan.seconds_per_trial.map(|each| {

@@ -12,7 +12,7 @@ use bytepath::report::{self, Style};
 use bytepath::stats::{Rules, analyse};
 use bytepath::study::load;
 use bytepath::sys::devmem::{self, Refusal};
-use bytepath::sys::dmabuf::{self, Memory};
+use bytepath::sys::dmabuf::{self, Memory, Place};
 use bytepath::workload::HalfConfig;
 use bytepath::{path, testbed};
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,8 +25,9 @@ const ALL_DEVICES: &str = "BYTEPATH_TEST_ALL_DEVICES";
 /// Memory, if the kernel has udmabuf, and a stand-in for its descriptor: a driver that cannot bind
 /// refuses before it looks at that.
 fn memory() -> (Option<Box<dyn Memory>>, OwnedFd) {
-    let memory =
-        dmabuf::PROVIDERS.iter().find_map(|provider| (provider.allocate)(1 << 20, None).ok());
+    let memory = dmabuf::PROVIDERS
+        .iter()
+        .find_map(|provider| (provider.allocate)(1 << 20, Place::default()).ok());
     (memory, devmem::stand_in().unwrap())
 }
 

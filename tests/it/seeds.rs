@@ -229,7 +229,7 @@ fn requests() -> Vec<Request> {
         PreviewSettings { settings: wanted() }.into(),
         ReadFingerprint {}.into(),
         Examine {}.into(),
-        HoldGpu {}.into(),
+        HoldGpu { gpu: "0000:65:00.0".into() }.into(),
         CheckDevice { device: "eth0".into() }.into(),
     ]
 }

@@ -31,21 +31,24 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
+/// An experiment with a cell on each GPU, one over both, and one on a GPU that is not there.
+const CELLS: &str = "blocks = 1\nwarm-up = '100ms'\nwindow = '600ms'\ndesign = 'trials'\n\
+                     meters = ['nvml']\nprofile = 'none'\n[factors]\n\
+                     path = ['socket', 'devmem:memory=gpu', 'devmem:memory=gpu,gpu=17:00.0',\
+                     'devmem:memory=gpu,gpu=B3:00.0+devmem:memory=gpu,gpu=0000:17:00.0',\
+                     'devmem:memory=gpu,gpu=66:00.0']\n";
+
 #[test]
-fn reads_a_fake_gpu_and_keeps_it_awake() {
+fn reads_fake_gpus_and_keeps_those_awake_that_are_used() {
     let folder = tempfile::tempdir().unwrap();
     if !driver(folder.path()) {
         return;
     }
     let (file, out) = (folder.path().join("gpu.toml"), folder.path().join("study"));
-    let experiment = "blocks = 1\nwarm-up = '100ms'\nwindow = '600ms'\ndesign = 'trials'\n\
-                      meters = ['nvml']\nprofile = 'none'\n[factors]\n\
-                      path = ['socket', 'devmem:memory=gpu']\n";
-    fs::write(&file, experiment).unwrap();
+    fs::write(&file, CELLS).unwrap();
     let held = folder.path().join("held");
-    let mut run = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-    run.arg("run").arg(&file).arg("--study").arg(&out);
-    run.env("LD_LIBRARY_PATH", folder.path()).env("MADE_UP_GPU", &held);
+    let mut run = bytepath(folder.path());
+    run.arg("run").arg(&file).arg("--study").arg(&out).env("MADE_UP_GPU", &held);
     run.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let run = run.spawn().unwrap();
     let controller = run.id().to_string();
@@ -61,6 +64,7 @@ fn reads_a_fake_gpu_and_keeps_it_awake() {
     };
     for (metric, value) in [
         ("nvml.0.watts", 250.0),
+        ("nvml.1.watts", 300.0),
         ("nvml.0.pcie.sent", 1e6),
         ("nvml.0.pcie.received", 25e9),
         ("nvml.0.busy", 0.07),
@@ -73,9 +77,15 @@ fn reads_a_fake_gpu_and_keeps_it_awake() {
     // This one counts no energy, so that it is power over the window.
     let seconds = reading("nvml.0.energy") / 250.0;
     assert!((0.5..5.0).contains(&seconds), "{seconds}");
-    // The controller, which lives as long as the study, holds a context.
+    // The controller, which lives as long as the study, holds a context of each that is used.
     let held = fs::read_to_string(&held).unwrap_or_default();
-    assert!(held.lines().any(|process| process == controller), "{controller}: {held:?}: {said}");
+    for gpu in ["00000000:17:00.0", "00000000:B3:00.0"] {
+        let held_by_controller = format!("{controller} {gpu}");
+        assert!(held.lines().any(|line| line == held_by_controller), "{held:?}: {said}");
+    }
+    for used in USED {
+        assert!(study.remarks.iter().any(|remark| remark == used), "{used}: {:?}", study.remarks);
+    }
     let refused = |cell: &str| {
         study.trials.iter().find_map(|trial| match &trial.status {
             TrialStatus::Unavailable { reason, .. } if trial.cell.0.contains(cell) => Some(reason),
@@ -83,6 +93,45 @@ fn reads_a_fake_gpu_and_keeps_it_awake() {
         })
     };
     assert!(refused("memory=gpu").is_some_and(|why| !why.is_empty()), "{said}");
+    let absent = refused("gpu=66:00.0").unwrap();
+    assert!(absent.contains("no GPU at 0000:66:00.0"), "{absent}");
+}
+
+/// By itself a path takes the first of CUDA, where no link is near any; by NVML that is the second.
+const USED: [&str; 4] = [
+    "GPU memory of the sender: 0000:b3:00.0 (Made-up GPU, nvml.1, number 0 of CUDA)",
+    "GPU memory of the sender: 0000:17:00.0 (Made-up GPU, nvml.0, number 1 of CUDA)",
+    "GPU memory of the receiver: 0000:b3:00.0 (Made-up GPU, nvml.1, number 0 of CUDA)",
+    "GPU memory of the receiver: 0000:17:00.0 (Made-up GPU, nvml.0, number 1 of CUDA)",
+];
+
+#[test]
+fn names_the_gpus_before_a_study() {
+    let folder = tempfile::tempdir().unwrap();
+    if !driver(folder.path()) {
+        return;
+    }
+    let file = folder.path().join("gpu.toml");
+    fs::write(&file, CELLS).unwrap();
+    let plan = bytepath(folder.path()).arg("run").arg(&file).arg("--dry-run").output().unwrap();
+    let plan = text(&plan);
+    for used in USED {
+        assert!(plan.lines().any(|line| line == used), "{used}: {plan}");
+    }
+    let choice = "choose one of 0000:b3:00.0, 0000:17:00.0, or gpu=auto";
+    assert!(plan.contains(choice), "{plan}");
+    let doctor = text(&bytepath(folder.path()).arg("doctor").output().unwrap());
+    let doctor = doctor.split_whitespace().collect::<Vec<_>>().join(" ");
+    let gpus = "GPUs: 0000:b3:00.0 (Made-up GPU, nvml.1, number 0 of CUDA), \
+                0000:17:00.0 (Made-up GPU, nvml.0, number 1 of CUDA)";
+    assert!(doctor.contains(gpus), "{doctor}");
+}
+
+/// The program with the made-up driver of a folder.
+fn bytepath(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    command.env("LD_LIBRARY_PATH", folder);
+    command
 }
 
 #[test]

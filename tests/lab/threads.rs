@@ -81,6 +81,7 @@ macro_rules! made_up {
             check: |job, facts| $half($name).check(job, facts),
             nic_settings: |options, wire| $half($name).nic_settings(options, wire),
             huge_pages: |_, _, _| bytepath::path::HugePages::default(),
+            gpu: |_, _| None,
             sizes_reads: true,
             open: |job, connection, group| $half($name).$open(job, connection, group),
         }

@@ -32,7 +32,9 @@ pub use boot::{Boot, echoes};
 pub use build::{VERSION, of as build_of, own as own_build};
 pub use child::{AgentProcess, LocalAgent, Tail, ending, spawn_scoped, spawn_thread};
 pub use descriptors::link_end;
-pub use doctor::{Moment, examine, examine_dsa, examine_libraries, examine_pair, moment};
+pub use doctor::{
+    Moment, examine, examine_dsa, examine_gpus, examine_libraries, examine_pair, moment,
+};
 pub use facts::{Fingerprint, differences, fingerprint, survey};
 pub use host::{Adapter, AgentPipe, Attachment, Host, HwGro, Place, ProcessHost};
 pub use link::await_carrier;

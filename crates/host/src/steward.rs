@@ -10,6 +10,7 @@ use bytepath_record::wire::{
 };
 use bytepath_settings::{self as settings, Applied, StateFolder, ThisMachine};
 use bytepath_sys::Roots;
+use bytepath_sys::cuda::Gpu;
 
 /// The steward of the machine that this process runs on. Dropping it restores everything.
 pub struct LocalSteward {
@@ -97,10 +98,12 @@ impl StewardCall for Examine {
 }
 
 impl StewardCall for HoldGpu {
-    const ANSWER: Answer<Self> = |_, _| {
+    const ANSWER: Answer<Self> = |call, _| {
+        let mut all = bytepath_sys::cuda::gpus().into_iter().flatten();
+        let gpu = all.find(|gpu| gpu.address.to_string() == call.gpu);
         // The context lives as long as this process. If it cannot be created, cells that need a GPU
         // are refused with that reason.
-        let _ = bytepath_sys::cuda::driver();
+        let _ = gpu.map(Gpu::hold);
         Ok(())
     };
 }

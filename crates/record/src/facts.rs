@@ -71,6 +71,17 @@ impl Facts {
         self.attempts.iter().find(|a| a.name == name).map(|a| &a.outcome)
     }
 
+    /// Returns the GPUs that CUDA lists: the PCI address of each, and a description or what it lacks.
+    /// The first is the one that a path uses by default.
+    pub fn gpus(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.attempts.iter().filter_map(|attempt| match &attempt.outcome {
+            Outcome::Works(words) | Outcome::Missing(words) => {
+                Some((attempt.name.strip_prefix(GPU)?, words.as_str()))
+            }
+            _ => None,
+        })
+    }
+
     /// Returns `Yes` if the attempt worked, otherwise a refusal with the kernel's error and the
     /// given remedy.
     pub fn require(&self, name: &str, remedy: &str) -> Support {
@@ -96,6 +107,9 @@ impl Facts {
         self.nodes.get(&self.number(setting)?).map(Vec::as_slice)
     }
 }
+
+/// The prefix of the names of the attempts behind [`Facts::gpus`].
+pub const GPU: &str = "devmem.gpu.";
 
 /// The fact that names the device of the link; [`LINK_NODE`] has its NUMA node.
 pub const LINK_DEVICE: &str = "link.device";

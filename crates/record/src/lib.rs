@@ -44,7 +44,7 @@ pub use cell::{
 pub use cell_name::{shared_levels, without_levels};
 pub use clocks::{Clocks, HostClock};
 pub use facts::{
-    Attempt, Facts, LINK_DEVICE, LINK_NODE, MOST_FILES, Outcome, Privileges, SSH_CONNECTION,
+    Attempt, Facts, GPU, LINK_DEVICE, LINK_NODE, MOST_FILES, Outcome, Privileges, SSH_CONNECTION,
     Support, free_huge_pages, huge_pages,
 };
 pub use fault::{Fault, FaultKind};

@@ -338,8 +338,8 @@ calls! {
     /// Whatever would distort a measurement on the host, blocking findings first.
     Examine {} -> Vec<Finding>;
 
-    /// Keeps the first GPU awake, if there is one, until the agent ends.
-    HoldGpu {} -> ();
+    /// Keeps the GPU at this PCI address awake, if there is one, until the agent ends.
+    HoldGpu { gpu: String } -> ();
 }
 
 impl Request {

@@ -3,6 +3,7 @@
 //! without it gets a clear message.
 
 use crate::nvidia::Loaded;
+use crate::pci::Address;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::io;
@@ -27,11 +28,14 @@ const DMA_BUF_FD: c_int = 1;
 const SYNC_MEMOPS: c_int = 6;
 
 /// The functions of the library that are used here.
+#[derive(Clone, Copy)]
 struct Functions {
     init: unsafe extern "C" fn(c_uint) -> Status,
     error_string: unsafe extern "C" fn(Status, *mut *const c_char) -> Status,
+    count: unsafe extern "C" fn(*mut c_int) -> Status,
     device: unsafe extern "C" fn(*mut Device, c_int) -> Status,
     device_name: unsafe extern "C" fn(*mut c_char, c_int, Device) -> Status,
+    address: unsafe extern "C" fn(*mut c_char, c_int, Device) -> Status,
     attribute: unsafe extern "C" fn(*mut c_int, c_int, Device) -> Status,
     retain: unsafe extern "C" fn(*mut Context, Device) -> Status,
     make_current: unsafe extern "C" fn(Context) -> Status,
@@ -43,58 +47,56 @@ struct Functions {
     to_device: unsafe extern "C" fn(Pointer, *const c_void, usize) -> Status,
 }
 
-/// The driver, initialised, with the first GPU.
-pub struct Driver {
+/// A GPU of this machine.
+pub struct Gpu {
+    /// Its model.
+    pub name: String,
+    pub address: Address,
+    /// By which CUDA lists it.
+    pub number: i32,
+    /// Whether its driver exports memory as dmabufs.
+    pub exports: bool,
     call: Functions,
-    context: Context,
-    name: String,
+    device: Device,
+    context: OnceLock<Result<Context, String>>,
 }
 
 // SAFETY: the driver API may be called from any thread; a context is made
 // current on the calling thread before each use.
-unsafe impl Send for Driver {}
-// SAFETY: as above; nothing in here is written after it is made.
-unsafe impl Sync for Driver {}
+unsafe impl Send for Gpu {}
+// SAFETY: as above; its context is written once.
+unsafe impl Sync for Gpu {}
 
-impl fmt::Debug for Driver {
+impl fmt::Debug for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driver").field("name", &self.name).finish_non_exhaustive()
+        let Gpu { name, address, .. } = self;
+        f.debug_struct("Gpu").field("name", name).field("address", address).finish_non_exhaustive()
     }
 }
 
-/// Returns the driver of this machine, loaded and initialised once per process. Errors have a text
-/// but no number: which library is missing, or what the driver reports.
-pub fn driver() -> io::Result<&'static Driver> {
-    static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
-    match DRIVER.get_or_init(|| load().map_err(|e| e.to_string())) {
-        Ok(driver) => Ok(driver),
+/// Returns the GPUs of this machine in the order in which CUDA lists them, at least one. The driver
+/// is loaded and initialised once per process. Errors have a text but no number: which library is
+/// missing, or what the driver reports.
+pub fn gpus() -> io::Result<&'static [Gpu]> {
+    static GPUS: OnceLock<Result<Vec<Gpu>, String>> = OnceLock::new();
+    match GPUS.get_or_init(|| list().map_err(|e| e.to_string())) {
+        Ok(gpus) => Ok(gpus),
         Err(words) => Err(io::Error::other(words.clone())),
     }
 }
 
-fn load() -> io::Result<Driver> {
+fn list() -> io::Result<Vec<Gpu>> {
     let call = functions(Loaded::load(LIBRARY)?)?;
-    // SAFETY: plain calls with the signatures of cuda.h; every pointer is to a live variable of
-    // ours.
+    let mut count = 0;
+    // SAFETY: plain calls with the signatures of cuda.h; the pointer is to a live variable.
     unsafe {
         call.check("cuInit", (call.init)(0))?;
-        let mut device: Device = 0;
-        call.check("cuDeviceGet", (call.device)(&mut device, 0))?;
-        let mut name = [0 as c_char; 128];
-        let room = name.len() as c_int - 1;
-        call.check("cuDeviceGetName", (call.device_name)(name.as_mut_ptr(), room, device))?;
-        let name = CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned();
-        let mut supported = 0;
-        let asked = (call.attribute)(&mut supported, DMA_BUF_SUPPORTED, device);
-        call.check("cuDeviceGetAttribute", asked)?;
-        if supported == 0 {
-            return Err(io::Error::other(format!(
-                "the driver of {name} exports no dmabufs (this requires the open kernel modules)"
-            )));
-        }
-        let mut context: Context = std::ptr::null_mut();
-        call.check("cuDevicePrimaryCtxRetain", (call.retain)(&mut context, device))?;
-        Ok(Driver { call, context, name })
+        call.check("cuDeviceGetCount", (call.count)(&mut count))?;
+    }
+    let gpus: Vec<Gpu> = (0..count).map(|at| Gpu::find(call, at)).collect::<Result<_, _>>()?;
+    match gpus.is_empty() {
+        true => Err(io::Error::other("the CUDA driver lists no GPU")),
+        false => Ok(gpus),
     }
 }
 
@@ -105,8 +107,10 @@ fn functions(library: Loaded) -> io::Result<Functions> {
         Ok(Functions {
             init: library.find("cuInit")?,
             error_string: library.find("cuGetErrorString")?,
+            count: library.find("cuDeviceGetCount")?,
             device: library.find("cuDeviceGet")?,
             device_name: library.find("cuDeviceGetName")?,
+            address: library.find("cuDeviceGetPCIBusId")?,
             attribute: library.find("cuDeviceGetAttribute")?,
             retain: library.find("cuDevicePrimaryCtxRetain")?,
             make_current: library.find("cuCtxSetCurrent")?,
@@ -135,9 +139,48 @@ impl Functions {
         let words = words.unwrap_or("an unknown error".into());
         Err(io::Error::other(format!("{what}: {words} (CUDA error {status})")))
     }
+
+    /// A text about a device.
+    fn text(
+        &self,
+        what: &str,
+        ask: unsafe extern "C" fn(*mut c_char, c_int, Device) -> Status,
+        device: Device,
+    ) -> io::Result<String> {
+        let mut text = [0 as c_char; 128];
+        let room = text.len() as c_int - 1;
+        // SAFETY: the call writes a string of at most so many bytes into a live array, whose last
+        // byte stays zero.
+        unsafe {
+            self.check(what, ask(text.as_mut_ptr(), room, device))?;
+            Ok(CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned())
+        }
+    }
 }
 
-impl Driver {
+impl Gpu {
+    /// Reads what CUDA reports of the GPU with this number.
+    fn find(call: Functions, at: c_int) -> io::Result<Gpu> {
+        let (mut device, mut exports) = (0, 0);
+        // SAFETY: plain calls with the signatures of cuda.h; every pointer is to a live variable.
+        unsafe {
+            call.check("cuDeviceGet", (call.device)(&mut device, at))?;
+            let asked = (call.attribute)(&mut exports, DMA_BUF_SUPPORTED, device);
+            call.check("cuDeviceGetAttribute", asked)?;
+        }
+        let name = call.text("cuDeviceGetName", call.device_name, device)?;
+        let address = call.text("cuDeviceGetPCIBusId", call.address, device)?;
+        let address = address.parse().map_err(io::Error::other)?;
+        let exports = exports != 0;
+        let context = OnceLock::new();
+        Ok(Gpu { name, address, number: at, exports, call, device, context })
+    }
+
+    /// Keeps the GPU awake for the lifetime of this process, by a context.
+    pub fn hold(&self) -> io::Result<()> {
+        self.context().map(drop)
+    }
+
     /// Allocates `size` bytes of GPU memory.
     pub fn allocate(&'static self, size: usize) -> io::Result<Allocation> {
         self.enter()?;
@@ -145,7 +188,7 @@ impl Driver {
         // SAFETY: the call stores an address in a live variable.
         let status = unsafe { (self.call.allocate)(&mut pointer, size) };
         self.call.check("cuMemAlloc", status)?;
-        let allocation = Allocation { driver: self, pointer, size };
+        let allocation = Allocation { gpu: self, pointer, size };
         let on: c_uint = 1;
         // SAFETY: the attribute is one live c_uint, the address is one of ours.
         let status =
@@ -158,15 +201,38 @@ impl Driver {
     /// current context is a property of a thread.
     fn enter(&self) -> io::Result<()> {
         // SAFETY: the context was retained and is never released.
-        let status = unsafe { (self.call.make_current)(self.context) };
+        let status = unsafe { (self.call.make_current)(self.context()?) };
         self.call.check("cuCtxSetCurrent", status)
+    }
+
+    /// Its context, which is made when it is first needed: it takes memory, and keeps the GPU awake.
+    fn context(&self) -> io::Result<Context> {
+        let retain = || {
+            if !self.exports {
+                return Err(self.exports_nothing());
+            }
+            let mut context: Context = std::ptr::null_mut();
+            // SAFETY: the call stores a pointer in a live variable; the device is the library's.
+            let status = unsafe { (self.call.retain)(&mut context, self.device) };
+            let checked = self.call.check("cuDevicePrimaryCtxRetain", status);
+            checked.map(|()| context).map_err(|e| e.to_string())
+        };
+        self.context.get_or_init(retain).clone().map_err(io::Error::other)
+    }
+
+    /// Why its memory cannot be a dmabuf, where it cannot.
+    pub fn exports_nothing(&self) -> String {
+        format!(
+            "the driver of {} exports no dmabufs (this requires the open kernel modules)",
+            self.name
+        )
     }
 }
 
 /// Memory of a GPU.
 #[derive(Debug)]
 pub struct Allocation {
-    driver: &'static Driver,
+    gpu: &'static Gpu,
     pointer: Pointer,
     /// Its size in bytes.
     pub size: usize,
@@ -176,9 +242,9 @@ impl Allocation {
     /// Exports all of it as a dmabuf. The memory must start and end at a page of the host, as
     /// allocations of whole megabytes do.
     pub fn export(&self) -> io::Result<OwnedFd> {
-        self.driver.enter()?;
+        self.gpu.enter()?;
         let mut fd: c_int = -1;
-        let call = &self.driver.call;
+        let call = &self.gpu.call;
         // SAFETY: for this type of handle the call stores one c_int, a
         // descriptor, in a live variable.
         let status =
@@ -194,21 +260,20 @@ impl Allocation {
     /// Copies bytes to the host. EINVAL: the range extends beyond the memory.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()> {
         let from = self.at(offset, into.len())?;
-        self.driver.enter()?;
+        self.gpu.enter()?;
         // SAFETY: the range of the GPU is within our allocation, the slice is
         // live and exclusively ours, and the copy is done when the call returns.
-        let status =
-            unsafe { (self.driver.call.to_host)(into.as_mut_ptr().cast(), from, into.len()) };
-        self.driver.call.check("cuMemcpyDtoH", status)
+        let status = unsafe { (self.gpu.call.to_host)(into.as_mut_ptr().cast(), from, into.len()) };
+        self.gpu.call.check("cuMemcpyDtoH", status)
     }
 
     /// Copies bytes from the host. EINVAL: the range extends beyond the memory.
     pub fn write(&mut self, offset: usize, from: &[u8]) -> io::Result<()> {
         let to = self.at(offset, from.len())?;
-        self.driver.enter()?;
+        self.gpu.enter()?;
         // SAFETY: as above, and the slice is only read.
-        let status = unsafe { (self.driver.call.to_device)(to, from.as_ptr().cast(), from.len()) };
-        self.driver.call.check("cuMemcpyHtoD", status)
+        let status = unsafe { (self.gpu.call.to_device)(to, from.as_ptr().cast(), from.len()) };
+        self.gpu.call.check("cuMemcpyHtoD", status)
     }
 
     fn at(&self, offset: usize, len: usize) -> io::Result<Pointer> {
@@ -221,10 +286,10 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if self.driver.enter().is_ok() {
+        if self.gpu.enter().is_ok() {
             // SAFETY: the memory is ours and is freed once. A dmabuf of it keeps the memory alive
             // for as long as a device needs it.
-            let _ = unsafe { (self.driver.call.free)(self.pointer) };
+            let _ = unsafe { (self.gpu.call.free)(self.pointer) };
         }
     }
 }
@@ -236,8 +301,8 @@ mod tests {
 
     #[test]
     fn without_a_driver_the_reason_is_in_words() {
-        match driver() {
-            Ok(driver) => assert!(!driver.name.is_empty()),
+        match gpus() {
+            Ok(gpus) => assert!(gpus.iter().all(|gpu| !gpu.name.is_empty())),
             Err(e) => {
                 skip!("the CUDA driver: {e}");
                 assert!(e.raw_os_error().is_none() && e.to_string().len() > 20, "{e}");

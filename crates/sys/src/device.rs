@@ -4,6 +4,7 @@
 
 use super::ethtool::DataSplit;
 use super::netlink::{Netlink, named};
+use super::pci::{self, Address, Nearness};
 use netlink_bindings::netdev::{self, QueueType};
 use netlink_socket2::NetlinkSocket;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
@@ -103,6 +104,12 @@ pub fn node(name: &str) -> io::Result<Option<u32>> {
     Ok(folders(name)?.iter().find_map(node).and_then(|text| text.parse().ok()))
 }
 
+/// Returns how near such a device is to a PCI device.
+pub fn nearness(name: &str, other: Address) -> Nearness {
+    let folder = on_bus(name).ok().flatten();
+    folder.map_or(Nearness::Unknown, |folder| pci::nearness(&folder, &other.folder()))
+}
+
 /// Returns the sysfs folders of a device on a bus: its own and its parent's, which for a virtio
 /// device is its PCI device.
 fn folders(name: &str) -> io::Result<Vec<PathBuf>> {
@@ -143,6 +150,7 @@ mod tests {
         assert_eq!(driver("lo").unwrap(), None);
         assert_eq!(interrupts("lo").unwrap(), [0; 0]);
         assert_eq!(node("lo").unwrap(), None);
+        assert_eq!(nearness("lo", "65:00.0".parse().unwrap()), Nearness::Unknown);
         match receive_queues("lo") {
             Ok(queues) => assert_eq!(queues, 1),
             Err(e) => skip!("{e}"),

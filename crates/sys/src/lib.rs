@@ -66,6 +66,7 @@ pub mod packet;
 pub mod packet_batch;
 pub mod packet_ring;
 pub mod packet_vnet;
+pub mod pci;
 pub mod perf;
 pub mod pipe;
 pub mod pktgen;

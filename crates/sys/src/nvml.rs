@@ -2,6 +2,7 @@
 //! Reference"). It is loaded on first use, so building bytepath requires nothing of it.
 
 use crate::nvidia::Loaded;
+use crate::pci::Address;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt;
 use std::io;
@@ -29,6 +30,14 @@ struct Utilisation {
     memory: c_uint,
 }
 
+/// `nvmlPciInfo_t`: numbers, and the address as text before and after them.
+#[repr(C)]
+struct Place {
+    old_address: [u8; 16],
+    numbers: [c_uint; 5],
+    address: [u8; 32],
+}
+
 /// The functions of the library that are used here.
 struct Functions {
     init: unsafe extern "C" fn() -> Status,
@@ -38,6 +47,7 @@ struct Functions {
     name: unsafe extern "C" fn(Handle, *mut c_char, c_uint) -> Status,
     power: unsafe extern "C" fn(Handle, *mut c_uint) -> Status,
     energy: unsafe extern "C" fn(Handle, *mut c_ulonglong) -> Status,
+    place: unsafe extern "C" fn(Handle, *mut Place) -> Status,
     pcie: unsafe extern "C" fn(Handle, c_uint, *mut c_uint) -> Status,
     clock: unsafe extern "C" fn(Handle, c_uint, *mut c_uint) -> Status,
     utilisation: unsafe extern "C" fn(Handle, *mut Utilisation) -> Status,
@@ -117,6 +127,7 @@ fn functions(library: Loaded) -> io::Result<Functions> {
             name: library.find("nvmlDeviceGetName")?,
             power: library.find("nvmlDeviceGetPowerUsage")?,
             energy: library.find("nvmlDeviceGetTotalEnergyConsumption")?,
+            place: library.find("nvmlDeviceGetPciInfo_v3")?,
             pcie: library.find("nvmlDeviceGetPcieThroughput")?,
             clock: library.find("nvmlDeviceGetClockInfo")?,
             utilisation: library.find("nvmlDeviceGetUtilizationRates")?,
@@ -128,6 +139,21 @@ impl Nvml {
     /// Returns the names of the GPUs, by number.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.gpus.iter().map(|(_, name)| name.as_str())
+    }
+
+    /// Returns the PCI address of a GPU.
+    pub fn address(&self, gpu: usize) -> Option<Address> {
+        let (handle, _) = self.gpus.get(gpu)?;
+        let mut place = Place { old_address: [0; 16], numbers: [0; 5], address: [0; 32] };
+        // SAFETY: the call fills one structure that is live; the handle is the library's.
+        let status = unsafe { (self.call.place)(*handle, &mut place) };
+        let text = CStr::from_bytes_until_nul(&place.address).ok().filter(|_| status == 0)?;
+        text.to_str().ok()?.parse().ok()
+    }
+
+    /// Returns the number of the GPU at this address.
+    pub fn number(&self, address: Address) -> Option<usize> {
+        (0..self.gpus.len()).find(|gpu| self.address(*gpu) == Some(address))
     }
 
     /// Reads a GPU, which takes about 40 ms, because PCIe is sampled for that long. All fields of a

@@ -93,6 +93,9 @@ pub struct HalfPath<Open = ()> {
     /// these facts for that adapter's device. `check` leaves them out, since others take from the
     /// same pages.
     pub huge_pages: fn(&HalfConfig, &Facts, u32) -> HugePages,
+    /// Returns the PCI address of the GPU whose memory this half uses with these options, on a host
+    /// with these facts; `None` if it uses none. Pure.
+    pub gpu: fn(&Options, &Facts) -> Option<String>,
     /// Whether reads have a size. False for a half whose memory the kernel fills by itself: it
     /// delivers whatever has arrived.
     pub sizes_reads: bool,
@@ -127,8 +130,9 @@ impl<Open: Copy> HalfPath<Open> {
     const fn new(check: fn(&HalfConfig, &Facts) -> Support, open: Open) -> Self {
         let nic_settings = |_: &Options, _: &Wire| Ok(Vec::new());
         let huge_pages = |_: &HalfConfig, _: &Facts, _: u32| HugePages::default();
+        let gpu = |_: &Options, _: &Facts| None;
         let (options, transports, sizes_reads) = (&[], &[KERNEL_TCP], true);
-        HalfPath { options, transports, check, nic_settings, huge_pages, sizes_reads, open }
+        HalfPath { options, transports, check, nic_settings, huge_pages, gpu, sizes_reads, open }
     }
 
     /// The same half, but it delivers whatever has arrived, regardless of the read size.
@@ -151,9 +155,26 @@ impl<Open: Copy> HalfPath<Open> {
     }
 
     fn description(self) -> HalfPath {
-        let HalfPath { options, transports, check, nic_settings, huge_pages, sizes_reads, .. } =
-            self;
-        HalfPath { options, transports, check, nic_settings, huge_pages, sizes_reads, open: () }
+        let HalfPath {
+            options,
+            transports,
+            check,
+            nic_settings,
+            huge_pages,
+            gpu,
+            sizes_reads,
+            open: _,
+        } = self;
+        HalfPath {
+            options,
+            transports,
+            check,
+            nic_settings,
+            huge_pages,
+            gpu,
+            sizes_reads,
+            open: (),
+        }
     }
 }
 

@@ -2,11 +2,13 @@
 
 mod dsa;
 mod findings;
+mod gpu;
 mod libraries;
 mod nic;
 mod pair;
 
 pub use dsa::examine_dsa;
+pub use gpu::examine_gpus;
 pub use libraries::examine_libraries;
 pub use pair::examine_pair;
 

@@ -226,6 +226,7 @@ impl HostSelection {
         let mut findings = findings.unwrap_or_else(|| local_findings(&Roots::real()));
         if let Ok([sender, receiver]) = facts.0.as_ref().map(|known| &known.first[..]) {
             findings.extend(host::examine_pair([sender, receiver], &devices));
+            findings.extend(host::examine_gpus([sender, receiver]));
             findings.sort_by_key(|finding| finding.severity);
         }
         Ok(findings)
@@ -269,9 +270,11 @@ pub fn examine_host(name: &str, choice: TestbedChoice) -> Result<(HostFacts, Vec
     let facts = stewards.survey(Role::Receiver)?;
     let findings = stewards.examine()?.into_iter();
     let findings = findings.filter(|(role, _)| *role == Some(Role::Receiver));
-    let findings = findings.flat_map(|(_, findings)| findings).collect();
     let facts =
         facts.ok_or_else(|| usage(format!("{name} is this machine")).remedy("leave out --host"))?;
+    let findings =
+        findings.flat_map(|(_, findings)| findings).chain(host::examine_gpus([&facts; 2]));
+    let findings = findings.collect();
     Ok((HostFacts(Ok(Known::of(vec![facts; 2]))), findings))
 }
 

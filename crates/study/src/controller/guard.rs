@@ -1,12 +1,13 @@
 //! The hosts while a study runs: settings that are made before the first deployment is
 //! raised and restored after the last, and a check for what else changes meanwhile.
 
+use super::gpus::UsedGpu;
 use super::nics::Common;
 use super::plan::Laboratory;
 use super::stewards::{Fingerprints, Stewards};
 use bytepath_host::{Fingerprint, differences};
 use bytepath_record::{
-    Cell, Facts, Fault, HOST_CHANGE, Reading, Restoration, RestorationRow, Role, Scope, Setting,
+    Facts, Fault, HOST_CHANGE, Reading, Restoration, RestorationRow, Role, Scope, Setting,
     SettingRecord, Trial, TrialStatus, Unit, WantedSetting,
 };
 use std::time::{Duration, Instant};
@@ -23,8 +24,8 @@ pub(super) struct Guard {
     /// What was set, from what to what.
     pub records: Vec<SettingRecord>,
     last: Fingerprints,
-    /// The roles that use a GPU.
-    gpus: Vec<Role>,
+    /// Those that are held.
+    gpus: Vec<UsedGpu>,
     /// What the NICs of all cells have in common.
     pub common: Common,
 }
@@ -53,18 +54,21 @@ impl Guard {
     pub(super) fn begin(
         laboratory: &Laboratory,
         wanted: &[WantedSetting],
-        cells: &[Cell],
     ) -> Result<(Guard, Vec<RestorationRow>), Fault> {
         let wanted = around_loans(wanted, laboratory.testbed.settings());
-        let is_gpu = |cell: &Cell, role| cell.half(role).options.word("memory") == "gpu";
-        let gpus = Role::ALL.into_iter().filter(|role| cells.iter().any(|c| is_gpu(c, *role)));
-        let gpus: Vec<Role> = gpus.collect();
         let mut stewards = Stewards::of(laboratory)?;
-        gpus.iter().try_for_each(|role| stewards.hold_gpu(*role))?;
         let (records, rows) = stewards.apply(&wanted)?;
         let last = stewards.fingerprints()?;
-        let common = Common::default();
+        let (gpus, common) = (Vec::new(), Common::default());
         Ok((Guard { stewards: Some(stewards), wanted, records, last, gpus, common }, rows))
+    }
+
+    /// Keeps these awake for the length of the study.
+    pub(super) fn hold_gpus(&mut self, gpus: Vec<UsedGpu>) -> Result<(), Fault> {
+        let stewards = self.stewards()?;
+        gpus.iter().try_for_each(|gpu| stewards.hold_gpu(gpu))?;
+        self.gpus = gpus;
+        Ok(())
     }
 
     /// Of a check that sets nothing; the records are what would be set.
@@ -102,7 +106,7 @@ impl Guard {
         // The steward of a host that was not lost holds its journal, and has to go, too.
         self.stewards = None;
         let mut stewards = Stewards::of(laboratory)?;
-        self.gpus.iter().try_for_each(|role| stewards.hold_gpu(*role))?;
+        self.gpus.iter().try_for_each(|gpu| stewards.hold_gpu(gpu))?;
         let facts = stewards.facts()?;
         let (records, rows) = stewards.apply(&self.wanted)?;
         self.records = records;

@@ -2,7 +2,7 @@
 //! and theirs will have reserved, and whether they are enough for both ends. Pure.
 
 use super::nics::halves;
-use super::preflight::OtherDevice;
+use super::preflight::{OtherDevice, facts_over};
 use bytepath_engine::path::{self, DataPath, PagesTaken};
 use bytepath_record::{
     Cell, Facts, Fault, NumaNode, Role, Setting, SettingRecord, free_huge_pages, huge_pages,
@@ -30,8 +30,7 @@ pub(super) fn missing(
     for (role, of_host) in Role::ALL.into_iter().zip(first) {
         let halves = halves(paths, cell, role).ok()?;
         for adapter in 0..cell.link.adapters {
-            let is_it = |other: &&OtherDevice| (other.role, other.adapter) == (role, adapter);
-            let facts = others.iter().find(is_it).map_or(of_host, |other| &other.facts);
+            let facts = facts_over(role, adapter, others).unwrap_or(of_host);
             let pages = halves.iter().map(|(half, job)| (half.huge_pages)(job, facts, adapter));
             taken.extend(pages.map(|pages| PagesTaken { role, facts, pages }));
         }

@@ -19,6 +19,7 @@ mod blocks;
 mod clocks;
 mod deployment;
 mod frames;
+mod gpus;
 mod guard;
 mod huge_pages;
 mod metering;

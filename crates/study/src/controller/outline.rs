@@ -4,7 +4,7 @@
 use super::deployment::Deployment;
 use super::nics::Common;
 use super::pilots::PilotTrials;
-use super::preflight::{cannot_run, obstacles};
+use super::preflight::{Judged, cannot_run, obstacles};
 use super::preparation::{Previewed, previewed};
 use super::request::{ProfileTrials, planned_blocks};
 use crate::{Laboratory, Plan, meters_for_header, time_of_trial};
@@ -52,6 +52,9 @@ pub struct Outline<'a> {
     pub settings: Vec<SettingRecord>,
     /// Settings for the trials of each cell.
     pub prepared: Vec<Prepared<'a>>,
+    /// The GPUs whose memory cells take, and where they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<String>,
 }
 
 /// A cell that cannot run, and why.
@@ -90,7 +93,7 @@ impl<'a> Outline<'a> {
         let stop = AtomicBool::new(false);
         let laboratory = deployment.laboratory(&stop)?;
         let (settings, infeasible) = previewed_settings(plan, deployment)?;
-        let (unable, common, lost) = unrunnable(plan, &laboratory, settings.clone(), over);
+        let (unable, judged, lost) = judge(plan, &laboratory, settings.clone(), over);
         let is_able = |cell: &CellId| !unable.iter().any(|unable| unable.cell == cell);
         let able: Vec<Cell> = plan.cells.iter().filter(|c| is_able(&c.id)).cloned().collect();
         let blocks = planned_blocks(schedule, able.len(), deployment.testbed());
@@ -132,7 +135,8 @@ impl<'a> Outline<'a> {
             profile_seconds: profiles.trials * profiles.seconds_each,
             profile_retakes: profiles.retakes,
             settings,
-            prepared: prepared(plan, &laboratory, &common)?,
+            prepared: prepared(plan, &laboratory, &judged.common)?,
+            gpus: judged.gpus.iter().map(ToString::to_string).collect(),
             unable,
         })
     }
@@ -151,22 +155,25 @@ fn previewed_settings(
     Ok((stewards.preview(&settings)?, stewards.feasible(&settings).err()))
 }
 
-/// The cells that cannot run, what the NICs of the others have in common, and why there is nothing to
-/// judge any of them by.
-fn unrunnable<'a>(
+/// The cells that cannot run, what is known of all, and why there is nothing to judge any of them by.
+fn judge<'a>(
     plan: &'a Plan,
     laboratory: &Laboratory,
     settings: Vec<SettingRecord>,
     over: Option<&str>,
-) -> (Vec<Unable<'a>>, Common, Option<Fault>) {
+) -> (Vec<Unable<'a>>, Judged, Option<Fault>) {
     let cells = &plan.cells;
-    let (found, common, lost) = match obstacles(laboratory, plan, settings, over) {
-        Ok((found, common)) => (found, common, None),
-        Err(fault) => (vec![Some(fault.clone()); cells.len()], Common::default(), Some(fault)),
+    let (judged, lost) = match obstacles(laboratory, plan, settings, over) {
+        Ok(judged) => (judged, None),
+        Err(fault) => {
+            let obstacles = vec![Some(fault.clone()); cells.len()];
+            (Judged { obstacles, ..Judged::default() }, Some(fault))
+        }
     };
-    let unable =
-        |(cell, fault): (&'a Cell, Option<Fault>)| Some(Unable { cell: &cell.id, fault: fault? });
-    (cells.iter().zip(found).filter_map(unable).collect(), common, lost)
+    let unable = |(cell, fault): (&'a Cell, &Option<Fault>)| {
+        Some(Unable { cell: &cell.id, fault: fault.clone()? })
+    };
+    (cells.iter().zip(&judged.obstacles).filter_map(unable).collect(), judged, lost)
 }
 
 fn prepared<'a>(

@@ -1,6 +1,7 @@
 //! Checks before the first trial what each host can run: by facts, by what its paths report, and
 //! by actually trying links and preparations.
 
+use super::gpus::{self, UsedGpu};
 use super::guard::Guard;
 use super::nics::{Common, Nics, common_setup, halves};
 use super::plan::{Laboratory, Plan};
@@ -59,6 +60,12 @@ pub(super) struct OtherDevice {
     pub adapter: u32,
     pub device: String,
     pub facts: Facts,
+}
+
+/// What is known over the adapter of this number of an end, if it is a further one.
+pub(super) fn facts_over(role: Role, adapter: u32, others: &[OtherDevice]) -> Option<&Facts> {
+    let mut all = others.iter();
+    Some(&all.find(|other| (other.role, other.adapter) == (role, adapter))?.facts)
 }
 
 /// Surveys this machine over the devices of each end: over the first, and over the others.
@@ -148,17 +155,26 @@ fn obstacle_of(fault: Fault) -> Result<Obstacle, Fault> {
 /// The obstacle of a cell, if there is one. The error is cancellation.
 type Outcome = Result<Option<Obstacle>, Fault>;
 
+/// What is found out about the cells of a plan.
+#[derive(Default)]
+pub(super) struct Judged {
+    /// Of each cell, in their order.
+    pub obstacles: Vec<Option<Obstacle>>,
+    /// What the NICs of all cells have in common.
+    pub common: Common,
+    pub gpus: Vec<UsedGpu>,
+}
+
 /// Why each cell of a plan cannot run, as its study finds it, but that nothing of a host is changed:
 /// links that the testbed makes are made, and guests boot; settings are only looked at, and
 /// `settings` are what those of the study come to. With `over`, this device of this machine is to be
-/// the link of both ends. And what the NICs of all cells have in common. The error is why there would
-/// be no study at all.
+/// the link of both ends. The error is why there would be no study at all.
 pub(super) fn obstacles(
     laboratory: &Laboratory,
     plan: &Plan,
     settings: Vec<SettingRecord>,
     over: Option<&str>,
-) -> Result<(Vec<Option<Fault>>, Common), Fault> {
+) -> Result<Judged, Fault> {
     let bare = |cell: &Cell| Cell { settings: Vec::new(), ..cell.clone() };
     let cells = &plan.cells;
     let baseline = cells.iter().find(|cell| cell.id == plan.baseline).map(bare);
@@ -198,7 +214,7 @@ pub(super) fn obstacles(
     guard.common = feasibility.common_nic_setup(&mut guard, cells)?;
     let found = cells.iter().map(|cell| feasibility.obstacle(&mut guard, cell));
     let found = found.collect::<Result<_, Fault>>()?;
-    Ok((found, guard.common))
+    Ok(Judged { obstacles: found, gpus: feasibility.gpus(cells), common: guard.common })
 }
 
 /// The meters of a study without which its trials fail.
@@ -347,6 +363,17 @@ impl<'r, 'a> Feasibility<'r, 'a> {
     fn hosts(&self, cell: &Cell) -> Option<&Result<HostSurvey, Obstacle>> {
         let surveyed = self.surveyed.iter().find(|one| one.kernel == cell.kernel);
         surveyed.map(|one| &one.hosts)
+    }
+
+    /// The GPUs whose memory these cells take.
+    pub(super) fn gpus(&self, cells: &[Cell]) -> Vec<UsedGpu> {
+        let of_cell = |cell: &Cell| match self.hosts(cell) {
+            Some(Ok(HostSurvey { facts, others, .. })) => {
+                gpus::used(self.laboratory.paths, cell, facts, others)
+            }
+            _ => Vec::new(),
+        };
+        distinct(cells.iter().flat_map(of_cell))
     }
 
     /// The obstacle of a cell.

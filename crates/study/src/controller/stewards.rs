@@ -2,6 +2,7 @@
 //! if the hosts share this machine, else an agent on each host.
 
 use super::agents::Agents;
+use super::gpus::UsedGpu;
 use super::plan::Laboratory;
 use bytepath_host::testbed::{Site, Stewardship, Testbed};
 use bytepath_host::{Fingerprint, Host, LocalSteward, StewardCall};
@@ -106,11 +107,11 @@ impl Stewards {
         Ok(all)
     }
 
-    /// Keeps the GPU of a role's host awake: one that is not held goes to sleep between trials,
-    /// and wakes in the first of the next.
-    pub fn hold_gpu(&mut self, role: Role) -> Result<(), Fault> {
-        let mut of_role = self.0.iter_mut().filter(|(host, _)| host.is_none_or(|of| of == role));
-        of_role.try_for_each(|(_, steward)| steward.call(HoldGpu {}))
+    /// Keeps a GPU awake: one that is not held goes to sleep between trials, and wakes in the first
+    /// of the next.
+    pub(super) fn hold_gpu(&mut self, UsedGpu { role, gpu, .. }: &UsedGpu) -> Result<(), Fault> {
+        let mut of_role = self.0.iter_mut().filter(|(host, _)| host.is_none_or(|of| of == *role));
+        of_role.try_for_each(|(_, steward)| steward.call(HoldGpu { gpu: gpu.clone() }))
     }
 
     /// Whether these can be made; the fault names the one that cannot.

@@ -115,11 +115,14 @@ fn begin<'r, 'a>(
         wait_until_idle(laboratory, wait, observer)?;
     }
     let before = programs(laboratory);
-    let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings, &plan.cells)?;
+    let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings)?;
     observer.settings(&guard.records, &left_behind);
-    let (surveyed, mut header, remarks) = header(laboratory, plan, baseline, &guard)?;
+    let (surveyed, mut header, mut remarks) = header(laboratory, plan, baseline, &guard)?;
     let force = header.schedule.force;
     let mut feasibility = Feasibility::of(laboratory, surveyed, baseline, force);
+    let gpus = feasibility.gpus(&header.cells);
+    remarks.extend(gpus.iter().map(ToString::to_string));
+    guard.hold_gpus(gpus)?;
     guard.common = feasibility.common_nic_setup(&mut guard, &header.cells)?;
     let mut able = 0;
     for cell in &header.cells {
@@ -256,7 +259,7 @@ fn reopen<'r, 'a>(
         Fault::storage(format!("the baseline '{}' is not a cell of this study", header.baseline))
     })?;
     let settings = settings_to_reapply(&header.settings);
-    let (mut guard, left_behind) = Guard::begin(laboratory, &settings, &header.cells)?;
+    let (mut guard, left_behind) = Guard::begin(laboratory, &settings)?;
     observer.settings(&guard.records, &left_behind);
     let (surveyed, _) = survey_hosts(laboratory, &header.cells, baseline, false, false)?;
     if let Some(difference) = difference(header, &surveyed) {
@@ -266,6 +269,7 @@ fn reopen<'r, 'a>(
         );
     }
     let mut feasibility = Feasibility::of(laboratory, surveyed, baseline, header.schedule.force);
+    guard.hold_gpus(feasibility.gpus(&header.cells))?;
     guard.common = feasibility.common_nic_setup(&mut guard, &header.cells)?;
     guard.check_for_changes()?;
     for remark in resume_remarks(&study, &guard) {

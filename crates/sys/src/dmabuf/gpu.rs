@@ -2,15 +2,17 @@
 //! The CPU cannot access it; the driver copies bytes in and out.
 
 use super::{Memory, whole};
-use crate::cuda::{self, Allocation};
+use crate::cuda::{self, Allocation, Gpu};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The driver maps memory of a GPU in pieces of this size.
 const GRANULE: usize = 2 << 20;
 
-pub(super) fn allocate(len: usize) -> io::Result<Box<dyn Memory>> {
-    let allocation = cuda::driver()?.allocate(whole(len, GRANULE)?)?;
+/// Memory of this GPU, or of the first that CUDA lists.
+pub(super) fn allocate(len: usize, gpu: Option<&'static Gpu>) -> io::Result<Box<dyn Memory>> {
+    let gpu = gpu.map_or_else(|| Ok(&cuda::gpus()?[0]), io::Result::Ok)?;
+    let allocation = gpu.allocate(whole(len, GRANULE)?)?;
     let dmabuf = allocation.export()?;
     Ok(Box::new(GpuMemory { dmabuf, allocation }))
 }

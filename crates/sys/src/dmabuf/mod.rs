@@ -6,6 +6,7 @@ mod gpu;
 mod heap;
 mod udmabuf;
 
+use super::cuda::Gpu;
 use super::ioctl;
 use super::memory::{MappedMemory, READ_WRITE};
 use std::fmt::Debug;
@@ -22,9 +23,17 @@ pub struct Provider {
     /// Its name, as the user types it.
     pub name: &'static str,
     /// Allocates at least this many bytes, zeroed or not, rounded up to the provider's granularity.
-    /// Huge pages come from the given NUMA node, if any. Errors without a number contain a text
-    /// about what is missing.
-    pub allocate: fn(usize, Option<u32>) -> io::Result<Box<dyn Memory>>,
+    /// Errors without a number contain a text about what is missing.
+    pub allocate: fn(usize, Place) -> io::Result<Box<dyn Memory>>,
+}
+
+/// Where to allocate memory; anywhere by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    /// The NUMA node, for huge pages.
+    pub node: Option<u32>,
+    /// The GPU, for GPU memory; the first by default.
+    pub gpu: Option<&'static Gpu>,
 }
 
 /// Memory that is also a dmabuf.
@@ -71,9 +80,9 @@ pub trait Memory: Debug + Send + Sync {
 /// Every provider; the first is the default.
 pub static PROVIDERS: &[Provider] = &[
     Provider { name: "udmabuf", allocate: |len, _| pages(len) },
-    Provider { name: "udmabuf-huge", allocate: udmabuf::huge_pages },
+    Provider { name: "udmabuf-huge", allocate: |len, at| udmabuf::huge_pages(len, at.node) },
     Provider { name: "heap", allocate: |len, _| heap::allocate(len) },
-    Provider { name: "gpu", allocate: |len, _| gpu::allocate(len) },
+    Provider { name: "gpu", allocate: |len, at| gpu::allocate(len, at.gpu) },
 ];
 
 /// A mapped dmabuf.
@@ -266,7 +275,7 @@ mod tests {
     #[test]
     fn every_provider_makes_memory_or_says_why_not() {
         for provider in PROVIDERS {
-            match (provider.allocate)(1 << 20, None) {
+            match (provider.allocate)(1 << 20, Place::default()) {
                 Ok(mut memory) => {
                     let bytes: Vec<u8> = (0..5000u32).map(|i| (i % 251) as u8).collect();
                     memory.write(4000, &bytes).unwrap();

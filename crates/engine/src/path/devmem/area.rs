@@ -1,5 +1,6 @@
 //! The memory that a receive queue writes into.
 
+use super::gpu;
 use super::options::{device, memory};
 use crate::connection::Flow;
 use crate::path::{huge_pages, nic};
@@ -7,8 +8,9 @@ use crate::workload::HalfConfig;
 use bytepath_record::{Fault, Options};
 use bytepath_sys as sys;
 use bytepath_sys::devmem::{self, Binding};
-use bytepath_sys::dmabuf::{self, Memory};
+use bytepath_sys::dmabuf::{self, Memory, Place};
 use bytepath_sys::memory::is_node_refused;
+use bytepath_sys::pci::Address;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +21,8 @@ pub(super) struct AreaSpec {
     pub device: String,
     pub queue: u32,
     pub memory: String,
+    /// That of the memory; `None` for the nearest.
+    pub gpu: Option<Address>,
     pub bytes: u64,
     pub page_size: Option<u32>,
 }
@@ -63,6 +67,7 @@ impl AreaSpec {
             device,
             queue,
             memory: memory(options).to_owned(),
+            gpu: gpu::named(options)?,
             bytes: bytes(options),
             page_size,
         })
@@ -89,8 +94,8 @@ pub(super) fn page_size(options: &Options) -> Result<Option<u32>, Fault> {
 impl Area {
     /// Binds new memory to the queue of a spec.
     pub(super) fn bind(spec: &AreaSpec) -> Result<Area, Fault> {
-        let AreaSpec { device, queue, memory, bytes, page_size } = spec;
-        let memory = allocate(memory, *bytes, device)?;
+        let AreaSpec { device, queue, memory, gpu, bytes, page_size } = spec;
+        let memory = allocate(memory, *gpu, *bytes, device)?;
         let binding = devmem::bind_receive(device, &[*queue], *page_size, memory.fd());
         let binding = binding.map_err(|refusal| {
             let what = format!("binding a dmabuf to receive queue {queue} of {device}");
@@ -106,8 +111,14 @@ impl Area {
     }
 }
 
-/// Memory of a provider, at least this many bytes, huge pages on the NUMA node of a device.
-pub(super) fn allocate(name: &str, bytes: u64, device: &str) -> Result<Box<dyn Memory>, Fault> {
+/// Memory of a provider, at least this many bytes: huge pages on the NUMA node of a device, and of a
+/// GPU that is named or the nearest to it.
+pub(super) fn allocate(
+    name: &str,
+    gpu: Option<Address>,
+    bytes: u64,
+    device: &str,
+) -> Result<Box<dyn Memory>, Fault> {
     let named = |provider: &&dmabuf::Provider| provider.name == name;
     let provider = dmabuf::PROVIDERS
         .iter()
@@ -115,7 +126,8 @@ pub(super) fn allocate(name: &str, bytes: u64, device: &str) -> Result<Box<dyn M
         .ok_or_else(|| Fault::usage(format!("there is no memory '{name}' for dmabufs")))?;
     let len = usize::try_from(bytes).unwrap_or(usize::MAX);
     let node = sys::device::node(device).ok().flatten();
-    (provider.allocate)(len, node).map_err(|e| no_memory(name, len, node, &e))
+    let gpu = (name == "gpu").then(|| gpu::find(gpu, Some(device))).transpose()?;
+    (provider.allocate)(len, Place { node, gpu }).map_err(|e| no_memory(name, len, node, &e))
 }
 
 fn no_memory(name: &str, len: usize, node: Option<u32>, error: &io::Error) -> Fault {
@@ -174,6 +186,7 @@ mod tests {
                 device: device.into(),
                 queue,
                 memory,
+                gpu: None,
                 bytes: 4096,
                 page_size: None,
             })
@@ -197,6 +210,7 @@ mod tests {
             device: "lo".into(),
             queue: 3,
             memory: "none such".into(),
+            gpu: None,
             bytes: 4096,
             page_size: None,
         };

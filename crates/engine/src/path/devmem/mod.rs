@@ -3,6 +3,7 @@
 //! (Documentation/networking/devmem.rst; `docs/reference/paths/devmem.md`).
 
 mod area;
+mod gpu;
 mod options;
 mod receive;
 mod send;
@@ -28,6 +29,7 @@ pub(super) static PATH: DataPath = DataPath {
             huge_pages: |job, facts, adapter| {
                 pages(job, facts, flows_over(job, adapter), job.message_size)
             },
+            gpu: gpu::of,
             ..HalfPath::tx(check_tx, |job, connection, _| send::open(job, connection.kernel()?))
         }
         .with_options(SENDER_OPTIONS),
@@ -37,17 +39,17 @@ pub(super) static PATH: DataPath = DataPath {
         huge_pages: |job, facts, _| {
             pages(job, facts, nic::number_of(&job.options), area::bytes(&job.options))
         },
+        gpu: gpu::of,
         ..HalfPath::rx(check_rx, open_rx).with_options(RECEIVER_OPTIONS)
     }),
     ..DataPath::EMPTY
 };
 
 fn check_tx(job: &HalfConfig, facts: &Facts) -> Support {
-    super::fits(send::sendable(job)).and(options::device_of_each(job)).and(support::support(
-        Role::Sender,
-        memory(&job.options),
-        facts,
-    ))
+    super::fits(send::sendable(job))
+        .and(options::device_of_each(job))
+        .and(gpu::fits(&job.options))
+        .and(support::support(Role::Sender, &job.options, facts))
 }
 
 fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
@@ -56,7 +58,8 @@ fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
         .and(each_has_a_flow(job))
         .and(super::reads_into_kernel_memory(job, PATH.name))
         .and(busy_poll::support(job, facts, waiter(job)))
-        .and(support::support(Role::Receiver, memory(&job.options), facts))
+        .and(gpu::fits(&job.options))
+        .and(support::support(Role::Receiver, &job.options, facts))
 }
 
 /// The huge pages of areas over a device, if they are made of such.

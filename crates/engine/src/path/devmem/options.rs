@@ -1,5 +1,6 @@
 //! What can be set of both halves.
 
+use super::gpu;
 use crate::connection::Flow;
 use crate::path::busy_poll;
 use crate::path::nic::QUEUES;
@@ -15,13 +16,14 @@ pub(super) const MEMORY: OptionSpec = OptionSpec::new(
     OptionKind::Choice(&["udmabuf", "udmabuf-huge", "heap", "gpu"]),
     "udmabuf",
 )
-.help("memory of the dmabuf: host memory, huge pages, the system heap, the first GPU");
+.help("memory of the dmabuf: host memory, huge pages, the system heap, a GPU");
 
 pub(super) const DEVICE: OptionSpec = OptionSpec::new("device", OptionKind::Name, "auto")
     .help("network device to bind to (auto: the one with the flow's address)");
 
 pub(super) const RECEIVER_OPTIONS: &[OptionSpec] = &[
     MEMORY,
+    gpu::OPTION,
     DEVICE,
     OptionSpec::new("queue", OptionKind::WordCount("auto", 0, 65_535), "auto")
         .help("receive queue to bind, to which the flows are steered (auto: the last; 0 takes what is not spread, too)"),
@@ -41,6 +43,7 @@ pub(super) const RECEIVER_OPTIONS: &[OptionSpec] = &[
 
 pub(super) const SENDER_OPTIONS: &[OptionSpec] = &[
     MEMORY,
+    gpu::OPTION,
     DEVICE,
     OptionSpec::new("reap", OptionKind::Count(1, WINDOW as u64), "16")
         .help("sends between checks of the error queue"),

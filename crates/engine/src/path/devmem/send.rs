@@ -3,6 +3,7 @@
 //! as for any `MSG_ZEROCOPY`.
 
 use super::area::allocate;
+use super::gpu;
 use super::options::{device, memory};
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
 use crate::path::Opened;
@@ -17,7 +18,7 @@ use std::io;
 pub(super) fn open(job: &HalfConfig, flow: Flow) -> Opened<dyn Tx> {
     let (options, size) = (&job.options, sendable(job)?);
     let device = device(options, &flow)?;
-    let mut memory = allocate(memory(options), size, &device)?;
+    let mut memory = allocate(memory(options), gpu::named(options)?, size, &device)?;
     let pattern = Pattern::new(size);
     fill(memory.as_mut(), &pattern, size)?;
     let binding = devmem::bind_send(&device, memory.fd()).map_err(|refusal| {

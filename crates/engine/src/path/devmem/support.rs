@@ -1,11 +1,13 @@
 //! What is probed on a host, and what it lacks.
 
+use super::gpu;
+use super::options::memory;
 use crate::path::huge_pages::{is_guest, reserve_at_boot};
 use crate::path::ring::attempt;
-use bytepath_record::{Attempt, Facts, Fault, Outcome, Role, Support, free_huge_pages};
+use bytepath_record::{Attempt, Facts, Fault, Options, Outcome, Role, Support, free_huge_pages};
 use bytepath_sys as sys;
 use bytepath_sys::devmem::{self, Binding, Refusal};
-use bytepath_sys::dmabuf::{self, Memory};
+use bytepath_sys::dmabuf::{self, Memory, Place};
 
 use std::os::fd::AsFd;
 
@@ -26,9 +28,11 @@ const LEN: usize = 1 << 20;
 /// Tries what devmem needs. Nothing of it stays.
 pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
     let mut attempts = vec![attempt(FAMILY, devmem::netdev_family(), "")];
+    attempts.extend(gpu::attempts(device));
     let mut first: Option<Box<dyn Memory>> = None;
+    let place = Place { gpu: gpu::find(None, device).ok(), ..Place::default() };
     for provider in dmabuf::PROVIDERS {
-        let result = (provider.allocate)(LEN, None);
+        let result = (provider.allocate)(LEN, place);
         let name = format!("{MEMORY}{}", provider.name);
         match result {
             Ok(memory) => {
@@ -106,13 +110,13 @@ fn bound(
     Attempt { name: name.into(), outcome }
 }
 
-/// Whether a role can be played out of this memory.
-pub(super) fn support(role: Role, memory: &str, facts: &Facts) -> Support {
+/// Whether a role can be played out of the memory that options name.
+pub(super) fn support(role: Role, options: &Options, facts: &Facts) -> Support {
     let (bind, direction) = match role {
         Role::Sender => (BIND_TX, "sends from"),
         Role::Receiver => (BIND_RX, "receives into"),
     };
-    family(facts).and(both(provided(memory, facts), device(facts, bind, direction)))
+    family(facts).and(both(provided(options, facts), device(facts, bind, direction)))
 }
 
 /// Two things that are independent of each other: a host that lacks both should
@@ -138,7 +142,8 @@ fn family(facts: &Facts) -> Support {
 }
 
 /// What a provider of memory lacks.
-fn provided(memory: &str, facts: &Facts) -> Support {
+fn provided(options: &Options, facts: &Facts) -> Support {
+    let memory = memory(options);
     let name = format!("{MEMORY}{memory}");
     let outcome = facts.attempt(&name);
     let absent =
@@ -168,6 +173,8 @@ fn provided(memory: &str, facts: &Facts) -> Support {
         "heap" if forbidden => {
             Support::no("/dev/dma_heap/system may not be opened by this user", "run as root")
         }
+        // The attempt was made with the one that is nearest.
+        "gpu" if gpu::is_judged(options, facts) => gpu::support(options, facts),
         "gpu" => facts.require(
             &name,
             "install the NVIDIA driver with the open kernel modules, or choose memory=udmabuf",
@@ -249,6 +256,7 @@ fn cure(errno: Option<i32>, words: Option<&str>) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_record::OptionValue;
     use std::io;
 
     const OK: fn() -> Outcome = || Outcome::Works(String::new());
@@ -264,8 +272,12 @@ mod tests {
         Facts { kernel_release: "6.1.0".into(), attempts, ..Default::default() }
     }
 
+    fn options(memory: &str) -> Options {
+        Options([("memory".to_owned(), OptionValue::Word(memory.into()))].into())
+    }
+
     fn refusal(role: Role, memory: &str, facts: &Facts) -> (String, String) {
-        match support(role, memory, facts) {
+        match support(role, &options(memory), facts) {
             Support::No { reason, remedy } => (reason, remedy),
             Support::Yes => ("yes".into(), String::new()),
         }
@@ -276,10 +288,14 @@ mod tests {
         let mut facts = facts(OK(), ("udmabuf-huge", Outcome::Errno(libc::ENOMEM)), Some(OK()));
         for (free, is_able) in [("0", false), ("32", true)] {
             facts.settings.insert(free_huge_pages(None), free.into());
-            assert_eq!(support(Role::Receiver, "udmabuf-huge", &facts).is_yes(), is_able, "{free}");
+            assert_eq!(
+                support(Role::Receiver, &options("udmabuf-huge"), &facts).is_yes(),
+                is_able,
+                "{free}"
+            );
         }
         facts.settings.insert(bytepath_record::LINK_NODE.into(), "0".into());
-        let of_only_node = support(Role::Receiver, "udmabuf-huge", &facts);
+        let of_only_node = support(Role::Receiver, &options("udmabuf-huge"), &facts);
         assert_eq!(of_only_node, Support::Yes, "which shows those of the machine alone");
     }
 
