@@ -8,7 +8,7 @@
 //!   for other commands. Both take their words from `wording`.
 //! - `render` writes documents as plain text or HTML.
 //! - `formats` has one file per format of [`CATALOG`] except HTML; `csv`, `parquet` and `json` are
-//! made from the study itself without a document.
+//!   made from the study itself without a document.
 //!
 //! All of this runs in the process of the command line, after the measurement.
 

@@ -5,7 +5,7 @@
 //! How a trial becomes a verdict:
 //!
 //! 1. `trial`: a trial is dropped if an event spoiled it, never for its value. For the others, the
-//! CPU time of each end is determined, and what was achieved with it.
+//!    CPU time of each end is determined, and what was achieved with it.
 //! 2. `cell`: the measured trials of a cell are added up into its row.
 //! 3. `estimate`: a cell and the baseline are paired block by block; the ratio of a
 //!    `metric` gets an interval.

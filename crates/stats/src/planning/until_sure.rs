@@ -7,7 +7,7 @@
 //!
 //! - decided: it has a verdict, and the study would not recommend the cell;
 //! - out of reach: at the last planned block, whatever result is plausible by now, the interval
-//! would neither exclude 1 nor fit into the margin.
+//!   would neither exclude 1 nor fit into the margin.
 //!
 //! The baseline and its second copy are in every block. When no other cell is left, the study
 //! ends.

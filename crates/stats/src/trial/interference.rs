@@ -8,11 +8,11 @@
 //!
 //! 1. User time that does not belong to the roles' threads: kernel threads have none.
 //! 2. Busy time that neither the roles' threads nor interrupts explain, above what is usual in this
-//! cell. It is not all foreign work: interrupts that wake an idle CPU make it busy but are missed
-//! by the ticks, so a path whose sender sleeps while the kernel works for it always has some, and
-//! more than another path. So a trial is compared with the median of the cell's earlier trials (at
-//! least [`MIN_EARLIER`], otherwise this figure is not used): no path is rejected for its own
-//! nature.
+//!    cell. It is not all foreign work: interrupts that wake an idle CPU make it busy but are
+//!    missed by the ticks, so a path whose sender sleeps while the kernel works for it always has
+//!    some, and more than another path. So a trial is compared with the median of the cell's
+//!    earlier trials (at least [`MIN_EARLIER`], otherwise this figure is not used): no path is
+//!    rejected for its own nature.
 
 use super::threads::polls_for_device;
 use crate::estimate::Summary;

@@ -6,14 +6,14 @@
 //! 1. An event prevents it, or the two were not given the same task: NOT COMPARABLE.
 //! 2. Fewer than two blocks: TOO FEW BLOCKS.
 //! 3. Rates of bytes only: both at the same ceiling: SATURATED. Then the ceiling was measured, not
-//! the paths; their CPU per GiB distinguishes them.
+//!    the paths; their CPU per GiB distinguishes them.
 //! 4. The whole interval inside the margin: EQUIVALENT. There may even be a proven difference; it
-//! is too small to matter.
+//!    is too small to matter.
 //! 5. The whole interval on one side of 1: FASTER or SLOWER for a rate, LESS CPU or
 //!    MORE CPU for CPU per unit of work, FEWER INSTRUCTIONS or MORE INSTRUCTIONS for
 //!    instructions per unit of work, LOWER LATENCY or HIGHER LATENCY for a percentile.
 //! 6. Otherwise: INCONCLUSIVE, which does not mean "no difference": these blocks do not suffice to
-//! decide.
+//!    decide.
 //!
 //! "The interval" of 4 and 5 is not the printed one, which is for its own comparison only, but the
 //! wider one that [Holm's rule](holm) requires, so that the confidence holds for all cells. The
