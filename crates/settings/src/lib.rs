@@ -74,6 +74,7 @@ mod machine;
 pub mod offloads;
 mod place;
 mod qdisc;
+mod queues;
 mod side_effects;
 mod undo;
 

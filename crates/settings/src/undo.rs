@@ -122,10 +122,14 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         if !verified && self.find_out(at, &setting, &now)? {
             now = self.machine.read(&setting)?.ok_or_else(|| access(&setting).absent())?;
         }
-        let Moved { ours, gone, foreign } = self.compare(&self.changes[at], &now);
+        let Moved { mut ours, mut gone, foreign } = self.compare(&self.changes[at], &now);
         if !ours.is_empty() {
             self.machine.write(&setting, &ours)?;
             let after = self.machine.read(&setting)?.ok_or_else(|| access(&setting).absent())?;
+            let stays_away = |name: &String, _: &mut String| {
+                after.get(name).is_none() && (access(&setting).may_stay_away)(name)
+            };
+            gone.extend(ours.0.extract_if(.., stays_away).map(|(name, _)| name));
             if !self.holds(&setting, &after, &ours) {
                 return Err(Fault::failed(format!("it was restored to {ours}, but reads {after}")));
             }
