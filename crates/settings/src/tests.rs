@@ -1048,3 +1048,35 @@ fn interrupts_that_a_driver_renews_with_its_queues_serve_the_cpus_that_they_did(
     }
 }
 
+/// What a run gives up is no reason for the next one to give up what was restored then, and set again.
+#[test]
+fn what_was_restored_and_set_again_is_waited_for() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    killed_after_applying(&tree, &["sysctl net.core.rmem_max=1000000", "mtu eth0 4148"]);
+    let place = tree.place();
+    let refusing = |fuse: &Fuse, times| Mortal {
+        refusals: (times, "it is held"),
+        refuses: "value",
+        ..Mortal::new(&tree, fuse)
+    };
+    let outcomes = |rows: &[RestorationRow]| -> Vec<(String, Restoration)> {
+        rows.iter().map(|row| (row.setting.subject(), row.outcome)).collect()
+    };
+    let expected =
+        [("mtu eth0", Restoration::Restored), ("net.core.rmem_max", Restoration::Failed)];
+    let expected = expected.map(|(subject, outcome)| (subject.to_owned(), outcome)).to_vec();
+    let fuse = Rc::new(Cell::new(u32::MAX));
+    let lines = wanted(&["mtu eth0 4148"]);
+    let (applied, rows) = Applied::apply(&place, refusing(&fuse, 0), &lines).unwrap();
+    assert_eq!(outcomes(&rows), expected);
+    // It is killed.
+    fuse.set(0);
+    drop(applied);
+    let fuse = Rc::new(Cell::new(u32::MAX));
+    let (applied, rows) = Applied::apply(&place, refusing(&fuse, 3), &[]).unwrap();
+    assert_eq!(outcomes(&rows), expected, "the MTU was waited for");
+    drop(applied);
+    tree.restore();
+    assert_eq!(tree.snapshot(), before);
+}
