@@ -765,13 +765,37 @@ fn one_bytepath_at_a_time() {
 fn a_preview_changes_nothing() {
     let tree = Tree::new();
     let before = tree.snapshot();
-    let lines = ["mtu eth0 4148", "mtu eth0 1500", "sysctl net.core.none=1"];
+    let lines = ["mtu eth0 4148", "mtu mv0 1500", "sysctl net.core.none=1"];
     let records = preview(tree.host(), &wanted(&lines));
     assert_eq!(records[0].after.to_string(), "4148");
     assert_eq!(records[1].after, records[1].before);
     assert!(records[2].skipped.is_some());
     assert_eq!(tree.snapshot(), before);
     assert!(!tree.path("state").exists());
+}
+
+/// As a run makes them, one after the other.
+#[test]
+fn a_preview_of_several_settings_of_the_same_goes_on_from_the_one_before() {
+    let tree = Tree::new();
+    let texts = |lines: &[&str]| -> Vec<String> {
+        preview(tree.host(), &wanted(lines)).iter().map(ToString::to_string).collect()
+    };
+    let twice = texts(&["mtu eth0 4148", "sysctl net.core.rmem_max=1", "mtu eth0 4148"]);
+    assert_eq!(
+        twice,
+        ["mtu eth0: 1500 -> 4148", "net.core.rmem_max: 212992 -> 1", "mtu eth0: 4148 already"]
+    );
+    let back = texts(&["mtu eth0 4148", "mtu eth0 1500", "rps eth0 0 1", "rps eth0 1 0"]);
+    assert_eq!(back[1], "mtu eth0: 4148 -> 1500");
+    let (applied, _) = Applied::apply(
+        &tree.place(),
+        tree.host(),
+        &wanted(&["mtu eth0 4148", "mtu eth0 1500", "rps eth0 0 1", "rps eth0 1 0"]),
+    )
+    .unwrap();
+    let made: Vec<String> = applied.records().iter().map(ToString::to_string).collect();
+    assert_eq!(made, back);
 }
 
 /// Leaves the tree and the journal as a killed run does.
