@@ -445,6 +445,9 @@ pub struct Nic {
     pub device: String,
     /// Receive queues in use.
     pub queues: u32,
+    /// How many of them are not paired with a queue that sends.
+    #[serde(default)]
+    pub unpaired: u32,
     /// Numbers of the interrupts of its queues, as listed in `/proc/interrupts`; empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<u32>,

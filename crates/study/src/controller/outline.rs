@@ -2,10 +2,10 @@
 //! what would be set.
 
 use super::deployment::Deployment;
-use super::nics::Common;
 use super::pilots::PilotTrials;
 use super::preflight::{Judged, cannot_run, obstacles};
 use super::preparation::{Previewed, previewed};
+use super::queues::Common;
 use super::request::{ProfileTrials, planned_blocks};
 use crate::{Laboratory, Plan, meters_for_header, time_of_trial};
 use bytepath_engine::path;

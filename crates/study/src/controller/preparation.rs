@@ -7,8 +7,9 @@
 //! the run waits for it.
 
 use super::guard::Guard;
-use super::nics::{Common, Nics, changes_queues};
+use super::nics::Nics;
 use super::plan::Laboratory;
+use super::queues::{Common, changes_queues};
 use super::remote::Remotes;
 use super::stewards::Stewards;
 use super::stream::{Listening, listen};
@@ -237,8 +238,9 @@ pub fn nic_settings(
         return Err(fault.remedy("there is nothing to prepare; only NICs need that"));
     };
     let (flows, adapter, adapters) = (1, 0, 1);
+    let (given, connects) = (false, false);
     let wire =
-        Wire { device: &name, queues, own, peer, port, flows, adapter, adapters, connects: false };
+        Wire { device: &name, queues, given, own, peer, port, flows, adapter, adapters, connects };
     let settings = (half.nic_settings)(&options, &wire)?;
     let wanted = settings.into_iter().map(path::wanted).collect();
     Ok(NicSettings { device: name, wanted })
