@@ -198,6 +198,9 @@ calls! {
     /// available.
     SetUpLink { end: Box<LinkEnd> } -> Vec<String>;
 
+    /// Steers what this end receives, once more: its device has other queues than when it was set up.
+    SteerLink { end: Box<LinkEnd> } -> Vec<String>;
+
     /// Sets kernel parameters in the agent's network namespace. Those that are not per namespace
     /// were set on the host.
     SetSysctls { values: Vec<(SysctlName, String)> } -> ();
