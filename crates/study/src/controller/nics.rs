@@ -698,7 +698,8 @@ pub(super) mod tests {
         let mut cell = cell_over("zcrx", 3);
         cell.stream.flows = 6;
         let of = |cell: &Cell, lines: &[&str]| {
-            let common = common_from(nics.queues_given(&records(lines)), &nics, std::slice::from_ref(cell));
+            let common =
+                common_from(nics.queues_given(&records(lines)), &nics, std::slice::from_ref(cell));
             queues_of(&nics, cell, &common).unwrap()
         };
         assert_eq!(of(&cell, &["channels eth1 rx=1"])[0], "spread eth1 queues=2");
