@@ -96,7 +96,7 @@ pub(super) fn channels<'s>(setting: &'s Setting, device: &'s DeviceName) -> Acce
     Access {
         reads_sysfs: true,
         follows: follows_renewal,
-        may_stay_away: queues::is_interrupt,
+        goes_along: queues::is_served,
         ..Access::parts(setting, device, read, write)
     }
 }

@@ -23,10 +23,18 @@ pub(super) fn steer(roots: &Roots, device: &str, to: &SettingValue) -> io::Resul
     Ok(())
 }
 
+/// Whether a part is one of these.
+pub(super) fn is_served(name: &str) -> bool {
+    name.starts_with(QUEUES) || is_interrupt(name)
+}
+
 /// Whether a part is the affinity of an interrupt.
 pub(super) fn is_interrupt(name: &str) -> bool {
     name.starts_with(INTERRUPT)
 }
+
+/// What the names of files of a queue begin with.
+const QUEUES: &str = "queues ";
 
 /// What the name of an interrupt begins with. Its place among those of the device follows: its number
 /// is another one once it was renewed.
@@ -39,7 +47,7 @@ fn files(roots: &Roots, device: &str) -> Vec<(String, PathBuf, String)> {
     let queues = folder.join("queues");
     let of_queue = |queue: &String| {
         let folder = queues.join(queue);
-        FILES.map(|file| (format!("queues {queue}/{file}"), folder.join(file)))
+        FILES.map(|file| (format!("{QUEUES}{queue}/{file}"), folder.join(file)))
     };
     let interrupts = (0..).zip(interrupts(&folder)).map(|(place, irq): (u32, u32)| {
         let path = roots.proc.join(format!("irq/{irq}/smp_affinity_list"));
