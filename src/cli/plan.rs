@@ -117,6 +117,25 @@ fn write_pilots(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
+/// Prints texts of cells under a heading: first those that all cells share, then the others by cell.
+fn write_by_cells(
+    head: &str,
+    cells: Vec<(String, Vec<String>)>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if cells.iter().all(|(_, texts)| texts.is_empty()) {
+        return Ok(());
+    }
+    writeln!(out, "{head}:")?;
+    let (everywhere, specific) = report::by_cells(&cells);
+    everywhere.iter().try_for_each(|text| writeln!(out, "  {text}"))?;
+    for (cells, texts) in specific {
+        cells.iter().try_for_each(|cell| writeln!(out, "  for {cell}:"))?;
+        texts.iter().try_for_each(|text| writeln!(out, "    {text}"))?;
+    }
+    Ok(())
+}
+
 /// Prints settings of the study, and preparations: first those that all cells share, then the
 /// others by cell.
 fn write_settings(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
@@ -125,21 +144,14 @@ fn write_settings(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "settings of the host, {when}:")?;
     }
     plan.settings.iter().try_for_each(|record| writeln!(out, "  {record}"))?;
-    let able = plan.prepared.iter().filter(|one| !is_unable(plan, one.cell));
-    let able = able.filter_map(|one| match &one.settings {
+    let able = || plan.prepared.iter().filter(|one| !is_unable(plan, one.cell));
+    let settings = able().filter_map(|one| match &one.settings {
         Preview::Settings(settings) => Some((one.cell.to_string(), settings.clone())),
         Preview::Fault(_) => None,
     });
-    let able: Vec<(String, Vec<String>)> = able.collect();
-    if able.iter().any(|(_, settings)| !settings.is_empty()) {
-        writeln!(out, "set before each trial and restored after it:")?;
-    }
-    let (everywhere, specific) = report::by_cells(&able);
-    everywhere.iter().try_for_each(|text| writeln!(out, "  {text}"))?;
-    for (cells, settings) in specific {
-        cells.iter().try_for_each(|cell| writeln!(out, "  for {cell}:"))?;
-        settings.iter().try_for_each(|text| writeln!(out, "    {text}"))?;
-    }
+    write_by_cells("set before each trial and restored after it", settings.collect(), out)?;
+    let unseen = able().map(|one| (one.cell.to_string(), one.unseen.clone()));
+    write_by_cells("known only once a part of it is set", unseen.collect(), out)?;
     for Unable { cell, fault } in &plan.unable {
         writeln!(out, "{cell}: cannot run here: {fault}")?;
     }

@@ -32,6 +32,7 @@ fn cards_come_home_as_they_were() {
     fresh.are_back(&guest);
     is_refused_whole(&guest);
     is_restored_after_a_kill(&guest);
+    pinned_interrupts_stay_pinned(&guest);
     counts_of_frames_close(&guest);
     fresh.are_back(&guest);
 }
@@ -66,6 +67,25 @@ fn is_restored_after_a_kill(guest: &CommandRunner) {
         assert!(line.is_some_and(|line| line.contains("restored")), "{setting}: {restored}");
     }
     before.are_back(guest);
+}
+
+/// Drivers renew interrupts with the number of queues, which a table of the driver's own changes as well.
+fn pinned_interrupts_stay_pinned(guest: &CommandRunner) {
+    let interrupts = || -> Vec<(String, String)> {
+        let shown = guest.output_of(&format!("{DOUBLE} card eth1"));
+        let all = shown.lines().filter_map(|line| line.strip_prefix("interrupt ")?.split_once(' '));
+        all.map(|(number, cpus)| (number.to_owned(), cpus.to_owned())).collect()
+    };
+    let before = interrupts();
+    for ((number, _), cpu) in before.iter().zip([1, 2, 3, 1, 2].into_iter().cycle()) {
+        guest.output_of(&format!("{DOUBLE} write /proc/irq/{number}/smp_affinity_list {cpu}"));
+    }
+    let cpus = || interrupts().into_iter().map(|(_, cpus)| cpus).collect::<Vec<_>>();
+    let pinned = cpus();
+    assert!(pinned.contains(&"Some(\"3\")".to_owned()), "{pinned:?}");
+    let fewer = "--set 'channels eth1 combined=2' --set 'spread eth1 queues=1'";
+    guest.output_of(&study(&format!("--path socket {fewer} --study /tmp/pinned")));
+    assert_eq!(cpus(), pinned);
 }
 
 /// Each frame is accounted for, even if the NIC or the wire has lost it; and a program in the stack

@@ -95,24 +95,35 @@ fn documents() -> Vec<PathBuf> {
 }
 
 /// Commands in blocks of code and in spans of it, up to what the shell does with their output, or
-/// what is said beside them.
+/// what is said beside them. A span ends with its paragraph.
 fn commands(text: &str) -> Vec<String> {
     let text = text.replace("\\\n", " ").replace("\n# ", "\n");
-    let (mut prose, mut found) = (String::new(), Vec::new());
+    let (mut paragraphs, mut found) = (vec![String::new()], Vec::new());
     let mut is_fenced = false;
     for line in text.lines() {
         is_fenced ^= line.starts_with("```");
         let code = line.trim().trim_start_matches("$ ").trim_start_matches("sudo ");
         if (is_fenced || !line.contains('`')) && code.starts_with("bytepath ") {
             found.push(code.to_owned());
-        } else if !is_fenced && !line.starts_with("```") {
+        } else if matches!(line.trim(), "" | "#") || line.starts_with("```") {
+            paragraphs.push(String::new());
+        } else if let Some(prose) = paragraphs.last_mut().filter(|_| !is_fenced) {
             prose.push_str(line);
             prose.push(' ');
         }
     }
-    found.extend(prose.split('`').skip(1).step_by(2).map(str::to_owned));
+    let spans = paragraphs.iter().flat_map(|prose| prose.split('`').skip(1).step_by(2));
+    found.extend(spans.map(str::to_owned));
     found.retain(|code| code.starts_with("bytepath "));
     found.iter().map(|code| until_shell(code).trim().to_owned()).collect()
+}
+
+#[test]
+fn a_stray_backtick_hides_the_commands_of_its_paragraph_alone() {
+    let text = "A ` too many: `bytepath paths`.\n\nThen `bytepath\nmeters` and `bytepath show a`.\n\n\
+                ```\nbytepath run\n```\n# One ` in a comment,\n#\n# and `bytepath doctor`.\n";
+    let expected = ["bytepath run", "bytepath meters", "bytepath show a", "bytepath doctor"];
+    assert_eq!(commands(text), expected);
 }
 
 /// A command without pipes, redirections, what comes after it and what is said beside it.

@@ -189,7 +189,8 @@ fn requests() -> Vec<Request> {
     };
     vec![
         Hello {}.into(),
-        SetUpLink { end: Box::new(end) }.into(),
+        SetUpLink { end: Box::new(end.clone()) }.into(),
+        SteerLink { end: Box::new(end) }.into(),
         ListAddresses {}.into(),
         Survey { device: Some("bp0".into()), meters: true }.into(),
         MeasureCeiling { cpu: None, size: 1 << 20 }.into(),
@@ -422,9 +423,15 @@ fn replies() -> Vec<Reply> {
             address: "127.0.0.1".parse().unwrap(),
             prefix: 8,
         }]),
-        Reply::FindNic(Some(Nic { device: "eth0".into(), queues: 8, interrupts: vec![40, 41] })),
+        Reply::FindNic(Some(Nic {
+            device: "eth0".into(),
+            queues: 8,
+            unpaired: 2,
+            interrupts: vec![40, 41],
+        })),
         Reply::FindNic(None),
         Reply::SetUpLink(vec!["no RPS".into()]),
+        Reply::SteerLink(Vec::new()),
         Reply::CountFrames(Box::new(hops())),
         Reply::PackProfile(ProfileSize { bytes: 12, samples: 3, lost: 0, notes: Vec::new() }),
         Reply::FetchPart(Bytes(vec![0, 255, 16])),

@@ -191,7 +191,7 @@ impl Testbed for OneCard {
     }
     fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
         assert_eq!(card(), ("1500".into(), "0".into()), "a testbed is raised unprepared");
-        let nic = Nic { device: "eth0".into(), queues: 4, interrupts: vec![45, 46] };
+        let nic = Nic { device: "eth0".into(), queues: 4, unpaired: 0, interrupts: vec![45, 46] };
         Ok(threads::start(PATHS, &[], Some(nic)))
     }
 }

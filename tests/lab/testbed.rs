@@ -3,9 +3,13 @@
 //! The agents here are the double, which executes one small command per line of its standard input
 //! and prints one answer. Neither `ip`, `lsns` nor `ethtool` is needed.
 
-use bytepath::host::AgentPipe;
+use crate::isolated::isolated;
+use bytepath::host::{AgentPipe, link_end, steer_link};
 use bytepath::record::wire::LinkEnd;
 use bytepath::record::{Fault, FaultKind, LinkSettings, Role};
+use bytepath::sys::ethtool::Channels;
+use bytepath::sys::namespace::Sysfs;
+use bytepath::sys::netlink::{Netlink, Veth};
 use bytepath::testbed::{self, Deployment, Site};
 use bytepath_testing::{DOUBLE, double, run_copied, skip};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -105,6 +109,41 @@ fn the_receiving_cpu_is_root_s_to_choose_and_a_note_otherwise() {
             assert!(fault.remedy.is_some(), "{fault}");
         }
     }
+}
+
+#[test]
+fn queues_that_a_device_gets_later_are_steered_too() {
+    isolated(module_path!(), "inside_a_device_gets_more_queues");
+}
+
+#[test]
+#[ignore = "started in namespaces by queues_that_a_device_gets_later_are_steered_too"]
+fn inside_a_device_gets_more_queues() {
+    let mut netlink = Netlink::new();
+    let [name, peer] = ["byte0", "byte1"].map(String::from);
+    netlink.create_veth(&Veth { name, peer, peer_process: None, mtu: None, queues: 4 }).unwrap();
+    let [near, far] = ["byte0", "byte1"].map(|name| netlink.link(name).unwrap().unwrap().index);
+    let mut give = |rx| {
+        let channels = Channels { rx: Some(rx), ..Channels::default() };
+        netlink.set_channels(near, &channels).unwrap();
+    };
+    give(2);
+    Netlink::new().set_up(near).unwrap();
+    Netlink::new().set_up(far).unwrap();
+    let settings = LinkSettings { rps: Some(0), threaded_napi: false, ..wire_like() };
+    let plain = LinkEnd::plain("byte0", "198.18.0.2".parse().unwrap(), 30);
+    let end = LinkEnd { second: true, settings, ..plain };
+    link_end(&end).unwrap();
+    let sysfs = Sysfs::open().unwrap();
+    let masks = || {
+        let mask = |queue| sysfs.read(&format!("class/net/byte0/queues/rx-{queue}/rps_cpus")).ok();
+        [0, 1, 2, 3].map(|queue| mask(queue).map(|mask| mask.trim_start_matches(['0', ',']) == "1"))
+    };
+    assert_eq!(masks(), [Some(true), Some(true), None, None]);
+    give(4);
+    assert_eq!(masks(), [Some(true), Some(true), Some(false), Some(false)]);
+    steer_link(&end).unwrap();
+    assert_eq!(masks(), [Some(true); 4]);
 }
 
 #[test]

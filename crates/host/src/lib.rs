@@ -37,7 +37,7 @@ pub use doctor::{
 };
 pub use facts::{Fingerprint, differences, fingerprint, survey};
 pub use host::{Adapter, AgentPipe, Attachment, Host, HwGro, Place, ProcessHost};
-pub use link::await_carrier;
+pub use link::{await_carrier, steer_link};
 pub use namespace::{pair_of_agents, remedy};
 pub use nics::{hops, nic};
 pub use programs::{CpuTimes, Program};

@@ -51,9 +51,13 @@ pub(crate) fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     if end.second {
         wait_for_carrier(&mut netlink, &end.device, end.timeout)?;
     }
-    if !end.second && !end.softirq_required {
-        return Ok(Vec::new());
-    }
+    steer(&mut netlink, &link, end).map_err(|f| f.context(&end.device))
+}
+
+/// Steers what this end of a link receives, as [`apply`] has: its device has other queues now.
+pub fn steer_link(end: &LinkEnd) -> Result<Vec<String>, Fault> {
+    let mut netlink = Netlink::new();
+    let link = find(&mut netlink, &end.device)?;
     steer(&mut netlink, &link, end).map_err(|f| f.context(&end.device))
 }
 
@@ -331,6 +335,9 @@ fn verify(netlink: &mut Netlink, end: &LinkEnd, wanted: &Limits) -> Result<(), F
 /// sysfs, and only on request.
 fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String>, Fault> {
     let (settings, mut notes) = (&end.settings, Vec::new());
+    if !end.second && !end.softirq_required {
+        return Ok(notes);
+    }
     let by_name = end
         .softirq_cpu
         .filter(|_| end.softirq_required && !settings.threaded_napi && !end.interrupts_there);

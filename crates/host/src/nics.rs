@@ -20,13 +20,13 @@ pub fn nic(name: &str) -> Result<Option<Nic>, Fault> {
     if device::driver(name).map_err(fault)?.is_none() {
         return Ok(None);
     }
-    let queues = match device::receive_queues(name) {
-        // Before Linux 6.8, only ethtool's channels report it.
-        Err(_) => channels(name).map_err(fault)?,
-        Ok(queues) => queues,
-    };
+    let channels = channels(name).map_err(fault)?;
+    let unpaired = channels.rx.unwrap_or(0);
+    // Before Linux 6.8, only ethtool's channels report it, and some drivers report none.
+    let all = || unpaired.saturating_add(channels.combined.unwrap_or(0)).max(1);
+    let queues = device::receive_queues(name).unwrap_or_else(|_| all());
     let interrupts = interrupts(name).map_err(fault)?;
-    Ok(Some(Nic { device: name.to_owned(), queues, interrupts }))
+    Ok(Some(Nic { device: name.to_owned(), queues, unpaired, interrupts }))
 }
 
 /// Returns the interrupts of a device's queues; before Linux 6.8, and for a device that is down,
@@ -54,16 +54,13 @@ fn transmits(device: &str, irq: u32) -> bool {
     actions.split(',').any(of)
 }
 
-/// Returns the number of queues that receive, alone or in a pair; one if the driver reports none.
-fn channels(device: &str) -> io::Result<u32> {
+/// Returns the numbers of a device's queues; empty if the driver reports none.
+fn channels(device: &str) -> io::Result<Channels> {
     let mut netlink = Netlink::new();
     let Some(link) = netlink.link(device)? else {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
     };
-    let count = netlink.channels(link.index).map_or(1, |channels| {
-        channels.rx.unwrap_or(0).saturating_add(channels.combined.unwrap_or(0))
-    });
-    Ok(count.max(1))
+    Ok(netlink.channels(link.index).unwrap_or_default())
 }
 
 /// True if a mask of CPUs, or a switch, is not zero.

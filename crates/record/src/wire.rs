@@ -198,6 +198,9 @@ calls! {
     /// available.
     SetUpLink { end: Box<LinkEnd> } -> Vec<String>;
 
+    /// Steers what this end receives, once more: its device has other queues than when it was set up.
+    SteerLink { end: Box<LinkEnd> } -> Vec<String>;
+
     /// Sets kernel parameters in the agent's network namespace. Those that are not per namespace
     /// were set on the host.
     SetSysctls { values: Vec<(SysctlName, String)> } -> ();
@@ -445,6 +448,9 @@ pub struct Nic {
     pub device: String,
     /// Receive queues in use.
     pub queues: u32,
+    /// How many of them are not paired with a queue that sends.
+    #[serde(default)]
+    pub unpaired: u32,
     /// Numbers of the interrupts of its queues, as listed in `/proc/interrupts`; empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<u32>,

@@ -17,6 +17,9 @@ pub(super) struct Access<'s> {
     /// Whether a text that was neither there before nor set follows from the change: the
     /// change, the name of the part, and its texts before, as it was set, and now.
     pub follows: fn(&Change, &str, [&str; 3]) -> bool,
+    /// Whether a part goes with the change, if only once the device is opened, and comes back with it,
+    /// if it does.
+    pub goes_along: fn(&str) -> bool,
     /// What is missing if the setting cannot be read.
     pub missing: String,
     /// What to do about that; may be empty.
@@ -98,6 +101,7 @@ impl<'s> Access<'s> {
             means,
             same,
             follows: |_, _, _| false,
+            goes_along: |_| false,
             missing,
             remedy: "",
             shortfall: "choose what the kernel or the driver supports",

@@ -2,7 +2,9 @@
 
 use super::access::{Access, Nic, parts_of};
 use super::files;
+use super::journal::Change;
 use super::qdisc::{defaults, irreplaceable, root_text, set_root};
+use super::queues;
 use bytepath_record::{
     DeviceName, Fault, FlowRule, PacketLimits, Setting, SettingValue, TapFlags, Word, joined,
 };
@@ -74,13 +76,13 @@ pub(super) fn rings<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<
     Access::parts(setting, device, read, write)
 }
 
-/// With a queue goes which CPUs serve it, and does not come back with it.
+/// With a queue goes which CPUs serve it, and does not come back with it; nor does the affinity of an
+/// interrupt that the driver renews.
 pub(super) fn channels<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<'s> {
     let read = |nic: &mut Nic| {
         let c = nic.query(Netlink::channels)?;
         let mut parts = value([("rx", c.rx), ("tx", c.tx), ("combined", c.combined)]);
-        let steering = files::queue_files(nic.roots, nic.name).into_iter();
-        parts.0.extend(steering.map(|(name, _, text)| (name, text)));
+        parts.0.extend(queues::steering(nic.roots, nic.name).0);
         Ok(parts)
     };
     let write = |nic: &mut Nic, to: &SettingValue| {
@@ -89,9 +91,20 @@ pub(super) fn channels<'s>(setting: &'s Setting, device: &'s DeviceName) -> Acce
         if rx.or(tx).or(combined).is_some() {
             nic.netlink.set_channels(nic.link.index, &channels)?;
         }
-        files::steer_queues(nic.roots, nic.name, to)
+        queues::steer(nic.roots, nic.name, to)
     };
-    Access { reads_sysfs: true, ..Access::parts(setting, device, read, write) }
+    Access {
+        reads_sysfs: true,
+        follows: follows_renewal,
+        goes_along: queues::is_served,
+        ..Access::parts(setting, device, read, write)
+    }
+}
+
+/// An interrupt that a change of queues has renewed is renewed on the way back, too, so that whoever
+/// has moved it meanwhile (irqbalance) loses that in any case.
+pub(super) fn follows_renewal(_: &Change, name: &str, [was, set, _]: [&str; 3]) -> bool {
+    queues::is_interrupt(name) && was != set
 }
 
 pub(super) fn coalescing<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<'s> {
@@ -197,7 +210,7 @@ pub(super) fn spread(device: &DeviceName, queues: u32, start: u32) -> Access<'_>
         Ok(SettingValue::one("table", joined(table, " ")))
     };
     let write =
-        |nic: &mut Nic, to: &SettingValue| set_table(nic.name, to.get("table").unwrap_or_default());
+        |nic: &mut Nic, to: &SettingValue| set_table(nic, to.get("table").unwrap_or_default());
     Access::calls(device, read, goal, write)
 }
 
@@ -349,7 +362,8 @@ fn check_tap(flags: &TapFlags) -> Result<(), Fault> {
 
 /// Sets the table by which flows are spread. One that is the driver's own is
 /// returned to the driver, so that it follows the number of queues again.
-fn set_table(device: &str, text: &str) -> io::Result<()> {
+fn set_table(nic: &mut Nic, text: &str) -> io::Result<()> {
+    let device = nic.name;
     let numbers: Result<Vec<u32>, _> = text.split(' ').map(str::parse).collect();
     let table = numbers.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
     let queues = steering::receive_queues(device).unwrap_or(0);
@@ -360,7 +374,7 @@ fn set_table(device: &str, text: &str) -> io::Result<()> {
         // The kernel has reset it by its own rule. Some drivers have another one, by which they
         // make a table when their number of queues changes.
         if queues > 1
-            && change_queues_and_back(device).is_ok()
+            && change_queues_and_back(nic).is_ok()
             && steering::indirection(device)? == table
         {
             return Ok(());
@@ -376,14 +390,14 @@ fn may_be_the_drivers(table: &[u32], queues: u64) -> bool {
     (0..).zip(table).all(in_turn) || (has_all && table.is_sorted())
 }
 
-/// Has a driver make everything that it has per queue again.
-fn change_queues_and_back(device: &str) -> io::Result<()> {
-    let mut netlink = Netlink::new();
-    let link = netlink.link(device)?.ok_or(io::ErrorKind::NotFound)?;
-    let now = netlink.channels(link.index)?.combined;
-    let one = Channels { combined: Some(1), ..Channels::default() };
-    netlink.set_channels(link.index, &one)?;
-    netlink.set_channels(link.index, &Channels { combined: now, ..Channels::default() })
+/// Has a driver make everything that it has per queue again. What serves the queues stays what it was.
+fn change_queues_and_back(nic: &mut Nic) -> io::Result<()> {
+    let (netlink, index) = (&mut *nic.netlink, nic.link.index);
+    let now = netlink.channels(index)?.combined;
+    let steering = queues::steering(nic.roots, nic.name);
+    netlink.set_channels(index, &Channels { combined: Some(1), ..Channels::default() })?;
+    netlink.set_channels(index, &Channels { combined: now, ..Channels::default() })?;
+    queues::steer(nic.roots, nic.name, &steering)
 }
 
 fn kernel_rule(rule: &FlowRule) -> Rule {

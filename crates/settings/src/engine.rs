@@ -8,6 +8,7 @@ use bytepath_record::{
     Fault, FaultKind, Restoration, RestorationRow, Setting, SettingRecord, SettingValue,
     WantedSetting,
 };
+use std::collections::BTreeMap;
 use std::io;
 
 /// What was changed so far, and the journal that records it.
@@ -17,6 +18,9 @@ pub(super) struct Engine<M, J> {
     pub changes: Vec<Change>,
     next: u32,
 }
+
+/// What settings would make of parts, by the subject of those.
+pub(super) type Made = BTreeMap<String, SettingValue>;
 
 impl<M: Machine, J: JournalStorage> Engine<M, J> {
     /// Begins a journal, or goes on with one of these changes, which stay what they are. When this
@@ -86,11 +90,24 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
 
     /// What a setting is, and what it would become; the fault is why it cannot be made.
     pub(crate) fn preview(&mut self, want: &WantedSetting) -> Result<SettingRecord, Fault> {
+        self.preview_after(&Made::new(), want)
+    }
+
+    /// The same once others are made.
+    pub(crate) fn preview_after(
+        &mut self,
+        made: &Made,
+        want: &WantedSetting,
+    ) -> Result<SettingRecord, Fault> {
         let record = SettingRecord::from(want);
         if record.skipped.is_some() {
             return Ok(record);
         }
-        let (setting, before, goal) = self.feasible(&want.setting)?;
+        let (setting, mut before, goal) = self.feasible(&want.setting)?;
+        let made = made.get(&setting.subject());
+        for (name, text) in &mut before.0 {
+            made.and_then(|made| made.get(name)).into_iter().for_each(|now| now.clone_into(text));
+        }
         let after = if self.holds(&setting, &before, &goal) { before.clone() } else { goal };
         Ok(SettingRecord { setting, before, after, ..record })
     }

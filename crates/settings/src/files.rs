@@ -3,9 +3,7 @@
 
 use super::access::{Access, Knob, Means, Switch, no_device};
 use super::side_effects::refusal;
-use bytepath_record::{
-    Cpus, DeviceName, IdleChoice, NumaNode, Setting, SettingValue, SysctlName, Word,
-};
+use bytepath_record::{Cpus, DeviceName, IdleChoice, NumaNode, Setting, SysctlName, Word};
 use bytepath_sys::Roots;
 use bytepath_sys::attribute::{self, names};
 use std::collections::BTreeSet;
@@ -307,32 +305,6 @@ fn ranges(text: &str) -> Option<BTreeSet<u16>> {
         all.extend(first.parse::<u16>().ok()?..=last.parse().ok()?);
     }
     Some(all)
-}
-
-/// The files of a device's queues that go when a queue does, and their texts: whose CPUs serve it.
-pub(super) fn queue_files(roots: &Roots, device: &str) -> Vec<(String, PathBuf, String)> {
-    const FILES: [&str; 4] = ["rps_cpus", "rps_flow_cnt", "xps_cpus", "xps_rxqs"];
-    let folder = roots.sys.join("class/net").join(device).join("queues");
-    let mut found = Vec::new();
-    for queue in names(&folder) {
-        for file in FILES {
-            let path = folder.join(&queue).join(file);
-            if let Ok(text) = read(&path) {
-                found.push((format!("queues {queue}/{file}"), path, text));
-            }
-        }
-    }
-    found
-}
-
-/// Gives the queues that are there those of these texts that they lack.
-pub(super) fn steer_queues(roots: &Roots, device: &str, to: &SettingValue) -> io::Result<()> {
-    for (name, path, now) in queue_files(roots, device) {
-        if let Some(text) = to.get(&name).filter(|text| *text != now) {
-            write(&path, text)?;
-        }
-    }
-    Ok(())
 }
 
 /// The text of a file, as it is.

@@ -74,6 +74,7 @@ mod machine;
 pub mod offloads;
 mod place;
 mod qdisc;
+mod queues;
 mod side_effects;
 mod undo;
 
@@ -83,7 +84,7 @@ pub use machine::{Identity, Machine, ThisMachine};
 pub use place::{JournalFile, Lock, STATE_VARIABLE, StateFolder};
 
 use bytepath_record::{Fault, Restoration, RestorationRow, Setting, SettingRecord, WantedSetting};
-use engine::{Engine, with_rows};
+use engine::{Engine, Made, with_rows};
 use journal::{Change, Damage, JournalState, JournalStorage};
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -421,13 +422,18 @@ pub fn feasible(machine: impl Machine, wanted: &[WantedSetting]) -> Result<(), F
     Engine::inherit(machine, Nowhere, Vec::new()).all_feasible(wanted)
 }
 
-/// What would be set, from what to what. Nothing is changed, nothing written.
+/// What would be set, from what to what: of several settings of the same, the later ones from what the
+/// earlier ones would have made. Nothing is changed, nothing written.
 pub fn preview(machine: impl Machine, wanted: &[WantedSetting]) -> Vec<SettingRecord> {
     let mut engine = Engine::inherit(machine, Nowhere, Vec::new());
+    let mut made = Made::new();
     let mut look = |want: &WantedSetting| {
         let skipped =
             |fault: Fault| SettingRecord { skipped: Some(fault.to_string()), ..want.into() };
-        engine.preview(want).unwrap_or_else(skipped)
+        let record = engine.preview_after(&made, want).unwrap_or_else(skipped);
+        let parts = made.entry(record.setting.subject()).or_default();
+        parts.0.extend(record.after.0.clone());
+        record
     };
     wanted.iter().map(&mut look).collect()
 }

@@ -765,13 +765,37 @@ fn one_bytepath_at_a_time() {
 fn a_preview_changes_nothing() {
     let tree = Tree::new();
     let before = tree.snapshot();
-    let lines = ["mtu eth0 4148", "mtu eth0 1500", "sysctl net.core.none=1"];
+    let lines = ["mtu eth0 4148", "mtu mv0 1500", "sysctl net.core.none=1"];
     let records = preview(tree.host(), &wanted(&lines));
     assert_eq!(records[0].after.to_string(), "4148");
     assert_eq!(records[1].after, records[1].before);
     assert!(records[2].skipped.is_some());
     assert_eq!(tree.snapshot(), before);
     assert!(!tree.path("state").exists());
+}
+
+/// As a run makes them, one after the other.
+#[test]
+fn a_preview_of_several_settings_of_the_same_goes_on_from_the_one_before() {
+    let tree = Tree::new();
+    let texts = |lines: &[&str]| -> Vec<String> {
+        preview(tree.host(), &wanted(lines)).iter().map(ToString::to_string).collect()
+    };
+    let twice = texts(&["mtu eth0 4148", "sysctl net.core.rmem_max=1", "mtu eth0 4148"]);
+    assert_eq!(
+        twice,
+        ["mtu eth0: 1500 -> 4148", "net.core.rmem_max: 212992 -> 1", "mtu eth0: 4148 already"]
+    );
+    let back = texts(&["mtu eth0 4148", "mtu eth0 1500", "rps eth0 0 1", "rps eth0 1 0"]);
+    assert_eq!(back[1], "mtu eth0: 4148 -> 1500");
+    let (applied, _) = Applied::apply(
+        &tree.place(),
+        tree.host(),
+        &wanted(&["mtu eth0 4148", "mtu eth0 1500", "rps eth0 0 1", "rps eth0 1 0"]),
+    )
+    .unwrap();
+    let made: Vec<String> = applied.records().iter().map(ToString::to_string).collect();
+    assert_eq!(made, back);
 }
 
 /// Leaves the tree and the journal as a killed run does.
@@ -958,4 +982,125 @@ fn a_dsa_that_is_in_use_comes_back_with_its_configuration_and_its_queues() {
     assert_eq!(devices(), before);
     let bound = fs::read_to_string(tree.path("sys/bus/dsa/drivers/dmaengine/bind")).unwrap();
     assert_eq!(bound, "wq0.1", "by the driver of its type");
+}
+
+/// A NIC whose driver renews all interrupts when its number of queues changes: with other numbers, for
+/// any CPU. `spare` ones come besides, but only at boot.
+struct Renewing<'t>(&'t Tree, ThisMachine);
+
+impl Renewing<'_> {
+    fn has(&self, queues: u32, spare: u32) {
+        let device = self.0.path("sys/class/net/eth1");
+        let first = fs::read_dir(device.join("device/msi_irqs")).map_or(40, |old| 60 + old.count());
+        let _ = fs::remove_dir_all(&device);
+        self.0.put("sys/class/net/eth1/combined", &queues.to_string());
+        for queue in 0..queues {
+            self.0.put(&format!("sys/class/net/eth1/queues/rx-{queue}/rps_cpus"), "0\n");
+        }
+        for irq in (first..).take((queues + spare) as usize) {
+            self.0.put(&format!("sys/class/net/eth1/device/msi_irqs/{irq}"), "msix\n");
+            self.0.put(&format!("proc/irq/{irq}/smp_affinity_list"), "0-3\n");
+        }
+    }
+
+    fn steering(&self) -> SettingValue {
+        queues::steering(&Roots::recorded(self.0.dir.path()), "eth1")
+    }
+}
+
+impl Machine for Renewing<'_> {
+    fn read(&mut self, _: &Setting) -> Result<Option<SettingValue>, Fault> {
+        let mut parts = self.steering();
+        let now = fs::read_to_string(self.0.path("sys/class/net/eth1/combined")).unwrap();
+        parts.0.insert("combined".into(), now);
+        Ok(Some(parts))
+    }
+
+    fn goal(&mut self, setting: &Setting, _: &SettingValue) -> Result<SettingValue, Fault> {
+        Ok(access::parts_of(setting))
+    }
+
+    fn write(&mut self, _: &Setting, to: &SettingValue) -> Result<(), Fault> {
+        to.get("combined").into_iter().for_each(|count| self.has(count.parse().unwrap(), 0));
+        queues::steer(&Roots::recorded(self.0.dir.path()), "eth1", to).unwrap();
+        Ok(())
+    }
+
+    fn same(&self, setting: &Setting, a: &str, b: &str) -> bool {
+        self.1.same(setting, a, b)
+    }
+
+    fn identity(&self) -> Identity {
+        self.1.identity()
+    }
+
+    fn has_namespace(&self, namespace: &str) -> bool {
+        self.1.has_namespace(namespace)
+    }
+}
+
+/// Also of those that were moved meanwhile, as irqbalance does: they are renewed once more.
+#[test]
+fn interrupts_that_a_driver_renews_with_its_queues_serve_the_cpus_that_they_did() {
+    let tree = Tree::new();
+    let card = || Renewing(&tree, tree.host());
+    let pin = |place: usize, cpus: &str| {
+        let mut all: Vec<_> = fs::read_dir(tree.path("sys/class/net/eth1/device/msi_irqs"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        all.sort();
+        tree.put(&format!("proc/irq/{}/smp_affinity_list", all[place]), cpus);
+    };
+    for spare in [0, 1] {
+        card().has(4, spare);
+        (0..4).for_each(|place| pin(place, &format!("{place}\n")));
+        tree.put("sys/class/net/eth1/queues/rx-3/rps_cpus", "3\n");
+        let before = card().steering();
+        assert_eq!(before.get("interrupt 2"), Some("2\n"));
+        let lines = wanted(&["channels eth1 combined=2"]);
+        let (applied, _) = Applied::apply(&tree.place(), card(), &lines).unwrap();
+        assert_eq!(card().steering().get("interrupt 1"), Some("0-3\n"));
+        pin(1, "2\n");
+        let [row] = applied.undo().try_into().unwrap();
+        assert_eq!(row.outcome, Restoration::Restored, "{row}");
+        assert_eq!(row.note, ["", "interrupt 4 is no longer there"][spare as usize]);
+        let mut expected = before;
+        expected.0.retain(|name, _| name != "interrupt 4");
+        assert_eq!(card().steering(), expected);
+        assert!(!tree.place().journal().exists());
+    }
+}
+
+/// What a run gives up is no reason for the next one to give up what was restored then, and set again.
+#[test]
+fn what_was_restored_and_set_again_is_waited_for() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    killed_after_applying(&tree, &["sysctl net.core.rmem_max=1000000", "mtu eth0 4148"]);
+    let place = tree.place();
+    let refusing = |fuse: &Fuse, times| Mortal {
+        refusals: (times, "it is held"),
+        refuses: "value",
+        ..Mortal::new(&tree, fuse)
+    };
+    let outcomes = |rows: &[RestorationRow]| -> Vec<(String, Restoration)> {
+        rows.iter().map(|row| (row.setting.subject(), row.outcome)).collect()
+    };
+    let expected =
+        [("mtu eth0", Restoration::Restored), ("net.core.rmem_max", Restoration::Failed)];
+    let expected = expected.map(|(subject, outcome)| (subject.to_owned(), outcome)).to_vec();
+    let fuse = Rc::new(Cell::new(u32::MAX));
+    let lines = wanted(&["mtu eth0 4148"]);
+    let (applied, rows) = Applied::apply(&place, refusing(&fuse, 0), &lines).unwrap();
+    assert_eq!(outcomes(&rows), expected);
+    // It is killed.
+    fuse.set(0);
+    drop(applied);
+    let fuse = Rc::new(Cell::new(u32::MAX));
+    let (applied, rows) = Applied::apply(&place, refusing(&fuse, 3), &[]).unwrap();
+    assert_eq!(outcomes(&rows), expected, "the MTU was waited for");
+    drop(applied);
+    tree.restore();
+    assert_eq!(tree.snapshot(), before);
 }

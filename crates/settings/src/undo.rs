@@ -122,10 +122,14 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         if !verified && self.find_out(at, &setting, &now)? {
             now = self.machine.read(&setting)?.ok_or_else(|| access(&setting).absent())?;
         }
-        let Moved { ours, gone, foreign } = self.compare(&self.changes[at], &now);
+        let Moved { mut ours, mut gone, foreign } = self.compare(&self.changes[at], &now);
         if !ours.is_empty() {
             self.machine.write(&setting, &ours)?;
             let after = self.machine.read(&setting)?.ok_or_else(|| access(&setting).absent())?;
+            let stays_away = |name: &String, _: &mut String| {
+                after.get(name).is_none() && (access(&setting).goes_along)(name)
+            };
+            gone.extend(ours.0.extract_if(.., stays_away).map(|(name, _)| name));
             if !self.holds(&setting, &after, &ours) {
                 return Err(Fault::failed(format!("it was restored to {ours}, but reads {after}")));
             }
@@ -161,12 +165,13 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
     fn compare(&self, change: &Change, now: &SettingValue) -> Moved {
         let mut moved = Moved::default();
         let mut taken = SettingValue::default();
+        let goes_along = access(&change.setting).goes_along;
         for (name, was) in &change.before.0 {
             let set = change.set.get(name);
             let Some(now) = now.get(name) else {
                 match set {
-                    Some(_) => moved.gone.push(name.clone()),
-                    None => drop(taken.0.insert(name.clone(), was.clone())),
+                    Some(_) if !goes_along(name) => moved.gone.push(name.clone()),
+                    _ => drop(taken.0.insert(name.clone(), was.clone())),
                 }
                 continue;
             };
@@ -177,8 +182,11 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
                 Some(set) if self.is_ours(change, name, (was, set, now)) => {
                     moved.ours.0.insert(name.clone(), was.clone());
                 }
-                // The crash came before it was read what else had moved.
-                None if !change.verified => drop(moved.ours.0.insert(name.clone(), was.clone())),
+                // The crash came before it was read what else had moved; or it came with the change, and
+                // was not there then.
+                None if !change.verified || self.is_ours(change, name, (was, "", now)) => {
+                    moved.ours.0.insert(name.clone(), was.clone());
+                }
                 // Nor had we changed it.
                 Some(set) if self.machine.same(&change.setting, set, was) => {}
                 set => moved.foreign.push(describe_foreign(change, name, now, set)),

@@ -185,6 +185,8 @@ pub struct Wire<'a> {
     pub device: &'a str,
     /// Receive queues in use.
     pub queues: u32,
+    /// Whether a setting of the user's gives it that many.
+    pub given: bool,
     /// Address of this end.
     pub own: IpAddr,
     /// Address of the other end.

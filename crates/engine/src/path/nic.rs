@@ -81,11 +81,12 @@ pub(super) fn own_queues(
         };
         let text =
             format!("{queues} of the {has} of {} cannot be dedicated to {path}", wire.device);
-        return Err(Fault::usage(text).remedy(format!(
-            "choose a queue that the device has beside one for everything else, or give it more: \
-             ethtool -L {} combined N",
-            wire.device
-        )));
+        let more = match wire.given {
+            true => format!("set more: channels {} combined=N", wire.device),
+            false => format!("give it more: ethtool -L {} combined N", wire.device),
+        };
+        let remedy = "choose a queue that the device has beside one for everything else";
+        return Err(Fault::usage(text).remedy(format!("{remedy}, or {more}")));
     }
     let more = (has > wire.queues).then(|| channels(wire.device, has)).transpose()?;
     let rest = header_split(wire)?.into_iter().chain(steering(OwnQueues { first, count }, wire)?);
@@ -201,6 +202,7 @@ mod tests {
         let wire = Wire {
             device: "eth1",
             queues,
+            given: false,
             own: [10, 0, adapter as u8, 2].into(),
             peer: [10, 0, adapter as u8, 1].into(),
             port: Some(20_900),

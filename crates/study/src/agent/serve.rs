@@ -217,6 +217,7 @@ impl Agent {
                 self.queues = queues.into_iter().map(Arc::new).collect();
                 Ok(notes)
             }),
+            Request::SteerLink(call) => answer(call, |call| host::steer_link(&call.end)),
             Request::SetSysctls(call) => answer(call, |call| host::set_sysctls(&call.values)),
             Request::TrySysctls(call) => answer(call, |call| Ok(host::try_sysctls(&call.values))),
             Request::ReadFacts(call) => answer(call, |_| Ok(host::survey(&Roots::real()).into())),

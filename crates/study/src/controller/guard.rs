@@ -2,8 +2,8 @@
 //! raised and restored after the last, and a check for what else changes meanwhile.
 
 use super::gpus::UsedGpu;
-use super::nics::Common;
 use super::plan::Laboratory;
+use super::queues::Common;
 use super::stewards::{Fingerprints, Stewards};
 use bytepath_host::{Fingerprint, differences};
 use bytepath_record::{

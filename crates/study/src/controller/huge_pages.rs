@@ -43,6 +43,8 @@ pub(super) fn enter(facts: &mut Facts, setting: &Setting) {
     match setting {
         Setting::HugePages { size, node, count } if *size == HUGE_PAGE as u64 => {
             let node = match node {
+                // A machine of one node shows none of its own, and its devices report none.
+                Some(NumaNode::Of(_)) if nodes_with_pages(facts).is_empty() => None,
                 Some(NumaNode::Of(device)) => match facts.number(&format!("nic.{device}.node")) {
                     None => return,
                     node => node,
@@ -106,6 +108,7 @@ mod tests {
     use super::*;
     use bytepath_record::{LINK_NODE, WantedSetting};
     use bytepath_sys::Roots;
+    use std::path::Path;
 
     #[test]
     fn pages_that_a_setting_will_reserve_are_free() {
@@ -142,15 +145,18 @@ mod tests {
         assert_eq!(surveyed(&[without]), [113, 8]);
     }
 
+    /// Writes a file below a made-up `/sys`.
+    fn write(root: &Path, file: &str, text: &str) {
+        let file = root.join("sys").join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
+
     /// What a machine shows, by its `/sys`: so many huge pages of each of two NUMA nodes, all free,
     /// and these NICs on these nodes.
     fn recorded(pages: [u64; 2], nics: &[(&str, u32)]) -> Facts {
         let dir = tempfile::tempdir().unwrap();
-        let write = |file: String, text: String| {
-            let file = dir.path().join("sys").join(file);
-            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-            std::fs::write(file, text).unwrap();
-        };
+        let write = |file: String, text: String| write(dir.path(), &file, &text);
         let reserve = |folder: &str, count: u64| {
             for name in ["nr_hugepages", "free_hugepages"] {
                 write(format!("{folder}/hugepages-2048kB/{name}"), format!("{count}\n"));
@@ -230,6 +236,27 @@ mod tests {
         assert_eq!(with(&["hugepages 2M node=eth1 64"]), None);
         assert!(with(&["hugepages 2M node=0 128"]).unwrap().contains("and 0 are free"));
         assert_eq!(with(&["hugepages 2M 2", "hugepages 2M node=eth2 64"]), None);
+    }
+
+    #[test]
+    fn pages_of_a_devices_node_are_of_the_only_node_there_is() {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, text) in [
+            ("devices/system/node/online", "0\n"),
+            ("devices/system/node/has_memory", "0\n"),
+            ("kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "3\n"),
+            ("kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "2\n"),
+            ("class/net/eth1/device/numa_node", "-1\n"),
+        ] {
+            write(dir.path(), file, text);
+        }
+        let machine = bytepath_host::survey(&Roots::recorded(dir.path()));
+        // A veth reports nothing at all.
+        for device in ["eth1", "veth0"] {
+            let mut facts = machine.clone();
+            enter(&mut facts, &format!("hugepages 2M node={device} 64").parse().unwrap());
+            assert_eq!(facts.number(&free_huge_pages(None)), Some(63), "{device}");
+        }
     }
 
     #[test]

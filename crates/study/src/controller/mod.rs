@@ -34,6 +34,7 @@ mod preflight;
 mod preparation;
 mod profiles;
 mod progress;
+mod queues;
 mod reach;
 mod remote;
 mod request;

@@ -1,17 +1,20 @@
 //! The NICs of a deployment, and the settings that a cell's paths require of them. Pure, once
 //! the devices are known.
 
+use super::queues::{
+    Common, Part, Receiving, Shared, among, changes_queues, most_channels, of_wanted, steered,
+    too_few_queues,
+};
 use super::remote::{DeviceEnd, Remotes, each};
-use bytepath_engine::path::{self, DataPath, HalfPath, OwnQueues, Wire};
+use bytepath_engine::path::{self, DataPath, HalfPath, Wire};
 use bytepath_engine::workload::{self, Direction, HalfConfig};
 use bytepath_host as host;
 use bytepath_host::testbed::Testbed;
 use bytepath_record::wire::Nic;
 use bytepath_record::{
-    Cell, Channels, Cpus, DeviceName, Fault, GRO, HW_GRO, PacketLimits, Protocol, Rings, Role,
-    Setting, SettingRecord, Split, SysctlName, WantedSetting, Word,
+    Cell, Cpus, DeviceName, Fault, GRO, HW_GRO, PacketLimits, Protocol, Rings, Role, Setting,
+    SettingRecord, Split, SysctlName, WantedSetting, Word,
 };
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// The devices of a deployment, the NICs among them, and the addresses that flows go
@@ -44,89 +47,6 @@ impl NicEnd {
 /// A role, the number of an adapter, the role's device there, and the other role's.
 type Joined<'a> = (Role, u32, &'a NicEnd, &'a NicEnd);
 
-/// What the paths of a study ask of the NICs, by role and number of the adapter, that changes how any
-/// flow comes by them: all of its cells get it, or a difference between paths would be one of queues
-/// or of headers. NICs of one end may differ in their number of queues.
-pub(super) type Common = BTreeMap<(Role, u32), Shared>;
-
-/// What they ask of one NIC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Shared {
-    /// Receive queues that all flows come by, and of how many; none leaves it to the NIC.
-    queues: Option<(OwnQueues, u32)>,
-    /// How many queues it is to have, where that is more than it has.
-    channels: Option<u32>,
-    /// How many a setting of the study gives it, which it keeps.
-    given: Option<u32>,
-    /// Headers are in buffers of their own, in cells with software GRO and in cells with the NIC's:
-    /// some NICs split them only where they merge, which trying shows.
-    splits: [bool; 2],
-}
-
-impl Shared {
-    /// Whether flows have receive queues to themselves.
-    pub(super) fn has_queues(&self) -> bool {
-        self.queues.is_some()
-    }
-
-    /// What both ask.
-    pub(super) fn and(self, other: Shared) -> Shared {
-        let [software, nic] = self.splits;
-        let splits = [software || other.splits[0], nic || other.splits[1]];
-        let channels = self.channels.max(other.channels);
-        let (queues, given) = (self.queues.or(other.queues), self.given.or(other.given));
-        Shared { queues, channels, given, splits }
-    }
-
-    /// Its number of queues, and nothing else.
-    fn channels_alone(self) -> Shared {
-        Shared { channels: self.channels, given: self.given, ..Shared::default() }
-    }
-
-    /// How many queues it has to have, one for everything else among them.
-    fn fewest(&self) -> u32 {
-        let of_flows = self.queues.map_or(0, |(own, of)| match is_last(own, of) {
-            true => own.count + 1,
-            false => own.first.max(1) + own.count,
-        });
-        self.channels.unwrap_or(0).max(of_flows)
-    }
-}
-
-/// What is looked at of what a NIC is asked.
-pub(super) type Part = fn(Shared) -> Shared;
-
-/// What cells of a study have in common: of each NIC as many queues as any of them needs, by whose
-/// number the own ones are counted; then what the first of them requires. Asked of cells with
-/// software GRO, then of those with the NIC's, as some NICs split headers with the latter only.
-/// `requested` is what a cell that can run requires beyond what is known so far, `common` at first.
-pub(super) fn common_setup(
-    mut common: Common,
-    cells: &[Cell],
-    mut requested: impl FnMut(&Cell, &Common, Part) -> Result<Common, Fault>,
-) -> Result<Common, Fault> {
-    let mut add = |cell: &Cell, part: Part| -> Result<bool, Fault> {
-        let all = requested(cell, &common, part)?;
-        let is_any = !all.is_empty();
-        for (at, asked) in all {
-            let shared = common.entry(at).or_default();
-            *shared = shared.and(asked);
-        }
-        Ok(is_any)
-    };
-    for cell in cells {
-        add(cell, Shared::channels_alone)?;
-    }
-    for hw_gro in [false, true] {
-        for cell in cells.iter().filter(|cell| cell.link.hw_gro == hw_gro) {
-            if add(cell, |whole| whole)? {
-                break;
-            }
-        }
-    }
-    Ok(common)
-}
-
 impl Nics {
     /// Those of a deployment that is up.
     pub(super) fn of(remotes: &mut Remotes) -> Result<Nics, Fault> {
@@ -156,14 +76,15 @@ impl Nics {
         Ok(Nics { ends, given: false, sets_link: true })
     }
 
-    /// How many queues the settings of the study give each NIC.
+    /// The queues that the settings of the study give each NIC.
     pub(super) fn queues_given(&self, records: &[SettingRecord]) -> Common {
         let made = || {
             let made = records.iter().filter(|record| record.skipped.is_none());
             made.map(|record| (&record.setting, record.host))
         };
         let all = self.joined().filter_map(|(role, adapter, own, _)| {
-            let given = Some(queues_by(made(), role, own.device.as_deref()?)?);
+            let nic = own.nic.as_ref()?;
+            let given = Some(Receiving::of(nic).once_set(made(), role, &nic.device)?);
             Some(((role, adapter), Shared { given, ..Shared::default() }))
         });
         all.collect()
@@ -203,9 +124,10 @@ impl Nics {
     ) -> Vec<String> {
         let here = self.joined().filter(|(_, adapter, ..)| *adapter < cell.link.adapters);
         let unseen = here.filter_map(|(role, adapter, own, _)| {
-            let Nic { device, queues, .. } = own.nic.as_ref()?;
-            let of_study = || common.get(&(role, adapter))?.given;
-            let count = queues_by(of_wanted(wanted), role, device).or_else(of_study)?;
+            let nic = own.nic.as_ref()?;
+            let Nic { device, queues, .. } = nic;
+            let of_study = common.get(&(role, adapter)).and_then(|shared| shared.given);
+            let count = given(nic, of_study, of_wanted(wanted), role)?.all();
             let is_placed = |one: &WantedSetting| match &one.setting {
                 Setting::IrqAffinity { irq, .. } => own.interrupts().contains(irq),
                 Setting::Rps { device: of, queue: None, .. } => of.as_str() == device,
@@ -220,6 +142,15 @@ impl Nics {
             })
         });
         unseen.collect()
+    }
+
+    /// Whether all have the receive queues that these settings have given them.
+    pub(super) fn have(&self, made: &[WantedSetting]) -> bool {
+        self.joined().all(|(role, _, own, _)| {
+            let nic = own.nic.as_ref();
+            let given = nic.and_then(|nic| Some((nic, given(nic, None, of_wanted(made), role)?)));
+            given.is_none_or(|(nic, given)| nic.queues >= given.all())
+        })
     }
 
     /// Each adapter of each role, with what it is joined with.
@@ -253,10 +184,11 @@ impl Nics {
         };
         let common = common.get(&(role, adapter)).copied().unwrap_or_default();
         // The user's own number stays, and is what queues are counted by.
-        let given = queues_by(of_wanted(&cell.settings), role, &nic.device).or(common.given);
+        let given = given(nic, common.given, of_wanted(&cell.settings), role).map(Receiving::all);
         let wire = Wire {
             device: &nic.device,
             queues: given.unwrap_or_else(|| nic.queues.max(common.fewest())),
+            given: given.is_some(),
             own: own.address,
             peer: peer.address,
             port,
@@ -270,7 +202,9 @@ impl Nics {
         for (half, job) in halves(paths, cell, role)? {
             settings.extend((half.nic_settings)(&job.options, &wire)?);
         }
+        // What paths ask for is a number of all.
         let needed = common.fewest().max(most_channels(&settings).unwrap_or(0));
+        settings.retain(|setting| !matches!(setting, Setting::Channels { .. }));
         if given.is_some_and(|given| given < needed) {
             return Err(too_few_queues(&wire, needed));
         }
@@ -279,8 +213,9 @@ impl Nics {
         if let Some((own, of)) = common.queues.filter(|_| steered(&settings).is_none()) {
             settings.extend(path::steering(among(own, of, wire.queues), &wire)?);
         }
-        if given.is_none() && wire.queues > nic.queues {
-            settings.insert(0, path::channels(&nic.device, wire.queues)?);
+        if given.is_none() && needed > nic.queues {
+            let pairs = Receiving::of(nic).pairs_of(needed);
+            settings.insert(0, path::channels(&nic.device, pairs)?);
         }
         all.extend(settings);
         Ok(all)
@@ -307,10 +242,12 @@ impl Nics {
             let splits = here.iter().any(splits);
             let splits = [splits && !cell.link.hw_gro, splits];
             let known = known.get(&at).copied().unwrap_or_default();
-            let channels = most_channels(&here);
-            let queues = steered(&here).zip(joined.2.nic.as_ref()).map(|(own, nic)| {
-                let given = queues_by(of_wanted(&cell.settings), joined.0, &nic.device);
-                (own, given.or(known.given).or(channels).unwrap_or(nic.queues))
+            let nic = joined.2.nic.as_ref();
+            let more = most_channels(&here).zip(nic);
+            let channels = more.map(|(pairs, nic)| Receiving::of(nic).with_pairs(pairs).all());
+            let queues = steered(&here).zip(nic).map(|(own, nic)| {
+                let given = given(nic, known.given, of_wanted(&cell.settings), joined.0);
+                (own, given.map(Receiving::all).or(channels).unwrap_or(nic.queues))
             });
             let channels = channels.filter(|count| Some(*count) > known.channels);
             (at, part(Shared { queues, channels, splits, ..Shared::default() }))
@@ -344,72 +281,15 @@ impl Nics {
     }
 }
 
-/// The queues that these settings steer flows to.
-fn steered(settings: &[Setting]) -> Option<OwnQueues> {
-    let queues = settings.iter().filter_map(|setting| match setting {
-        Setting::Flow { rule, .. } => Some(rule.queue),
-        _ => None,
-    });
-    let queues: BTreeSet<u32> = queues.collect();
-    queues.first().map(|first| OwnQueues { first: *first, count: queues.len() as u32 })
-}
-
-/// Whether these queues are the last of so many.
-fn is_last(own: OwnQueues, of: u32) -> bool {
-    own.first + own.count == of
-}
-
-/// What queues of so many are on a NIC with another number: the last ones stay the last.
-fn among(own: OwnQueues, of: u32, has: u32) -> OwnQueues {
-    match is_last(own, of) {
-        true => OwnQueues { first: has.saturating_sub(own.count), ..own },
-        false => own,
-    }
-}
-
-/// Whether this changes the number of queues of a NIC, and with it what else there is to set.
-pub(super) fn changes_queues(wanted: &WantedSetting) -> bool {
-    matches!(wanted.setting, Setting::Channels { .. })
-}
-
-fn of_wanted(all: &[WantedSetting]) -> impl Iterator<Item = (&Setting, Option<Role>)> {
-    all.iter().map(|wanted| (&wanted.setting, wanted.host))
-}
-
-/// How many receive queues these settings, each of a host or of both, give a device of a role's.
-fn queues_by<'s>(
+/// The queues that these settings give a NIC of a role's, after those of the study.
+fn given<'s>(
+    nic: &Nic,
+    of_study: Option<Receiving>,
     settings: impl Iterator<Item = (&'s Setting, Option<Role>)>,
     role: Role,
-    device: &str,
-) -> Option<u32> {
-    let here = settings.filter(|(_, host)| host.is_none_or(|host| host == role));
-    let counts = here.filter_map(|(setting, _)| match setting {
-        Setting::Channels { device: of, channels: Channels { rx, combined, .. } }
-            if of.as_str() == device && rx.or(*combined).is_some() =>
-        {
-            Some(rx.unwrap_or(0).saturating_add(combined.unwrap_or(0)))
-        }
-        _ => None,
-    });
-    counts.last()
-}
-
-fn too_few_queues(Wire { device, queues, .. }: &Wire, needed: u32) -> Fault {
-    let text = format!(
-        "the setting 'channels {device}' gives it {queues} receive queues, and paths of this study \
-         need {needed}"
-    );
-    Fault::usage(text)
-        .remedy(format!("set {needed} or more, or leave it out: {device} then gets what they need"))
-}
-
-/// The largest number of queues that these settings give a device.
-fn most_channels(settings: &[Setting]) -> Option<u32> {
-    let counts = settings.iter().filter_map(|setting| match setting {
-        Setting::Channels { channels, .. } => channels.combined,
-        _ => None,
-    });
-    counts.max()
+) -> Option<Receiving> {
+    let before = of_study.unwrap_or_else(|| Receiving::of(nic));
+    before.once_set(settings, role, &nic.device).or(of_study)
 }
 
 fn splits(setting: &Setting) -> bool {
@@ -567,7 +447,9 @@ pub(super) fn no_polling_thread(cpu: u32) -> Fault {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::queues::common_setup;
     use super::*;
+    use bytepath_engine::path::OwnQueues;
     use bytepath_record::{CpuTurns, FlowRule, Half, OptionValue, Options, SoftirqCpu};
     use bytepath_spec::resolve;
     use std::net::SocketAddr;
@@ -579,7 +461,7 @@ pub(super) mod tests {
 
     /// A receiver's NIC `eth1` of so many queues, with these interrupts.
     pub(in super::super) fn one_nic(queues: u32, interrupts: Vec<u32>) -> Nics {
-        let nic = Nic { device: "eth1".into(), queues, interrupts };
+        let nic = Nic { device: "eth1".into(), queues, unpaired: 0, interrupts };
         let end = |device: &str, nic, address: [u8; 4]| {
             vec![NicEnd { device: Some(device.into()), nic, address: address.into() }]
         };
@@ -634,7 +516,7 @@ pub(super) mod tests {
         let [sender, receiver] = &mut nics.ends;
         sender.push(NicEnd { address: [10, 0, 1, 1].into(), ..sender[0].clone() });
         let nic = |device: &str, queues, irq| {
-            Some(Nic { device: device.into(), queues, interrupts: vec![irq] })
+            Some(Nic { device: device.into(), queues, unpaired: 0, interrupts: vec![irq] })
         };
         receiver[0].nic = nic("eth1", 8, 70);
         let (device, address) = (Some("eth2".into()), [10, 0, 1, 2].into());
@@ -788,6 +670,58 @@ pub(super) mod tests {
             let [socket, _] = all(other);
             assert_eq!(socket.unwrap()[0], "channels eth1 combined=4");
         }
+    }
+
+    #[test]
+    fn a_setting_of_one_kind_of_queues_leaves_those_of_the_other_to_the_nic() {
+        let mut nics = one_nic(6, Vec::new());
+        nics.ends[1][0].nic.as_mut().unwrap().unpaired = 2;
+        let records = |lines: &[&str]| -> Vec<SettingRecord> {
+            let record =
+                |line: &&str| (&WantedSetting::from(line.parse::<Setting>().unwrap())).into();
+            lines.iter().map(record).collect()
+        };
+        let all = |lines: &[&str]| {
+            let given = nics.queues_given(&records(lines));
+            given.get(&(Role::Receiver, 0)).and_then(|shared| shared.given).map(Receiving::all)
+        };
+        for (lines, count) in [
+            (&["channels eth1 combined=8"][..], Some(10)),
+            (&["channels eth1 rx=3"], Some(7)),
+            (&["channels eth1 rx=0 combined=8"], Some(8)),
+            (&["channels eth1 rx=1", "channels eth1 combined=2"], Some(3)),
+            (&["channels eth1 tx=8"], None),
+        ] {
+            assert_eq!(all(lines), count, "{lines:?}");
+        }
+        // The cell's own goes on from the study's; what paths need is a number of all.
+        let mut cell = cell_over("zcrx", 3);
+        cell.stream.flows = 6;
+        let of = |cell: &Cell, lines: &[&str]| {
+            let common =
+                common_from(nics.queues_given(&records(lines)), &nics, std::slice::from_ref(cell));
+            queues_of(&nics, cell, &common).unwrap()
+        };
+        assert_eq!(of(&cell, &["channels eth1 rx=1"])[0], "spread eth1 queues=2");
+        cell.settings = vec!["channels eth1 combined=8".parse::<Setting>().unwrap().into()];
+        assert_eq!(of(&cell, &["channels eth1 rx=1"])[1], "spread eth1 queues=6");
+        cell = Cell { settings: Vec::new(), ..cell_over("zcrx", 7) };
+        cell.stream.flows = 7;
+        let more = of(&cell, &[]);
+        assert_eq!(more[..2], ["channels eth1 combined=6", "spread eth1 queues=1"], "{more:?}");
+    }
+
+    #[test]
+    fn who_gave_a_nic_too_few_queues_is_told_to_give_it_more() {
+        let nics = one_nic(4, Vec::new());
+        let mut cell = cell("zcrx");
+        cell.settings = vec!["channels eth1 combined=1".parse::<Setting>().unwrap().into()];
+        let why = queues_of(&nics, &cell, &Common::default()).unwrap_err();
+        assert!(why.message.contains("queue 0 of the 1 of eth1"), "{why}");
+        assert!(why.remedy.unwrap().ends_with("or set more: channels eth1 combined=N"));
+        cell.settings.clear();
+        let why = queues_of(&one_nic(1, Vec::new()), &cell, &Common::default()).unwrap_err();
+        assert!(why.remedy.unwrap().ends_with("or give it more: ethtool -L eth1 combined N"));
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //! what would be set.
 
 use super::deployment::Deployment;
-use super::nics::Common;
 use super::pilots::PilotTrials;
 use super::preflight::{Judged, cannot_run, obstacles};
 use super::preparation::{Previewed, previewed};
+use super::queues::Common;
 use super::request::{ProfileTrials, planned_blocks};
 use crate::{Laboratory, Plan, meters_for_header, time_of_trial};
 use bytepath_engine::path;
@@ -70,6 +70,9 @@ pub struct Prepared<'a> {
     pub cell: &'a CellId,
     #[serde(flatten)]
     pub settings: Preview,
+    /// What cannot be known before some of it is made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<String>,
 }
 
 /// Settings as text, or why the cell cannot run.
@@ -78,6 +81,12 @@ pub struct Prepared<'a> {
 pub enum Preview {
     Settings(Vec<String>),
     Fault(String),
+}
+
+impl<'a> Prepared<'a> {
+    fn fault(cell: &'a CellId, why: impl ToString) -> Self {
+        Prepared { cell, settings: Preview::Fault(why.to_string()), unseen: Vec::new() }
+    }
 }
 
 impl<'a> Outline<'a> {
@@ -183,19 +192,18 @@ fn prepared<'a>(
 ) -> Result<Vec<Prepared<'a>>, Fault> {
     let previews = previewed(laboratory, &plan.cells, common)?;
     let one = |(previewed, cell): (Result<Previewed, Fault>, &'a Cell)| {
-        let settings = match previewed {
-            Err(fault) => Preview::Fault(fault.to_string()),
-            Ok(Previewed { records, unseen }) => {
-                match records.iter().find(|record| is_lacking(cell, record)) {
-                    Some(lacking) => Preview::Fault(lacking.to_string()),
-                    None => {
-                        let shown = records.iter().map(ToString::to_string);
-                        Preview::Settings(shown.chain(unseen).collect())
-                    }
-                }
-            }
+        let cell_id = &cell.id;
+        let Previewed { records, unseen } = match previewed {
+            Err(fault) => return Prepared::fault(cell_id, fault),
+            Ok(previewed) => previewed,
         };
-        Prepared { cell: &cell.id, settings }
+        match records.iter().find(|record| is_lacking(cell, record)) {
+            Some(lacking) => Prepared::fault(cell_id, lacking),
+            None => {
+                let settings = Preview::Settings(records.iter().map(ToString::to_string).collect());
+                Prepared { cell: cell_id, settings, unseen }
+            }
+        }
     };
     Ok(previews.into_iter().zip(&plan.cells).map(one).collect())
 }

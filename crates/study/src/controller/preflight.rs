@@ -3,9 +3,10 @@
 
 use super::gpus::{self, UsedGpu};
 use super::guard::Guard;
-use super::nics::{Common, Nics, common_setup, halves};
+use super::nics::{Nics, halves};
 use super::plan::{Laboratory, Plan};
 use super::preparation::{of_workload, sysctls};
+use super::queues::{Common, changes_queues, common_setup};
 use super::stream::connect;
 use super::trial::deploy;
 use super::{clocks, huge_pages, metering, power, preparation, reach};
@@ -237,6 +238,9 @@ pub(super) fn cannot_run(cell: &CellId, obstacle: Fault) -> Fault {
     obstacle.context(format!("path {cell} cannot run here"))
 }
 
+/// A cell, and the numbers of queues that NICs get for it.
+type ProbeKey = (Cell, Vec<WantedSetting>);
+
 /// What is set at the NICs, and under which kernel and link.
 type PreparationKey = (Option<Kernel>, LinkSettings, Vec<WantedSetting>);
 
@@ -248,8 +252,9 @@ pub(super) struct Feasibility<'r, 'a> {
     surveyed: Vec<Surveyed>,
     baseline: Cell,
     /// By the cell that was tried: one for all with the same kernel, link, softirqs and
-    /// congestion control, and each that only its driver can judge.
-    probed: Vec<(Cell, Option<Obstacle>)>,
+    /// congestion control, and each that only its driver can judge; once more with other numbers of
+    /// queues, which cells have in common once all of them were asked.
+    probed: Vec<(ProbeKey, Option<Obstacle>)>,
     prepared: Vec<(PreparationKey, Option<Obstacle>)>,
     means: Means,
     /// Whether cells run that a probe of their hosts refuses.
@@ -344,7 +349,9 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         cells: &[Cell],
     ) -> Result<Common, Fault> {
         let mut nics = self.surveyed.iter().filter_map(|one| Some(&one.hosts.as_ref().ok()?.nics));
-        let given = nics.next().map(|nics| nics.queues_given(&guard.records)).unwrap_or_default();
+        // Guests have NICs of their own, which settings of this machine do not reach.
+        let nics = nics.next().filter(|_| !self.laboratory.testbed.properties().boots_kernels);
+        let given = nics.map(|nics| nics.queues_given(&guard.records)).unwrap_or_default();
         common_setup(given, cells, |cell, known, part| {
             let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else {
                 return Ok(Common::default());
@@ -478,8 +485,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
     fn tried_obstacle(&mut self, guard: &mut Guard, cell: &Cell) -> Outcome {
         match self.link_obstacle(guard, cell)? {
             None if opens_in_driver(self.laboratory, cell)? || self.takes_queue(guard, cell) => {
-                let attempt = |cell: &Cell| attempt(self.laboratory, guard, cell, true);
-                remembered(&mut self.probed, cell.clone(), attempt)
+                self.probed_obstacle(guard, cell.clone())
             }
             None => self.preparation_obstacle(guard, cell),
             obstacle => Ok(obstacle),
@@ -514,8 +520,24 @@ impl<'r, 'a> Feasibility<'r, 'a> {
             },
             ..self.baseline.clone()
         };
-        let attempt = |small: &Cell| attempt(self.laboratory, guard, small, true);
-        remembered(&mut self.probed, small, attempt)
+        self.probed_obstacle(guard, small)
+    }
+
+    /// Why a cell cannot be connected over its link, once its NICs have their queues.
+    fn probed_obstacle(&mut self, guard: &mut Guard, cell: Cell) -> Outcome {
+        let key = self.probe_key(guard, cell);
+        let attempt = |(cell, _): &ProbeKey| attempt(self.laboratory, guard, cell, true);
+        remembered(&mut self.probed, key, attempt)
+    }
+
+    fn probe_key(&self, guard: &Guard, cell: Cell) -> ProbeKey {
+        let Some(Ok(HostSurvey { nics, .. })) = self.hosts(&cell) else {
+            return (cell, Vec::new());
+        };
+        // What is wrong with it, if anything is, the attempt shows.
+        let wanted = nics.wanted(self.laboratory.paths, &cell, &guard.common, None);
+        let queues = wanted.unwrap_or_default().into_iter().filter(changes_queues).collect();
+        (cell, queues)
     }
 
     /// Why the NICs cannot be prepared for a cell: what its paths require of
@@ -800,6 +822,43 @@ pub(super) mod tests {
         assert!(feasibility.takes_queue(&guard, &plain));
         let why = feasibility.steered_connection(&guard, &socket).unwrap().message;
         assert!(why.contains("would take the ssh connection 10.0.0.1 40000"), "{why}");
+    }
+
+    #[test]
+    fn a_cell_is_tried_once_more_with_the_queues_that_a_later_one_needs() {
+        let deployment = Deployment::parse("netns").unwrap();
+        let stop = AtomicBool::new(false);
+        let laboratory = deployment.laboratory(&stop).unwrap();
+        let [plain, many] = [nics::tests::cell("zcrx"), nics::tests::cell_over("zcrx", 3)];
+        let nics = nics::tests::one_nic(2, Vec::new());
+        let mut guard = Guard::idle(&laboratory, Vec::new()).unwrap();
+        let surveyed = with_nics(nics.clone(), vec![Facts::default(); 2]);
+        let feasibility = Feasibility::of(&laboratory, surveyed, &plain, false);
+        let alone = feasibility.probe_key(&guard, plain.clone());
+        guard.common = nics::tests::common_of(&nics, std::slice::from_ref(&plain));
+        assert!(alone == feasibility.probe_key(&guard, plain.clone()), "with its own queue");
+        guard.common = nics::tests::common_of(&nics, &[plain.clone(), many]);
+        let (_, queues) = feasibility.probe_key(&guard, plain);
+        assert_eq!(queues[0].setting.to_string(), "channels eth1 combined=4");
+    }
+
+    /// A guest's NIC may have the name of one of this machine.
+    #[test]
+    fn settings_of_this_machine_give_a_guests_nic_no_queues() {
+        for (testbed, given) in [("netns", true), ("vm:nic=igb", false)] {
+            let deployment = Deployment::parse(testbed).unwrap();
+            let stop = AtomicBool::new(false);
+            let laboratory = deployment.laboratory(&stop).unwrap();
+            let wanted: WantedSetting =
+                "channels eth1 combined=8".parse::<Setting>().unwrap().into();
+            let mut guard = Guard::idle(&laboratory, vec![SettingRecord::from(&wanted)]).unwrap();
+            let nics = nics::tests::one_nic(2, Vec::new());
+            let surveyed = with_nics(nics, vec![Facts::default(); 2]);
+            let socket = nics::tests::cell("socket");
+            let mut feasibility = Feasibility::of(&laboratory, surveyed, &socket, false);
+            let common = feasibility.common_nic_setup(&mut guard, &[]).unwrap();
+            assert_eq!(!common.is_empty(), given, "{testbed}");
+        }
     }
 
     thread_local! {

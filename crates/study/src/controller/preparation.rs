@@ -7,8 +7,9 @@
 //! the run waits for it.
 
 use super::guard::Guard;
-use super::nics::{Common, Nics, changes_queues};
+use super::nics::Nics;
 use super::plan::Laboratory;
+use super::queues::{Common, changes_queues};
 use super::remote::Remotes;
 use super::stewards::Stewards;
 use super::stream::{Listening, listen};
@@ -23,6 +24,7 @@ use bytepath_record::{
 use bytepath_spec::{resolve, split, usage};
 use bytepath_sys::device;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 /// What would be set for the trials of each cell, from what to what, or why it cannot, with what the
 /// NICs of all cells have in common. Empty if the testbed creates its devices. Nothing is changed.
@@ -139,17 +141,27 @@ pub(super) fn prepare(
     cell: &Cell,
 ) -> Result<(Vec<SettingRecord>, Listening), Fault> {
     let common = guard.common.clone();
-    let wanted = |nics: &Nics, port| nics.wanted(laboratory.paths, cell, &common, port);
+    let wanted =
+        |nics: &Nics, cell: &Cell, port| nics.wanted(laboratory.paths, cell, &common, port);
     let is_rule = |wanted: &WantedSetting| matches!(wanted.setting, Setting::Flow { .. });
     let mut set =
         |remotes: &mut Remotes, wanted: &[WantedSetting]| match remotes.properties.nics_are_new {
             true => remotes.prepare(wanted),
             false => guard.prepare(wanted),
         };
-    let Queued { nics, mut records, rest } =
-        give_queues(remotes, Nics::of, &mut set, |nics| wanted(nics, None))?;
+    let give = |remotes: &mut Remotes, wanted: &[WantedSetting]| {
+        let records = set(remotes, wanted)?;
+        // A driver may have its queues only when it can send again.
+        remotes.await_carriers().map(|()| records)
+    };
+    let pause = |remotes: &mut Remotes| remotes.pass(PAUSE);
+    let Queued { nics, cell, mut records, rest } =
+        give_queues(remotes, cell, Nics::of, pause, give, |nics, cell| wanted(nics, cell, None))?;
+    if !records.is_empty() && !remotes.properties.link_is_given {
+        remotes.steer_again()?;
+    }
     let (rules, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_rule);
-    remotes.connect_from = connect_from(&rules, cell);
+    remotes.connect_from = connect_from(&rules, &cell);
     // Flows from ports of their own meet those of the trial before, which the kernel keeps for a
     // while (TIME-WAIT), unless they go to another port.
     let alike = !rules.is_empty() && remotes.connect_from.is_none();
@@ -158,10 +170,10 @@ pub(super) fn prepare(
     if !records.is_empty() || !remotes.properties.link_is_given {
         remotes.await_carriers()?;
     }
-    let listening = listen(remotes, cell)?;
+    let listening = listen(remotes, &cell)?;
     if !rules.is_empty() {
         let port = listening.peers.first().map(SocketAddr::port);
-        let rules = wanted(&nics, port)?.into_iter().filter(is_rule);
+        let rules = wanted(&nics, &cell, port)?.into_iter().filter(is_rule);
         records.extend(set(remotes, &rules.collect::<Vec<_>>())?);
     }
     Ok((records, listening))
@@ -170,6 +182,8 @@ pub(super) fn prepare(
 /// NICs that have the queues they are to have.
 struct Queued {
     nics: Nics,
+    /// The cell, without optional settings that could not be made.
+    cell: Cell,
     /// What gave them those.
     records: Vec<SettingRecord>,
     /// What else there is to set.
@@ -177,23 +191,48 @@ struct Queued {
 }
 
 /// Gives NICs the numbers of queues that are wanted, and asks what they have then: interrupts are
-/// there only with their queues, and a driver may have others for those that stay.
+/// there only with their queues, and a driver may have others for those that stay. Where an optional
+/// number cannot be had, it is what the cell gets without it.
 fn give_queues<H>(
     hosts: &mut H,
+    cell: &Cell,
     ask: impl Fn(&mut H) -> Result<Nics, Fault>,
-    set: impl FnOnce(&mut H, &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault>,
-    wanted: impl Fn(&Nics) -> Result<Vec<WantedSetting>, Fault>,
+    pause: impl Fn(&mut H) -> Result<(), Fault>,
+    mut set: impl FnMut(&mut H, &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault>,
+    wanted: impl Fn(&Nics, &Cell) -> Result<Vec<WantedSetting>, Fault>,
 ) -> Result<Queued, Fault> {
-    let nics = ask(hosts)?;
-    let (queues, rest): (Vec<_>, Vec<_>) = wanted(&nics)?.into_iter().partition(changes_queues);
-    if queues.is_empty() {
-        return Ok(Queued { nics, records: Vec::new(), rest });
+    let (mut cell, mut records, mut is_given) = (cell.clone(), Vec::new(), false);
+    let mut nics = ask(hosts)?;
+    loop {
+        let all = wanted(&nics, &cell)?.into_iter();
+        let (mut queues, rest): (Vec<_>, Vec<_>) = all.partition(changes_queues);
+        if is_given || queues.is_empty() {
+            return Ok(Queued { nics, cell, records, rest });
+        }
+        let made = set(hosts, &queues)?;
+        let is_made = |wanted: &WantedSetting| {
+            let mut skipped = made.iter().filter(|record| record.skipped.is_some());
+            !skipped.any(|record| record.setting == wanted.setting)
+        };
+        is_given = queues.iter().all(is_made);
+        queues.retain(is_made);
+        cell.settings.retain(is_made);
+        records.extend(made);
+        nics = ask(hosts)?;
+        for _ in 0..PAUSES {
+            if nics.have(&queues) {
+                break;
+            }
+            pause(hosts)?;
+            nics = ask(hosts)?;
+        }
     }
-    let records = set(hosts, &queues)?;
-    let nics = ask(hosts)?;
-    let rest = wanted(&nics)?.into_iter().filter(|wanted| !changes_queues(wanted)).collect();
-    Ok(Queued { nics, records, rest })
 }
+
+/// How often NICs are asked again that have fewer queues than they were given: some drivers make them in
+/// the background (hv_netvsc).
+const PAUSES: u32 = 40;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The ports that flows have to connect from, if settings distinguish them by these.
 fn connect_from(wanted: &[WantedSetting], cell: &Cell) -> Option<Ports> {
@@ -237,8 +276,9 @@ pub fn nic_settings(
         return Err(fault.remedy("there is nothing to prepare; only NICs need that"));
     };
     let (flows, adapter, adapters) = (1, 0, 1);
+    let (given, connects) = (false, false);
     let wire =
-        Wire { device: &name, queues, own, peer, port, flows, adapter, adapters, connects: false };
+        Wire { device: &name, queues, given, own, peer, port, flows, adapter, adapters, connects };
     let settings = (half.nic_settings)(&options, &wire)?;
     let wanted = settings.into_iter().map(path::wanted).collect();
     Ok(NicSettings { device: name, wanted })
@@ -246,32 +286,63 @@ pub fn nic_settings(
 
 #[cfg(test)]
 mod tests {
-    use super::super::nics::tests::{cell_over, one_nic};
+    use super::super::nics::tests::{cell, cell_over, one_nic};
     use super::*;
     use bytepath_record::SoftirqCpu;
 
     /// A NIC with an interrupt of each queue, renewed with their number, as some drivers do.
+    #[derive(Default)]
     struct Card {
         queues: u32,
+        /// How many it has at most; none: as many as it is asked for.
+        most: Option<u32>,
+        /// How often it shows too few once their number has changed.
+        late: u32,
+        shows_late: u32,
         log: Vec<String>,
     }
 
     impl Card {
         fn ask(&mut self) -> Result<Nics, Fault> {
-            self.log.push(format!("asked with {} queues", self.queues));
+            let shown = if self.shows_late > 0 { 1 } else { self.queues };
+            self.shows_late = self.shows_late.saturating_sub(1);
+            self.log.push(format!("asked with {shown} queues"));
             let first = 10 * self.queues;
-            Ok(one_nic(self.queues, (first..first + self.queues).collect()))
+            Ok(one_nic(shown, (first..first + shown).collect()))
         }
 
         fn set(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
-            for WantedSetting { setting, .. } in wanted {
-                self.log.push(setting.to_string());
-                if let Setting::Channels { channels, .. } = setting {
-                    self.queues = channels.combined.unwrap();
+            let set = |one: &WantedSetting| {
+                self.log.push(one.setting.to_string());
+                let Setting::Channels { channels, .. } = &one.setting else { panic!("{one:?}") };
+                let count = channels.combined.unwrap();
+                let is_had = self.most.is_none_or(|most| count <= most);
+                if is_had {
+                    (self.queues, self.shows_late) = (count, self.late);
                 }
-            }
-            Ok(wanted.iter().map(SettingRecord::from).collect())
+                assert!(is_had || one.optional, "{one:?}");
+                let skipped = (!is_had).then(|| "it has not as many".to_owned());
+                SettingRecord { skipped, ..SettingRecord::from(one) }
+            };
+            Ok(wanted.iter().map(set).collect())
         }
+
+        /// Gives it its queues for a cell.
+        fn give(&mut self, cell: &Cell) -> Queued {
+            let none = Common::default();
+            let wanted = |nics: &Nics, cell: &Cell| nics.wanted(path::CATALOG, cell, &none, None);
+            let pause = |card: &mut Card| {
+                card.log.push("paused".into());
+                Ok(())
+            };
+            give_queues(self, cell, Card::ask, pause, Card::set, wanted).unwrap()
+        }
+    }
+
+    /// The interrupts that are placed once it has its queues.
+    fn irqs(queued: &Queued) -> Vec<String> {
+        let rest = queued.rest.iter().map(|wanted| wanted.setting.to_string());
+        rest.filter(|text| text.starts_with("irq")).collect()
     }
 
     #[test]
@@ -280,16 +351,12 @@ mod tests {
         cell.link.threaded_napi = false;
         cell.placement.softirq = SoftirqCpu::Cpu(1);
         let prepared = |queues: u32, cell: &Cell| {
-            let mut card = Card { queues, log: Vec::new() };
-            let none = Common::default();
-            let wanted = |nics: &Nics| nics.wanted(path::CATALOG, cell, &none, None);
-            let Queued { nics, records, rest } =
-                give_queues(&mut card, Card::ask, Card::set, wanted).unwrap();
-            assert_eq!(nics.unseen(cell, &none, &rest), [""; 0]);
-            let irqs = rest.iter().map(|wanted| wanted.setting.to_string());
-            let irqs = irqs.filter(|text| text.starts_with("irq")).collect::<Vec<_>>();
+            let mut card = Card { queues, ..Card::default() };
+            let queued = card.give(cell);
+            let Queued { nics, records, rest, .. } = &queued;
+            assert_eq!(nics.unseen(cell, &Common::default(), rest), [""; 0]);
             assert!(!rest.iter().any(changes_queues), "{rest:?}");
-            (card.log, records.len(), irqs)
+            (card.log, records.len(), irqs(&queued))
         };
         let (log, count, irqs) = prepared(2, &cell);
         let expected = ["asked with 2 queues", "channels eth1 combined=4", "asked with 4 queues"];
@@ -303,5 +370,35 @@ mod tests {
         let (log, count, irqs) = prepared(2, &cell);
         assert_eq!((log[1].as_str(), log.len(), count), ("channels eth1 combined=6", 3, 1));
         assert_eq!((irqs.len(), irqs[5].as_str()), (6, "irq 65 1"));
+    }
+    #[test]
+    fn queues_that_come_late_are_waited_for_and_no_longer() {
+        let mut cell = cell_over("zcrx", 3);
+        cell.link.threaded_napi = false;
+        cell.placement.softirq = SoftirqCpu::Cpu(1);
+        let mut card = Card { queues: 2, late: 3, ..Card::default() };
+        assert_eq!(irqs(&card.give(&cell)).len(), 4);
+        assert_eq!(card.log.iter().filter(|line| *line == "paused").count(), 3, "{:?}", card.log);
+        let mut card = Card { queues: 2, late: u32::MAX, ..Card::default() };
+        assert_eq!(irqs(&card.give(&cell)).len(), 1, "of those that are there");
+        assert_eq!(card.log.iter().filter(|line| *line == "paused").count(), PAUSES as usize);
+    }
+
+    #[test]
+    fn an_optional_number_of_queues_that_cannot_be_had_does_not_count() {
+        let mut cell = cell("zcrx");
+        let wanted = WantedSetting::from("channels eth1 combined=8".parse::<Setting>().unwrap());
+        cell.settings = vec![WantedSetting { optional: true, ..wanted }];
+        let rule = |card: &mut Card| {
+            let queued = card.give(&cell);
+            let rules = queued.rest.iter().filter_map(|wanted| match &wanted.setting {
+                Setting::Flow { rule, .. } => Some(rule.queue),
+                _ => None,
+            });
+            (queued.records.len(), rules.collect::<Vec<_>>())
+        };
+        assert_eq!(rule(&mut Card { queues: 4, ..Card::default() }), (1, vec![7]));
+        let mut card = Card { queues: 4, most: Some(4), ..Card::default() };
+        assert_eq!(rule(&mut card), (1, vec![3]), "the last of those that it has");
     }
 }

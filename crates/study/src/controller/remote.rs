@@ -6,7 +6,7 @@ use bytepath_host::testbed::{Deployment, Properties};
 use bytepath_host::{Adapter, Attachment, Place};
 use bytepath_record::wire::{
     AwaitCarrier, CheckDevice, CountFrames, FindDevice, FindNic, HostAddress, LinkEnd,
-    ListAddresses, Nic, Pass, PrepareSettings, Secret, SetUpLink, Token,
+    ListAddresses, Nic, Pass, PrepareSettings, Secret, SetUpLink, SteerLink, Token,
 };
 use bytepath_record::{
     Cell, Fault, Hops, Ports, Role, SettingRecord, WantedSetting, distinct, joined,
@@ -26,6 +26,8 @@ pub(super) struct Remotes<'a> {
     ends: [Vec<DeviceEnd>; 2],
     /// How many of them the cell's flows cross.
     in_use: usize,
+    /// What the agents have set up of them, each on its role's host.
+    set_up: Vec<(Role, LinkEnd)>,
     /// Process ids of the agents.
     pub pids: [u32; 2],
     /// Whether the hosts have a clock of their own, which counts instructions.
@@ -63,6 +65,7 @@ impl<'a> Remotes<'a> {
             agents,
             ends,
             in_use: 1,
+            set_up: Vec::new(),
             pids,
             counted: emulation.is_some_and(|one| one.instructions_per_second.is_some()),
             properties: testbed.properties(),
@@ -133,6 +136,7 @@ impl<'a> Remotes<'a> {
         let order = if is_tap { [Role::Receiver, Role::Sender] } else { Role::ALL };
         self.ends_in_descriptors = cell.link.descriptors().is_some();
         self.in_use = cell.link.adapters as usize;
+        self.set_up.clear();
         for role in order {
             let host = self.agents.hosts.host(role);
             let softirq_cpu = |adapter| cell.softirq_cpu_of(role, adapter);
@@ -153,10 +157,21 @@ impl<'a> Remotes<'a> {
                         .nic(role, Some(&end.device))?
                         .is_some_and(|nic| !nic.interrupts.is_empty());
                 let end = LinkEnd { second, softirq_required, interrupts_there, ..end };
+                self.set_up.push((role, end.clone()));
                 all.extend(self.agents.call(role, SetUpLink { end: Box::new(end) })?);
             }
         }
         Ok(all)
+    }
+
+    /// Has the ends of the link steer what they receive once more: queues that a device got since have
+    /// no RPS, and a driver may have made all threads that poll for it anew.
+    pub(super) fn steer_again(&mut self) -> Result<(), Fault> {
+        for (role, end) in &self.set_up {
+            // What it could not do it has said when it was set up.
+            self.agents.call(*role, SteerLink { end: Box::new(end.clone()) })?;
+        }
+        Ok(())
     }
 
     /// Whether each host has its own clocks by which it can be given a time to act: one

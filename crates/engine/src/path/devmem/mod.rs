@@ -101,6 +101,7 @@ mod tests {
         Wire {
             device: "eth1",
             queues,
+            given: false,
             own: "10.0.0.2".parse().unwrap(),
             peer: "10.0.0.1".parse().unwrap(),
             port: Some(5201),

@@ -124,6 +124,7 @@ mod tests {
         let wire = Wire {
             device: "eth2",
             queues: 8,
+            given: false,
             own: [10, 0, 0, 1].into(),
             peer: [10, 0, 0, 2].into(),
             port: Some(20_900),
@@ -141,6 +142,7 @@ mod tests {
         let wire = Wire {
             device: "eth2",
             queues,
+            given: false,
             own: [10, 0, 0, 2].into(),
             peer: [10, 0, 0, 1].into(),
             port: Some(5201),
