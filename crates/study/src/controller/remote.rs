@@ -159,6 +159,13 @@ impl<'a> Remotes<'a> {
         Ok(all)
     }
 
+    /// Returns the process id of the qemu that runs the peer, if that is a guest of a role's host.
+    /// An agent in a guest sees no process of the host.
+    pub(super) fn qemu_of_peer(&self, role: Role) -> Option<u32> {
+        let qemu = |role: Role| self.agents.hosts.hosts[role as usize].qemu();
+        qemu(role.peer()).filter(|_| qemu(role).is_none())
+    }
+
     /// Whether each host has its own clocks by which it can be given a time to act: one
     /// that is emulated does nothing on time.
     pub(super) fn has_clocks_apart(&self) -> bool {
