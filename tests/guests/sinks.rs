@@ -3,11 +3,15 @@
 //! such a kernel the tests are skipped and reported.
 
 use crate::guests::{able, bytepath, guests_of, leftovers, shown};
+use bytepath::profile::import::{PPROF, Times};
+use bytepath::profile::{Owner, Sample};
 use bytepath::record::{Hops, Role, TapSettings, Trial, TrialStatus};
 use bytepath::stats::GuestCpu;
 use bytepath::study::load;
 use bytepath::sys::tap;
 use rustix::process::{Signal, kill_process};
+use std::fs::File;
+use std::io::BufReader;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -67,6 +71,7 @@ workload = "packets:count=5000"
 baseline = { vhost = false, backpressure = false }
 blocks = 1
 meters = "threads"
+profile = "all:trials=1,event=cpu-clock"
 
 [factors]
 tx = "packet:bypass=on"
@@ -118,6 +123,17 @@ fn a_tap_that_a_guest_is_behind_drops_or_stops() {
         }
     }
     assert!(measured >= 2, "{text}");
+    // Where the host permits sampling.
+    for trial in study.profiles.iter().filter(|trial| trial.status == TrialStatus::Measured) {
+        let file = File::open(out.join(&trial.profile.as_ref().unwrap().file)).unwrap();
+        let mut file = BufReader::new(file);
+        let profile = (PPROF.read)("it", Times::LeftOut, &mut file).unwrap();
+        let is_of_guest = |sample: &&Sample| sample.owner == Owner::VirtualCpu;
+        let of_guest = profile.samples().iter().filter(is_of_guest);
+        let names: Vec<&str> = of_guest.map(|s| profile.thread(s.thread).name.as_str()).collect();
+        assert!(!names.is_empty(), "{}: no sample of its virtual CPUs", trial.cell);
+        assert!(names.iter().all(|name| name.ends_with("/KVM") || name.ends_with("/TCG")));
+    }
     let text = shown(&bytepath(&["show", out.to_str().unwrap(), "--details"]));
     assert!(text.contains("What a guest takes of the host that runs it"), "{text}");
     assert_eq!(leftovers(), []);

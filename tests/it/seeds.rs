@@ -185,6 +185,7 @@ fn requests() -> Vec<Request> {
         bytes: 1 << 30,
         packets: Some(1e6),
         agents: [Some(4242), None],
+        guest: Some((Role::Receiver, 77)),
         placement: Box::new(Placement::pinned(0, 1)),
     };
     vec![

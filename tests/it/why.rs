@@ -140,6 +140,61 @@ fn every_format_has_the_counters_and_a_hole_is_not_a_zero() {
     assert!(!without.contains("Counters of each group"), "{without}");
 }
 
+/// The receiver in a guest of the sender's host, where the guest's own agent counts the receiver's
+/// thread by a clock of its own.
+fn behind_a_tap() -> Study {
+    with(|trial, add| {
+        let own = threads(Role::Receiver, "flows");
+        add("counters.wall", Unit::Seconds, 1.5, Scope::Role(Role::Receiver));
+        add("counters.threads", Unit::Count, 1.0, own.clone());
+        add("counters.task-clock", Unit::Seconds, 0.6, own);
+        for (group, run) in [("vCPU", 1.6), ("qemu", 0.8), ("vhost", 0.4)] {
+            let scope = threads(Role::Receiver, group);
+            add("counters.wall", Unit::Seconds, 2.0, scope.clone());
+            add("counters.threads", Unit::Count, 1.0, scope.clone());
+            add("counters.task-clock", Unit::Seconds, run, scope.clone());
+            // The same by the meter `threads`.
+            let run = run / 2.0 * trial.window;
+            add("guest.run", Unit::Seconds, run, scope.clone());
+            add("guest.user", Unit::Seconds, 0.0, scope.clone());
+            add("guest.system", Unit::Seconds, run, scope);
+        }
+        add("threads.wall", Unit::Seconds, trial.window, Scope::Role(Role::Sender));
+    })
+}
+
+#[test]
+fn threads_of_a_guest_are_counted_over_the_time_of_their_host() {
+    let text = render("text", &behind_a_tap(), &Style { width: 200, ..Style::default() });
+    let text = words(&text);
+    for (group, cpus) in [
+        ("sink", "0.400"),
+        ("virtual CPUs", "0.800"),
+        ("qemu", "0.400"),
+        ("vhost workers", "0.200"),
+    ] {
+        let line = format!("packet+tap stock {group} 1 {cpus} ");
+        assert!(text.contains(&line), "{line} is not in {text}");
+    }
+    let mail = render("netdev", &behind_a_tap(), &Style::default());
+    for group in ["sink", "virtual CPUs", "qemu", "vhost workers"] {
+        let head = format!("{group} (1 thread)");
+        assert!(words(&mail).contains(&head), "{head} is not in {mail}");
+    }
+    assert!(mail.lines().any(|line| line == "     4.000000 seconds time elapsed"), "{mail}");
+    assert!(mail.lines().any(|line| line == "     3.000000 seconds time elapsed"), "{mail}");
+}
+
+#[test]
+fn a_mail_has_what_a_guest_takes_of_its_host() {
+    let mail = render("netdev", &behind_a_tap(), &Style::default());
+    assert!(mail.contains("What a guest takes of the host that runs it"), "{mail}");
+    assert!(words(&mail).contains(" sink 80.0 40.0 20.0 140.0 2.80 100.0 "), "{mail}");
+    assert!(mail.lines().all(|line| line.len() <= 72), "{mail}");
+    let without = render("netdev", &study(), &Style::default());
+    assert!(!without.contains("What a guest takes"), "{without}");
+}
+
 /// Without back-pressure the sink hardly ever sleeps; with it, it is woken for most packets.
 fn woken() -> Study {
     let mut study = with(|trial, add| {

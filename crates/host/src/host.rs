@@ -1,12 +1,12 @@
 //! A host as the controller uses it: an agent, its pipe and its end of the link.
 
-use super::LocalAgent;
 use super::testbed::ends;
+use super::{LocalAgent, Patience};
 use bytepath_record::wire::{LinkEnd, Nic};
 use bytepath_record::{LinkSettings, TapSettings};
 use std::io::{Read, Write};
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An agent at its end of the link. Dropping it ends the agent.
 pub trait Host: Send {
@@ -28,14 +28,14 @@ pub trait Host: Send {
         Adapter::Virtual
     }
 
-    /// How long its agent may take to answer a ping before it counts as lost.
-    fn silence(&self) -> Duration {
-        SILENCE
+    /// How long its agent may take, from now on, to answer a ping before it counts as lost.
+    fn patience(&self) -> Patience {
+        Patience::new(SILENCE)
     }
 
-    /// Kills a host whose agent did not answer a ping, and returns its last output.
-    fn kill_and_report(&mut self) -> String {
-        format!("its agent did not answer a ping within {} s", self.silence().as_secs_f64())
+    /// Kills a host whose agent has not answered a ping since then, and returns its last output.
+    fn kill_and_report(&mut self, since: Instant) -> String {
+        format!("its agent did not answer a ping within {} s", since.elapsed().as_secs())
     }
 
     /// Returns what the console of an unresponsive host shows, if it has one.

@@ -45,7 +45,8 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     let mut window = Window {
         role: context.role,
         begin: Instant::now(),
-        tasks: context.roots.proc.join("self/task"),
+        proc: context.roots.proc.clone(),
+        qemu: context.qemu,
         own: context.threads.iter().map(|thread| thread.tid).collect(),
         threads: Vec::new(),
         guest: Vec::new(),
@@ -69,7 +70,8 @@ struct Window {
     role: Role,
     /// Time before the first thread was read.
     begin: Instant,
-    tasks: PathBuf,
+    proc: PathBuf,
+    qemu: Option<u32>,
     own: Vec<u32>,
     threads: Vec<Thread>,
     /// Threads that run the peer, if that is a guest of this host, each with its group.
@@ -95,16 +97,12 @@ impl Running for Window {
                 Err(fault) => self.missed.push((thread.name.clone(), fault)),
             }
         }
-        output.readings.extend(times_of_guest(self.guest, self.role.peer()));
+        output.readings.extend(times_of_guest(self.times_in_qemu(), self.role.peer()));
         output.threads = workers::at_work(output.threads, |time| &time.name, |time| time.run);
         let known: Vec<u32> =
             self.own.iter().copied().chain(self.threads.iter().map(|t| t.tid)).collect();
-        for Worker { dir, tid, name } in workers::of_process(&self.tasks, &known) {
-            // It started within the window, so all its time belongs to the window. It may end at
-            // any moment, which is normal.
-            if let Ok(mut thread) = Thread::open(&dir, tid, name) {
-                let now = std::mem::take(&mut thread.start);
-                let (time, by_ticks) = thread.time(&now);
+        for worker in workers::of_process(&self.proc.join("self/task"), &known) {
+            if let Some((time, by_ticks)) = since_start(worker) {
                 without_schedstat |= by_ticks;
                 output.threads.push(time);
             }
@@ -123,13 +121,35 @@ impl Running for Window {
     }
 }
 
-/// Returns the times of each group of the threads that run a guest, without qemu's helpers that
-/// have ended.
-fn times_of_guest(threads: Vec<(&'static str, Thread)>, guest: Role) -> Vec<Reading> {
+impl Window {
+    /// Returns the times of the threads that run a guest, each with its group, without qemu's
+    /// helpers that have ended.
+    fn times_in_qemu(&mut self) -> Vec<(&'static str, ThreadTime)> {
+        let read = |(group, thread): &mut (&'static str, Thread)| {
+            let now = thread.read().ok()?;
+            Some((*group, thread.time(&now).0))
+        };
+        let mut times: Vec<_> = self.guest.iter_mut().filter_map(read).collect();
+        let known: Vec<u32> = self.guest.iter().map(|(_, thread)| thread.tid).collect();
+        let qemu = self.qemu.map(|qemu| workers::of_qemu(&self.proc, qemu, &known));
+        let born = |one: Worker| Some((one.group_in_qemu(), since_start(one)?.0));
+        times.extend(qemu.into_iter().flatten().filter_map(born));
+        times
+    }
+}
+
+/// Returns the time of a thread that started within the window, so all its time belongs to the
+/// window; `None` if it has ended, which it may at any moment.
+fn since_start(Worker { dir, tid, name }: Worker) -> Option<(ThreadTime, bool)> {
+    let mut thread = Thread::open(&dir, tid, name).ok()?;
+    let now = std::mem::take(&mut thread.start);
+    Some(thread.time(&now))
+}
+
+/// Returns the times of each group of the threads that run a guest.
+fn times_of_guest(threads: Vec<(&'static str, ThreadTime)>, guest: Role) -> Vec<Reading> {
     let mut groups: BTreeMap<&str, [f64; 3]> = BTreeMap::new();
-    for (group, mut thread) in threads {
-        let Ok(now) = thread.read() else { continue };
-        let (ThreadTime { run, user, system, .. }, _) = thread.time(&now);
+    for (group, ThreadTime { run, user, system, .. }) in threads {
         let sums = groups.entry(group).or_default();
         sums.iter_mut().zip([run, user, system]).for_each(|(sum, part)| *sum += part);
     }
@@ -269,6 +289,12 @@ mod tests {
         let behind = Context { qemu: Some(77), ..alone.clone() };
         let windows = [alone, behind].map(|context| start(&context).unwrap());
         set(3);
+        // A helper that was born within the window.
+        for file in ["comm", "schedstat", "stat", "status"] {
+            let from = dir.path().join("proc/77/task/77").join(file);
+            write(format!("77/task/85/{file}"), fs::read_to_string(from).unwrap());
+        }
+        write("77/task/85/comm".into(), "worker\n".into());
         let [alone, behind] = windows.map(|window| window.stop().unwrap());
         assert_eq!((alone.readings.len(), behind.threads.len()), (1, 0), "{alone:?}");
         let group = |name: &str| {
@@ -279,7 +305,7 @@ mod tests {
             })
         };
         let found = ["vCPU", "qemu", "vhost"].map(group);
-        let expected = [[4.0, 1.0, 3.0], [2.0, 0.5, 1.5], [4.0, 1.0, 3.0]];
+        let expected = [[4.0, 1.0, 3.0], [2.0 + 3.0, 0.5 + 0.75, 1.5 + 2.25], [4.0, 1.0, 3.0]];
         assert_eq!(found, expected.map(|sums| sums.map(Some)));
     }
 }

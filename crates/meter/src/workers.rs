@@ -2,9 +2,10 @@
 //! or for them. Shared by `threads` and `counters`.
 
 use super::Context;
+use bytepath_profile::attribution::is_virtual_cpu;
 use bytepath_record::{Role, Work};
 use bytepath_sys::netlink::Netlink;
-use bytepath_sys::{pktgen, procfs};
+use bytepath_sys::{pktgen, procfs, vhost};
 use std::path::{Path, PathBuf};
 
 /// A thread that works for a role.
@@ -23,12 +24,11 @@ impl Worker {
         group.map_or("flows", |(_, group)| group)
     }
 
-    /// The same of those that run a guest: qemu names the threads of virtual CPUs after those and
-    /// the accelerator.
+    /// The same of those that run a guest.
     pub(crate) fn group_in_qemu(&self) -> &'static str {
         match self.name.as_str() {
-            name if name.starts_with("vhost-") => "vhost",
-            name if name.ends_with("/KVM") || name.ends_with("/TCG") => "vCPU",
+            name if name.starts_with(vhost::WORKER) => "vhost",
+            name if is_virtual_cpu(name) => "vCPU",
             _ => "qemu",
         }
     }
@@ -41,11 +41,17 @@ impl Worker {
     }
 }
 
+impl From<(PathBuf, u32, String)> for Worker {
+    fn from((dir, tid, name): (PathBuf, u32, String)) -> Worker {
+        Worker { dir, tid, name }
+    }
+}
+
 /// How names of the kernel's threads begin, and the group they are of.
 const GROUPS: [(&str, &str); 5] = [
     ("iou-wrk-", "io_uring"),
     ("iou-sqp-", "io_uring"),
-    ("vhost-", "vhost"),
+    (vhost::WORKER, "vhost"),
     (pktgen::THREAD, "pktgen"),
     ("napi/", "napi"),
 ];
@@ -68,8 +74,7 @@ pub(crate) fn of_role(context: &Context) -> Vec<Worker> {
     }
     // Last, because it looks at every kernel thread: 0.5 ms with a hundred.
     for device in &context.devices {
-        let worker = |(dir, tid, name)| Worker { dir, tid, name };
-        all.extend(polling_threads(proc, device).into_iter().map(worker));
+        all.extend(polling_threads(proc, device).into_iter().map(Worker::from));
     }
     all
 }
@@ -77,22 +82,21 @@ pub(crate) fn of_role(context: &Context) -> Vec<Worker> {
 /// Among the threads of this process that are not known yet: io_uring's workers and submission
 /// threads, vhost's workers, and helpers of the flows' threads, which are named after those.
 pub(crate) fn of_process(tasks: &Path, known: &[u32]) -> Vec<Worker> {
-    const LEADS: [&str; 5] = ["iou-wrk-", "iou-sqp-", "vhost-", "sender/", "receiver/"];
+    const LEADS: [&str; 5] = ["iou-wrk-", "iou-sqp-", vhost::WORKER, "sender/", "receiver/"];
     let is_ours = |worker: &Worker| LEADS.iter().any(|lead| worker.name.starts_with(lead));
-    let threads = procfs::numbered(tasks).unwrap_or_default();
-    let unknown = threads.into_iter().filter(|tid| !known.contains(tid));
-    unknown.filter_map(|tid| Worker::read(tasks, tid)).filter(is_ours).collect()
+    unknown(tasks, known).filter(is_ours).collect()
 }
 
 /// Kernel threads that move frames for a role: the vhost workers that its threads requested,
 /// which Linux 6.4 made threads of the process itself, and pktgen's with a device to send by.
 /// Those of other network namespaces have the same names and sleep: [`at_work`] leaves them out.
 fn of_frames(proc: &Path, own: &[u32], role: Role) -> Vec<Worker> {
-    let mut names: Vec<String> = own.iter().map(|tid| format!("vhost-{tid}")).collect();
+    let mut all = vhost::kernel_workers(proc, own);
     if role == Role::Sender {
-        names.extend(pktgen::threads_at_work(proc));
+        let names = pktgen::threads_at_work(proc);
+        all.extend(procfs::kernel_threads_named(proc, |name| names.iter().any(|one| one == name)));
     }
-    of_kernel(proc, &names)
+    all.into_iter().map(Worker::from).collect()
 }
 
 /// The threads that run the peer, if that is a guest of this host: those of its qemu, among which
@@ -100,16 +104,20 @@ fn of_frames(proc: &Path, own: &[u32], role: Role) -> Vec<Worker> {
 pub(crate) fn of_guest(context: &Context) -> Vec<Worker> {
     let Some(qemu) = context.qemu else { return Vec::new() };
     let proc = &context.roots.proc;
-    let tasks = proc.join(format!("{qemu}/task"));
-    let own = procfs::numbered(&tasks).unwrap_or_default().into_iter();
-    let own = own.filter_map(|tid| Worker::read(&tasks, tid));
-    own.chain(of_kernel(proc, &[format!("vhost-{qemu}")])).collect()
+    let kernels = vhost::kernel_workers(proc, &[qemu]).into_iter().map(Worker::from);
+    of_qemu(proc, qemu, &[]).into_iter().chain(kernels).collect()
 }
 
-/// Kernel threads by these names.
-fn of_kernel(proc: &Path, names: &[String]) -> Vec<Worker> {
-    let all = procfs::kernel_threads(proc).into_iter().filter_map(|tid| Worker::read(proc, tid));
-    all.filter(|worker| names.contains(&worker.name)).collect()
+/// Returns the threads of a qemu that are not known yet: it starts helpers as it needs them.
+pub(crate) fn of_qemu(proc: &Path, qemu: u32, known: &[u32]) -> Vec<Worker> {
+    unknown(&proc.join(format!("{qemu}/task")), known).collect()
+}
+
+/// Returns the threads of a process that are not known.
+fn unknown(tasks: &Path, known: &[u32]) -> impl Iterator<Item = Worker> {
+    let threads = procfs::numbered(tasks).unwrap_or_default().into_iter();
+    let unknown = threads.filter(|tid| !known.contains(tid));
+    unknown.filter_map(|tid| Worker::read(tasks, tid))
 }
 
 /// Leaves out the threads of pktgen that are another namespace's: of those of one name, the one

@@ -10,6 +10,8 @@ pub struct Stream {
     /// Process ids of the two agents, in the order of [`Role::ALL`]; `None` if
     /// unknown or on another machine.
     pub agents: [Option<u32>; 2],
+    /// The role that a guest of this machine plays, and the process id of its qemu.
+    pub guest: Option<(Role, u32)>,
     /// The CPUs of the roles.
     pub placement: Placement,
 }
@@ -27,6 +29,9 @@ const SOFTIRQ: &[&str] = &[
     "net_tx_action",
 ];
 
+/// How the names of vhost's workers begin; the id of the thread that requested it follows.
+const VHOST: &str = "vhost-";
+
 /// Names of kernel threads, as they begin (kernel/softirq.c, net/core/dev.c,
 /// io_uring/io-wq.c, io_uring/sqpoll.c, kernel/vhost_task.c, net/core/pktgen.c).
 const KERNEL_THREADS: &[(&str, Owner)] = &[
@@ -34,7 +39,7 @@ const KERNEL_THREADS: &[(&str, Owner)] = &[
     ("napi/", Owner::Napi),
     ("iou-wrk-", Owner::IoWq),
     ("iou-sqp-", Owner::IoWq),
-    ("vhost-", Owner::Vhost),
+    (VHOST, Owner::Vhost(Role::Receiver)),
     ("kpktgend_", Owner::Pktgen),
 ];
 
@@ -59,7 +64,7 @@ pub fn owner<'a>(
     if functions.any(|function| SOFTIRQ.contains(&plain(function))) {
         return Owner::Softirq(role_of_softirq(stream, cpu));
     }
-    if let Some(owner) = named {
+    if let Some(owner) = of_guest(stream, thread).or(named) {
         return owner;
     }
     if (thread.pid, thread.tid) == (0, 0) {
@@ -81,7 +86,25 @@ pub fn owner<'a>(
     Role::ALL.into_iter().find(engine).map_or(Owner::Foreign, Owner::Role)
 }
 
-/// What a kernel thread does, as far as its name alone shows.
+/// Returns the owner of a thread that runs a guest: one of its qemu, or, before Linux 6.4, a kernel
+/// thread of vhost.
+fn of_guest(stream: &Stream, thread: &Thread) -> Option<Owner> {
+    let (role, qemu) = stream.guest?;
+    let worker = thread.name.strip_prefix(VHOST);
+    let is_its_own = thread.pid == qemu || worker.is_some_and(|of| of.parse() == Ok(qemu));
+    is_its_own.then(|| match worker {
+        Some(_) => Owner::Vhost(role),
+        None if is_virtual_cpu(&thread.name) => Owner::VirtualCpu,
+        None => Owner::Qemu(role),
+    })
+}
+
+/// Whether this is how qemu names the thread of a virtual CPU: by its number and the accelerator.
+pub fn is_virtual_cpu(thread: &str) -> bool {
+    thread.ends_with("/KVM") || thread.ends_with("/TCG")
+}
+
+/// Returns what a kernel thread does, as far as its name alone shows: a worker of vhost receives.
 pub fn kernel_thread(name: &str) -> Option<Owner> {
     KERNEL_THREADS.iter().find(|(start, _)| name.starts_with(start)).map(|(_, owner)| *owner)
 }
@@ -150,13 +173,13 @@ mod tests {
             ("iou-wrk-12", 10, 40, 0, &["io_wq_worker"], Owner::IoWq),
             ("iou-sqp-12", 10, 41, 0, &[], Owner::IoWq),
             ("iou-wrk-12", 10, 40, 0, &["do_softirq"], softirq(Some(Role::Sender))),
-            ("vhost-77", 70, 71, 0, &["handle_tx"], Owner::Vhost),
+            ("vhost-77", 70, 71, 0, &["handle_tx"], Owner::Vhost(Role::Receiver)),
             ("kpktgend_0", 80, 80, 0, &["pktgen_xmit"], Owner::Pktgen),
             ("kpktgend_0", 80, 80, 1, &["net_rx_action"], softirq(Some(Role::Receiver))),
             ("", u32::MAX, u32::MAX, 0, &[], Owner::Unknown),
             ("kworker/0:1", 8, 8, 0, &["my_do_softirq_stats"], Owner::Foreign),
         ];
-        let stream = Stream { agents: [Some(10), Some(20)], placement: APART };
+        let stream = Stream { agents: [Some(10), Some(20)], placement: APART, ..Stream::default() };
         for (name, pid, tid, cpu, functions, expected) in cases {
             let thread = Thread { name: (*name).into(), pid: *pid, tid: *tid };
             let found = owner(&stream, &thread, Some(*cpu), functions.iter().copied());
@@ -164,26 +187,55 @@ mod tests {
         }
     }
 
+    /// With and without vhost, by each kind of processor, on kernels whose workers of vhost are
+    /// their own and on later ones.
+    #[test]
+    fn the_threads_of_a_guest_are_known_by_its_qemu() {
+        let of = |role, name: &str, pid, functions: &[&str]| {
+            let thread = Thread { name: name.into(), pid, tid: 81 };
+            let stream = Stream {
+                agents: [Some(10), None],
+                guest: Some((role, 77)),
+                placement: Placement::default(),
+            };
+            owner(&stream, &thread, Some(0), functions.iter().copied())
+        };
+        for role in Role::ALL {
+            assert_eq!(of(role, "qemu-system-x86", 77, &["tun_do_read"]), Owner::Qemu(role));
+            assert_eq!(of(role, "worker", 77, &[]), Owner::Qemu(role));
+            assert_eq!(of(role, "CPU 0/KVM", 77, &["vcpu_enter_guest"]), Owner::VirtualCpu);
+            assert_eq!(of(role, "CPU 1/TCG", 77, &[]), Owner::VirtualCpu);
+            assert_eq!(of(role, "vhost-77", 77, &["handle_rx"]), Owner::Vhost(role));
+            assert_eq!(of(role, "vhost-77", 90, &["handle_rx"]), Owner::Vhost(role));
+            // Another guest is another program.
+            assert_eq!(of(role, "qemu-system-x86", 78, &[]), Owner::Foreign);
+            assert_eq!(of(role, "CPU 0/KVM", 78, &[]), Owner::Foreign);
+            let softirq = of(role, "qemu-system-x86", 77, &["net_rx_action"]);
+            assert_eq!(softirq, Owner::Softirq(Some(Role::Sender)), "on a host with one agent");
+        }
+        assert!(Owner::VirtualCpu.is_apart() && !Owner::Qemu(Role::Receiver).is_apart());
+    }
+
     #[test]
     fn a_shared_or_unknown_cpu_tells_no_role() {
         let thread = Thread { name: "x".into(), pid: 1, tid: 1 };
         for (placement, cpu) in [(SHARED, Some(0)), (APART, None), (Placement::default(), Some(0))]
         {
-            let stream = Stream { agents: [None, None], placement };
+            let stream = Stream { placement, ..Stream::default() };
             let found = owner(&stream, &thread, cpu, ["handle_softirqs"].into_iter());
             assert_eq!(found, Owner::Softirq(None));
         }
         // One that was reserved for the work of a device is of that end.
         let placement =
             Placement { softirq: SoftirqCpu::Cpu(2), sender_softirq: SoftirqCpu::Cpu(4), ..APART };
-        let stream = Stream { agents: [None, None], placement };
+        let stream = Stream { placement, ..Stream::default() };
         let (tx, rx) = (Some(Role::Sender), Some(Role::Receiver));
         for (cpu, role) in [(2, rx), (0, tx), (4, tx), (3, None)] {
             let found = owner(&stream, &thread, Some(cpu), ["net_rx_action"].into_iter());
             assert_eq!(found, Owner::Softirq(role));
         }
         // On a machine of its own, a NIC may interrupt any CPU.
-        let stream = Stream { agents: [None, Some(20)], placement };
+        let stream = Stream { agents: [None, Some(20)], placement, ..Stream::default() };
         let found = owner(&stream, &thread, Some(7), ["net_rx_action"].into_iter());
         assert_eq!(found, Owner::Softirq(rx));
     }

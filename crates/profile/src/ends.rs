@@ -146,7 +146,7 @@ mod tests {
             .map(|spin| {
                 trial(&[
                     (Owner::Pktgen, "native_queued_spin_lock_slowpath", spin),
-                    (Owner::Vhost, "tun_do_read", 200.0),
+                    (Owner::Vhost(Role::Receiver), "tun_do_read", 200.0),
                     (Owner::Softirq(Some(Role::Receiver)), "net_rx_action", 50.0),
                     (Owner::Foreign, "packet_snd", 9e9),
                     (Owner::Napi, "packet_snd", 77.0),

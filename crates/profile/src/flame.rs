@@ -105,7 +105,7 @@ impl Flames {
             profile.frames().iter().map(|f| name(&label(&normalise::of_frame(f)))).collect();
         let mut stacks: HashMap<(u32, u32), f64> = HashMap::new();
         for sample in profile.samples() {
-            if sample.owner == Owner::Foreign || is_idle(profile, &classes, sample) {
+            if sample.owner.is_apart() || is_idle(profile, &classes, sample) {
                 continue;
             }
             let root = root(profile, sample).map_or(0, |root| name(&root));

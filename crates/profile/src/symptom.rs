@@ -2,7 +2,7 @@
 //! the share of the time that each takes, and what to do about it.
 
 use super::subsystem::{Classes, Subsystem, is_idle};
-use super::{Frame, FrameKind, Owner, Profile, Sample, StackId, normalise};
+use super::{Frame, FrameKind, Profile, Sample, StackId, normalise};
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ impl Tally {
         // In a list without threads, the idle function is a row.
         let busy = |sample: &&Sample| {
             let idle = classes.sample(sample) == Subsystem::Idle;
-            !idle && sample.owner != Owner::Foreign && !is_idle(profile, classes, sample)
+            !idle && !sample.owner.is_apart() && !is_idle(profile, classes, sample)
         };
         let all: f64 = profile.samples().iter().filter(busy).map(|sample| sample.weight).sum();
         self.profiles[side] += 1;
@@ -199,7 +199,7 @@ impl Table {
 mod tests {
     use super::*;
     use crate::subsystem::Rules;
-    use crate::{Builder, Header, Thread};
+    use crate::{Builder, Header, Owner, Thread};
 
     /// A profile from stacks, leaf first, with their weights.
     fn profile(stacks: &[(&[&str], FrameKind, f64)]) -> Profile {

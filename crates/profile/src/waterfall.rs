@@ -6,7 +6,7 @@
 
 use super::change::{CONFIDENCE, Change};
 use super::subsystem::{Classes, Rules, Subsystem, is_idle};
-use super::{Header, Owner, Profile, Weight, WorkUnit, normalise};
+use super::{Header, Profile, Weight, WorkUnit, normalise};
 use bytepath_math::{Moments, holm};
 use bytepath_record::unit::GIB;
 use bytepath_record::{Fault, Role};
@@ -314,7 +314,7 @@ fn cost(profile: &Profile, rules: &Rules, per: WorkUnit, end: Option<Role>) -> R
         let subsystem = classes.sample(sample);
         let apart = subsystem == Subsystem::Idle || is_idle(profile, &classes, sample);
         let other = end.is_some() && sample.owner.end() != end;
-        if apart || other || sample.owner == Owner::Foreign || !sample.weight.is_finite() {
+        if apart || other || sample.owner.is_apart() || !sample.weight.is_finite() {
             continue;
         }
         let amount = sample.weight * scale;
@@ -387,7 +387,7 @@ fn check(metered: [&[f64]; 2], costs: &[Costs; 2], bars: [&Bar; 2]) -> Check {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Builder, Frame, FrameKind, Header, Sample, Thread, Work};
+    use crate::{Builder, Frame, FrameKind, Header, Owner, Sample, Thread, Work};
 
     /// A trial of two GiB from functions with CPU seconds per GiB.
     pub(crate) fn trial(functions: &[(&str, f64)]) -> Profile {

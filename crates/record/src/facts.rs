@@ -66,6 +66,11 @@ impl Facts {
         Some((self.setting(LINK_DEVICE)?, self.node(LINK_NODE)?))
     }
 
+    /// Whether two hosts are one machine: never if its name could not be read.
+    pub fn shares_machine(&self, other: &Facts) -> bool {
+        !self.machine.is_empty() && self.machine == other.machine
+    }
+
     /// Returns the outcome of an attempt, if it was made.
     pub fn attempt(&self, name: &str) -> Option<&Outcome> {
         self.attempts.iter().find(|a| a.name == name).map(|a| &a.outcome)

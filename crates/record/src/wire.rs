@@ -11,7 +11,7 @@
 
 use super::{
     Bytes, Cell, Contact, CopyCeiling, Facts, Fault, Finding, Hops, LinkSettings, Met, Placement,
-    Ports, ProvenWitness, Reading, RestorationRow, RoleRecord, Route, SamplePrice, Series,
+    Ports, ProvenWitness, Reading, RestorationRow, Role, RoleRecord, Route, SamplePrice, Series,
     SettingRecord, SysctlName, ThreadTime, WantedSetting,
 };
 use serde::de::DeserializeOwned;
@@ -305,6 +305,8 @@ calls! {
         /// Process ids of the sender's and of the receiver's agent; `None` if it runs on another
         /// machine.
         agents: [Option<u32>; 2],
+        /// The role that a guest of this host plays, and the process id of its qemu.
+        guest: Option<(Role, u32)>,
         /// The CPUs of the roles.
         placement: Box<Placement>,
     } -> ProfileSize;

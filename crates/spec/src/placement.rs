@@ -32,10 +32,20 @@ impl Cpus {
 
     /// CPUs of the hosts with these facts and devices (`None` if not known). If both are on one
     /// machine, those that both may use. CPUs on the NUMA node of a role's device come first.
-    pub fn of_hosts(facts: [&Facts; 2], devices: &[Vec<String>; 2]) -> Cpus {
-        let [sender, receiver] = [0, 1].map(|at| by_preference(facts[at], &devices[at]));
+    pub fn of_hosts([sender, receiver]: [&Facts; 2], devices: &[Vec<String>; 2]) -> Cpus {
+        let cpus = [by_preference(sender, &devices[0]), by_preference(receiver, &devices[1])];
+        if sender.shares_machine(receiver) { Cpus::between(cpus) } else { Cpus::Apart(cpus) }
+    }
+
+    /// The same of both roles on this machine.
+    pub fn of_machine(facts: &Facts, devices: &[Vec<String>; 2]) -> Cpus {
+        Cpus::between(devices.each_ref().map(|devices| by_preference(facts, devices)))
+    }
+
+    /// Of one machine, of which each role may use these.
+    fn between([sender, receiver]: [Vec<u32>; 2]) -> Cpus {
         let both: Vec<u32> = sender.iter().filter(|cpu| receiver.contains(cpu)).copied().collect();
-        if facts[0].machine != facts[1].machine || both.is_empty() {
+        if both.is_empty() {
             return Cpus::Apart([sender, receiver]);
         }
         // Alternately, as they are assigned.
@@ -415,6 +425,10 @@ mod tests {
         let elsewhere = facts("a", &[6]);
         assert_eq!(of(&a, &elsewhere), Cpus::Apart([vec![0, 1, 9, 4, 5], vec![6]]));
         assert_eq!([Cpus::from([3]).usual(), of(&b, &elsewhere).usual()], ["one", "two"]);
+        // Two hosts whose names could not be read are two; one of them is itself.
+        let unnamed = facts("", &[0, 1]);
+        assert_eq!(of(&unnamed, &unnamed), Cpus::Apart([vec![0, 1], vec![0, 1]]));
+        assert_eq!(Cpus::of_machine(&unnamed, &Default::default()), Cpus::Shared(vec![0, 1]));
     }
 
     #[test]

@@ -84,17 +84,24 @@ pub fn kernel_threads(proc: &Path) -> Vec<u32> {
     }
 }
 
-/// Returns the NAPI threads of a device, named `napi/DEVICE-ID` (`napi_kthread_create`,
-/// net/core/dev.c), as folder below `/proc`, id, and name. Devices of the same name in other
-/// network namespaces cannot be told apart.
-pub fn napi_threads(proc: &Path, device: &str) -> Vec<(PathBuf, u32, String)> {
-    let prefix = format!("napi/{device}-");
+/// Returns the kernel threads whose names fit, as folder below `/proc`, id, and name.
+pub fn kernel_threads_named(
+    proc: &Path,
+    fits: impl Fn(&str) -> bool,
+) -> Vec<(PathBuf, u32, String)> {
     let thread = |pid: u32| {
         let dir = proc.join(pid.to_string());
         let name = name(&dir)?;
-        is_napi_of(&name, &prefix).then_some((dir, pid, name))
+        fits(&name).then_some((dir, pid, name))
     };
     kernel_threads(proc).into_iter().filter_map(thread).collect()
+}
+
+/// Returns the NAPI threads of a device, named `napi/DEVICE-ID` (`napi_kthread_create`,
+/// net/core/dev.c). Devices of the same name in other network namespaces cannot be told apart.
+pub fn napi_threads(proc: &Path, device: &str) -> Vec<(PathBuf, u32, String)> {
+    let prefix = format!("napi/{device}-");
+    kernel_threads_named(proc, |name| is_napi_of(name, &prefix))
 }
 
 /// Kernels before 5.17 truncate the name to 15 bytes.

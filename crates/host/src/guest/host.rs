@@ -3,14 +3,14 @@
 use super::frame::{LARGEST, Layout};
 use super::machine::{Machine, Session};
 use super::nics::NicPair;
-use crate::{Adapter, AgentPipe, Attachment, Host};
+use crate::{Adapter, AgentPipe, Attachment, Host, Patience};
 use bytepath_record::Fault;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An agent in a guest. The session in which it is ends with the last of its hosts;
 /// the guest stays up.
@@ -88,12 +88,13 @@ impl Host for GuestHost {
         self.adapter.clone()
     }
 
-    fn silence(&self) -> Duration {
-        self.session.machine.limits.silence
+    fn patience(&self) -> Patience {
+        let machine = &self.session.machine;
+        Patience::with_guest(machine.limits.silence, machine.pid)
     }
 
-    fn kill_and_report(&mut self) -> String {
-        self.session.machine.kill_and_report()
+    fn kill_and_report(&mut self, since: Instant) -> String {
+        self.session.machine.kill_and_report(since)
     }
 
     fn console(&mut self) -> Option<String> {

@@ -3,16 +3,15 @@
 
 use super::frame::{Frame, Layout, Message, Ready};
 use super::qemu::{self, Limits, Network, Start};
-use crate::{Tail, ending, spawn_thread};
+use crate::{Patience, Tail, ending, spawn_thread};
 use bytepath_record::{Fault, FaultKind};
-use bytepath_sys::{process, procfs, thread, vhost};
+use bytepath_sys::{process, thread, vhost};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
@@ -27,14 +26,8 @@ const WORDS: usize = 4096;
 /// How long the last words of an agent are waited for, and those of qemu.
 const EXIT: Duration = Duration::from_secs(4);
 
-/// By how many times its limit a wait may grow for want of a CPU.
-const STARVED: u32 = 3;
-
 /// How often a wait looks whether the user wants to stop.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// Of a wait that the user cannot stop.
-static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// A guest that is up. Dropping it ends the process that runs it.
 pub struct Machine {
@@ -211,10 +204,11 @@ impl Machine {
             state.sessions.insert(number, session);
             number
         };
-        let mut session = Session { machine: self.clone(), number, pids: Vec::new() };
+        let (mut session, since) =
+            (Session { machine: self.clone(), number, pids: Vec::new() }, Instant::now());
         let sent = self.send(Frame { session: number, message: Message::Raise(layout) });
-        sent.map_err(|_| self.lost("cannot be asked for agents"))?;
-        let raised = self.wait(self.limits.silence, stop, |state| {
+        sent.map_err(|_| self.lost("cannot be asked for agents", since))?;
+        let raised = self.wait(self.limits.silence, Some(stop), |state| {
             state.sessions.get_mut(&number).and_then(|session| session.raised.take())
         })?;
         match raised {
@@ -223,7 +217,7 @@ impl Machine {
                 Ok((session, [one, other]))
             }
             Some(Err(fault)) => Err(fault.context("in the guest")),
-            None => Err(self.lost("raised no agents")),
+            None => Err(self.lost("raised no agents", since)),
         }
     }
 
@@ -232,7 +226,7 @@ impl Machine {
     fn lower(&self, session: u32) {
         let lowered = self.send(Frame { session, message: Message::Lower }).is_ok()
             && self
-                .wait(self.limits.silence, &NEVER, |state| {
+                .wait(self.limits.silence, None, |state| {
                     state.sessions.get(&session).is_none_or(|session| session.lowered).then_some(())
                 })
                 .is_ok_and(|lowered| lowered.is_some());
@@ -247,9 +241,9 @@ impl Machine {
         quoted(&self.console.text())
     }
 
-    /// Ends a guest that hangs; what is known of it is returned.
-    pub fn kill_and_report(&self) -> String {
-        self.lost("hangs").message
+    /// Ends a guest that has been silent since then; what is known of it is returned.
+    pub fn kill_and_report(&self, since: Instant) -> String {
+        self.lost("hangs", since).message
     }
 
     /// Why nothing comes from it any more.
@@ -263,20 +257,20 @@ impl Machine {
     }
 
     fn await_ready(&self, stop: &AtomicBool) -> Result<Ready, Fault> {
-        let ready = self.wait(self.limits.boot, stop, |state| state.ready.take())?;
-        ready.ok_or_else(|| self.lost("did not come up"))
+        let since = Instant::now();
+        let ready = self.wait(self.limits.boot, Some(stop), |state| state.ready.take())?;
+        ready.ok_or_else(|| self.lost("did not come up", since))
     }
 
     /// A fault that reports what happened to the guest, or for how long it has been
     /// silent and what its console shows; such a guest is ended, since nothing that
     /// it sends can be relied on any more.
-    fn lost(&self, what: &str) -> Fault {
+    fn lost(&self, what: &str, since: Instant) -> Fault {
         let how = if self.is_alive() {
+            let silent = since.elapsed().as_secs();
             self.kill();
-            let limit =
-                if self.ready.build.is_empty() { self.limits.boot } else { self.limits.silence };
             let shows = shows(&self.console.text(), "ends with");
-            format!("it was silent for {} s, and {shows}", limit.as_secs_f64())
+            format!("it was silent for {silent} s, and {shows}")
         } else {
             self.exit_report()
         };
@@ -289,47 +283,34 @@ impl Machine {
     }
 
     /// Waits for something to be there; none at the deadline, or when the guest
-    /// is gone and it does not exist. On a busy machine a guest is not silent while it waits for a
-    /// CPU: that time is added, up to [`STARVED`] times the limit.
+    /// is gone and it does not exist. A wait that the user cannot stop, such as that for a guest
+    /// to be taken down after Ctrl-C, is not extended if the guest gets no CPU.
     fn wait<T>(
         &self,
-        timeout: Duration,
-        stop: &AtomicBool,
+        limit: Duration,
+        stop: Option<&AtomicBool>,
         mut look: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<Option<T>, Fault> {
-        let (begun, before, mut limit) = (Instant::now(), self.starved(), timeout);
+        let mut patience = match stop {
+            Some(_) => Patience::with_guest(limit, self.pid),
+            None => Patience::new(limit),
+        };
         let mut state = self.shared.lock();
         loop {
             let result = look(&mut state);
             if result.is_some() || state.gone {
                 return Ok(result);
             }
-            if stop.load(Ordering::Relaxed) {
+            if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
                 return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
             }
-            let remaining = limit.saturating_sub(begun.elapsed());
-            if remaining.is_zero() {
-                let starved = self.starved().saturating_sub(before);
-                limit = timeout + starved.min(STARVED * timeout);
-                if limit <= begun.elapsed() {
-                    return Ok(None);
-                }
-                continue;
+            let left = patience.left();
+            if left.is_zero() {
+                return Ok(None);
             }
-            let waited = self.shared.changed.wait_timeout(state, remaining.min(LOOK));
+            let waited = self.shared.changed.wait_timeout(state, left.min(LOOK));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-    }
-
-    /// How long the one of its threads has waited for a CPU of this machine that has waited longest.
-    fn starved(&self) -> Duration {
-        let tasks = PathBuf::from(format!("/proc/{}/task", self.pid));
-        let waited = |tid: u32| {
-            let text = std::fs::read_to_string(tasks.join(format!("{tid}/schedstat"))).ok()?;
-            Some(Duration::from_nanos(procfs::parse_schedstat(&text).ok()?.wait))
-        };
-        let threads = procfs::numbered(&tasks).unwrap_or_default();
-        threads.into_iter().filter_map(waited).max().unwrap_or_default()
     }
 
     fn kill(&self) {
@@ -358,9 +339,9 @@ impl Session {
 
     /// How an agent ended, in words.
     pub fn exit_report(&self, agent: usize) -> String {
-        let words = self.machine.wait(EXIT, &NEVER, |state| {
-            state.sessions.get(&self.number)?.ended.get(agent)?.clone()
-        });
+        let words = self
+            .machine
+            .wait(EXIT, None, |state| state.sessions.get(&self.number)?.ended.get(agent)?.clone());
         match words {
             Ok(Some(words)) => words,
             _ if self.machine.is_alive() => "still running".into(),

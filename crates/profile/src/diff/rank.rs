@@ -4,7 +4,7 @@ use super::types::{GroupBy, GroupTotal, Measure, Options, Pair, Presence, Row};
 use crate::subsystem::{Class, Classes, Coverage, Subsystem, is_idle};
 use crate::symptom::Tally;
 use crate::text::intern;
-use crate::{Frame, FrameKind, Owner, Profile, Sample, StackId, normalise};
+use crate::{Frame, FrameKind, Profile, Sample, StackId, normalise};
 use bytepath_math::Moments;
 use hashbrown::HashMap;
 use indexmap::{IndexMap, IndexSet};
@@ -106,7 +106,7 @@ impl<'a> Ranking<'a> {
                 idle += sample.weight;
                 continue;
             }
-            if !self.options.foreign && sample.owner == Owner::Foreign {
+            if !self.options.foreign && sample.owner.is_apart() {
                 foreign += sample.weight;
                 continue;
             }

@@ -197,8 +197,12 @@ pub enum Owner {
     /// A kernel thread that polls a device.
     Napi,
     IoWq,
-    /// The kernel's virtual-machine network thread.
-    Vhost,
+    /// The kernel's thread that moves frames in the place of an end: vhost's worker.
+    Vhost(Role),
+    /// What runs the guest that plays an end, but for its virtual CPUs.
+    Qemu(Role),
+    /// A virtual CPU of such a guest, whose own samples include what ran there.
+    VirtualCpu,
     /// The kernel's packet generator.
     Pktgen,
     /// An observed program.
@@ -290,7 +294,7 @@ impl Profile {
 impl Owner {
     /// Every owner, in the order in which tables show them, with its name as profiles on disk and
     /// tables spell it.
-    const NAMES: [(Owner, &str); 14] = [
+    const NAMES: [(Owner, &str); 18] = [
         (Owner::Role(Role::Sender), "sender"),
         (Owner::Softirq(Some(Role::Sender)), "softirq for sender"),
         (Owner::Role(Role::Receiver), "receiver"),
@@ -299,7 +303,11 @@ impl Owner {
         (Owner::Ksoftirqd, "ksoftirqd"),
         (Owner::Napi, "napi thread"),
         (Owner::IoWq, "io-wq"),
-        (Owner::Vhost, "vhost"),
+        (Owner::Vhost(Role::Receiver), "vhost"),
+        (Owner::Vhost(Role::Sender), "vhost for sender"),
+        (Owner::Qemu(Role::Sender), "qemu for sender"),
+        (Owner::Qemu(Role::Receiver), "qemu for receiver"),
+        (Owner::VirtualCpu, "virtual CPU"),
         (Owner::Pktgen, "pktgen"),
         (Owner::Program, "program"),
         (Owner::Idle, "idle"),
@@ -317,15 +325,21 @@ impl Owner {
         Owner::NAMES.into_iter().find(|(_, name)| *name == text).map(|(owner, _)| owner)
     }
 
-    /// Returns the end of a study's stream that it worked for: pktgen works in the sender's place
-    /// and vhost's worker in the receiver's. `None` if unknown.
+    /// Returns the end of a study's stream that it worked for: pktgen works in the sender's place.
+    /// `None` if unknown.
     pub fn end(self) -> Option<Role> {
         match self {
             Owner::Role(role) | Owner::Softirq(Some(role)) => Some(role),
+            Owner::Vhost(role) | Owner::Qemu(role) => Some(role),
             Owner::Pktgen => Some(Role::Sender),
-            Owner::Vhost => Some(Role::Receiver),
             _ => None,
         }
+    }
+
+    /// Whether no sum of what the stream cost includes it: it is unrelated to the stream, or the
+    /// samples of a guest include its time.
+    pub fn is_apart(self) -> bool {
+        matches!(self, Owner::Foreign | Owner::VirtualCpu)
     }
 
     /// Returns its name, as profiles on disk and tables spell it.

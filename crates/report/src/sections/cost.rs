@@ -124,7 +124,10 @@ pub(crate) fn guests(view: &View) -> Section {
             }),
         ],
     );
-    Section::new("guests", title).in_detail().with(table).note(
+    let section = Section::new("guests", title);
+    // A mail is not asked for details.
+    let section = if view.medium == Media::MAIL { section } else { section.in_detail() };
+    section.with(table).note(
         "vCPUs: all that ran in the guest, and its exits; qemu: its other threads; vhost: the kernel's \
          workers. Its own: the end's CPU time as the guest counts it, a part of the vCPUs'; the clock of an \
          emulated guest goes on while the host runs others, so that may be more. Both ends together have \

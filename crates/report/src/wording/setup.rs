@@ -99,7 +99,11 @@ fn hosts(facts: &[Facts]) -> Vec<(&'static str, String)> {
     };
     match facts {
         [one] => lines("", one).to_vec(),
-        [tx, rx] if tx.machine == rx.machine => lines("", tx).to_vec(),
+        [tx, rx] if tx.shares_machine(rx) => lines("", tx).to_vec(),
+        // Two machines without a name, of which the same is shown.
+        [tx, rx] if tx.machine == rx.machine && lines("", tx) == lines("", rx) => {
+            lines("", tx).to_vec()
+        }
         [tx, rx] => [lines("sender: ", tx), lines("receiver: ", rx)].concat(),
         _ => Vec::new(),
     }
@@ -387,4 +391,23 @@ fn ceiling(c: &CopyCeiling) -> String {
 /// Formats seconds for people: `3 s`, `0.5 s`.
 pub(crate) fn seconds(s: f64) -> String {
     Duration::try_from_secs_f64(s).map_or_else(|_| NONE.into(), unit::seconds).replace('s', " s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_without_a_name_are_shown_as_two_where_they_differ() {
+        let host = |machine: &str, kernel: &str| Facts {
+            machine: machine.into(),
+            kernel_release: kernel.into(),
+            ..Facts::default()
+        };
+        let shown = |tx: Facts, rx: Facts| hosts(&[tx, rx]).len();
+        assert_eq!(shown(host("", "6.1"), host("", "7.0")), 4);
+        assert_eq!(shown(host("", "6.1"), host("", "6.1")), 2);
+        assert_eq!(shown(host("a", "6.1"), host("b", "6.1")), 4);
+        assert_eq!(shown(host("a", "6.1"), host("a", "6.1")), 2);
+    }
 }

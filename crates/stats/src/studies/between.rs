@@ -12,7 +12,7 @@ use crate::estimate::{Effect, Estimate, Interval, Summary, ratio};
 use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::study::{Analysis, Subject, analyse, counted};
-use crate::trial::Costs;
+use crate::trial::{Costs, other_rules};
 use crate::verdict::{Findings, Test, Verdict, judge, tests, undeclared, unlike};
 use bytepath_math::{Moments, welch};
 use bytepath_record::{Cell, CellId, Study, Trial, Work};
@@ -149,7 +149,7 @@ impl Draft {
             counted.filter(|t| t.rate().is_some()).collect()
         };
         let values = |side: (&'a Study, &Cell)| -> Vec<f64> {
-            let figures = trials(side).into_iter().filter_map(|t| figure(question, side, t));
+            let figures = figures(question, side, &trials(side)).into_iter();
             figures.filter(|v| v.is_finite() && *v > 0.0).collect()
         };
         let (x, y) = (values(a), values(b));
@@ -163,6 +163,7 @@ impl Draft {
         let estimate = errors.map(|(x, y)| Estimate::once(log_mean, vec![welch(&[x, y])]));
         let mut reasons = undeclared("the first study", a.1, b.1);
         reasons.extend(unlike("the first study", &trials(a), &trials(b)));
+        reasons.extend(other_cost(question, (a.1, &trials(a)), (b.1, &trials(b))));
         for (which, (study, _)) in [("first", a), ("second", b)] {
             if study.header.functional.is_some() && question != Metric::Instructions {
                 reasons.push(format!("the {which} study shows that things work, not how fast"));
@@ -233,17 +234,36 @@ impl Draft {
     }
 }
 
-/// Returns the figure of a measured trial of a study's cell.
-pub(crate) fn figure(
+/// Returns why the costs of two cells are not comparable, where both have some.
+fn other_cost(
+    question: Metric,
+    first: (&Cell, &[&Trial]),
+    second: (&Cell, &[&Trial]),
+) -> Option<String> {
+    let rules = |(cell, trials): (&Cell, &[&Trial])| {
+        let costs = Costs::of_trials(cell, trials.iter().copied(), None);
+        costs.iter().find_map(Costs::rules)
+    };
+    let is_cost = matches!(question, Metric::Cpu | Metric::Instructions);
+    let (first, second) = (rules(first)?, rules(second)?);
+    other_rules("the first study's", Some(first), Some(second)).filter(|_| is_cost)
+}
+
+/// Returns the figures of measured trials of a study's cell.
+pub(crate) fn figures(
     question: Metric,
     (study, cell): (&Study, &Cell),
-    trial: &Trial,
-) -> Option<f64> {
+    trials: &[&Trial],
+) -> Vec<f64> {
+    let trials = trials.iter().copied();
     match question {
-        Metric::Rate => trial.rate(),
+        Metric::Rate => trials.filter_map(Trial::rate).collect(),
         Metric::Cpu | Metric::Instructions => {
-            Costs::of(cell, trial, study.header.instructions_per_second).answer(question)
+            let costs = Costs::of_trials(cell, trials, study.header.instructions_per_second);
+            costs.iter().filter_map(|costs| costs.answer(question)).collect()
         }
-        Metric::Latency(percentile) => trial.latency.as_ref()?.percentile(percentile),
+        Metric::Latency(percentile) => {
+            trials.filter_map(|trial| trial.latency.as_ref()?.percentile(percentile)).collect()
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! One figure over many studies, in order of time, and the changes in it.
 
-use super::between::figure;
+use super::between::figures;
 use super::change::changes;
 use crate::estimate::Summary;
 use crate::metric::Metric;
 use crate::study::counted;
-use bytepath_record::{Role, Study, Work};
+use crate::trial::GuestCpu;
+use bytepath_record::{Role, Study, Trial, Work};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -92,7 +93,7 @@ pub fn points(study: &Study) -> StudyPoints {
         let measured: Vec<_> = counted.filter(|t| t.rate().is_some()).collect();
         let Some(work) = measured.first().map(|t| t.work) else { continue };
         for question in Metric::ALL {
-            let figures = measured.iter().filter_map(|t| figure(question, (study, cell), t));
+            let figures = figures(question, (study, cell), &measured).into_iter();
             // Only values above zero have a logarithm.
             let summary = Summary::of(figures).filter(|s| s.mean > 0.0);
             if let Some(Summary { n, mean, stddev, .. }) = summary {
@@ -110,6 +111,10 @@ pub fn points(study: &Study) -> StudyPoints {
         host.extend(f.settings.iter().map(|(name, value)| pair(name, value)));
     }
     host.push(pair("testbed", &header.testbed));
+    let has_guest = |trial: &Trial| Role::ALL.into_iter().any(|r| GuestCpu::of(trial, r).is_some());
+    if study.trials.iter().any(has_guest) {
+        host.push(pair("CPU of both ends", "with all that a guest takes of its host"));
+    }
     host.push(pair("window", &format!("{} s", header.schedule.window)));
     host.retain(|(_, value)| !value.is_empty());
     StudyPoints { started_ms: header.started_ms, baseline: header.baseline.0.clone(), host, points }

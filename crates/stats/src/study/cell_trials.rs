@@ -39,7 +39,7 @@ impl<'a> CellTrials<'a> {
     fn of(header: &StudyHeader, cell: &'a Cell, trials: Vec<&'a Trial>) -> Self {
         let measured: Vec<&Trial> = trials.iter().copied().filter(|t| t.rate().is_some()).collect();
         let instructions = header.instructions_per_second;
-        let costs = measured.iter().map(|t| Costs::of(cell, t, instructions)).collect();
+        let costs = Costs::of_trials(cell, measured.iter().copied(), instructions);
         CellTrials { cell, trials, measured, costs }
     }
 

@@ -153,12 +153,9 @@ fn latency(measured: &[&Trial], rules: &Rules) -> Option<LatencyRow> {
 fn cpu_cost(role: Role, costs: &[Costs]) -> Option<CpuCost> {
     let cpu = |costs: &Costs| Some((costs.roles[role as usize]?, costs.units_per_second()));
     let all = costs.iter().filter_map(cpu).filter(|(_, work)| *work > 0.0);
+    // All by one rule, see `Costs::of_trials`.
     let all: Vec<(RoleCpu, f64)> = all.collect();
-    // Figures obtained by different rules are not comparable: trials with another rule than the
-    // first (because a meter failed) are left out.
     let RoleCpu { rule, exact, .. } = all.first()?.0;
-    let alike = |(cpu, _): &(RoleCpu, f64)| (cpu.rule, cpu.exact) == (rule, exact);
-    let all: Vec<_> = all.into_iter().filter(alike).collect();
     let per_unit = |part: fn(&RoleCpu) -> f64| Summary::of(all.iter().map(|(c, w)| part(c) / w));
     let mean = |part| per_unit(part).map_or(0.0, |s| s.mean);
     let total = per_unit(|c| c.total)?;

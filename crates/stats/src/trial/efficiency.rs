@@ -41,6 +41,18 @@ pub struct Costs {
     pub watts: [Option<f64>; 3],
 }
 
+/// The rule by which the CPU time of an end was obtained. Figures by different rules are not
+/// comparable: one includes what the other misses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CostRule {
+    /// Of a whole CPU, not of threads alone.
+    whole: bool,
+    /// Without the work of others.
+    exact: bool,
+    /// In the sum of both ends, with all that a guest takes of its host.
+    guest: bool,
+}
+
 /// A figure per end, over the measured trials, with the interval of its mean.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct PerEnd {
@@ -90,6 +102,36 @@ impl Costs {
         }
     }
 
+    /// Returns the costs of a cell's measured trials. Those whose CPU time was obtained by other
+    /// rules than that of the first (because a meter failed) have none.
+    pub fn of_trials<'a>(
+        cell: &Cell,
+        trials: impl IntoIterator<Item = &'a Trial>,
+        instructions_per_second: Option<f64>,
+    ) -> Vec<Costs> {
+        let of = |trial| Costs::of(cell, trial, instructions_per_second);
+        let mut all: Vec<Costs> = trials.into_iter().map(of).collect();
+        let is_complete = |costs: &&Costs| costs.roles.iter().all(Option::is_some);
+        let first = all.iter().find(is_complete).or_else(|| all.iter().find(|c| c.has_cpu()));
+        let Some(rules) = first.map(Costs::rules_of_ends) else { return all };
+        for costs in all.iter_mut().filter(|costs| costs.rules_of_ends() != rules) {
+            (costs.roles, costs.guests) = ([None; 2], [None; 2]);
+        }
+        all
+    }
+
+    fn has_cpu(&self) -> bool {
+        self.roles.iter().any(Option::is_some)
+    }
+
+    /// Returns what has to be equal in all trials of a cell: also how the time was split.
+    fn rules_of_ends(&self) -> [Option<(CpuRule, bool, bool)>; 2] {
+        [0, 1].map(|end| {
+            let RoleCpu { rule, exact, .. } = self.roles[end]?;
+            Some((rule, exact, self.guests[end].is_some()))
+        })
+    }
+
     /// Returns work per second, in the units that costs refer to.
     pub fn units_per_second(&self) -> f64 {
         self.rate / self.work.terms().unit_size
@@ -137,15 +179,16 @@ impl Costs {
         self.watts.map(|watts| Some(rate / watts?.powf(rules.roi_power)))
     }
 
-    /// Returns the rules by which the two ends' CPU time was obtained: whether of a whole CPU, and
-    /// whether without the work of others. Figures by different rules are not comparable: one
-    /// includes what the other misses.
-    pub fn rules(&self) -> Option<[(bool, bool); 2]> {
-        let rule = |cpu: RoleCpu| {
+    /// Returns the rules by which the two ends' CPU time was obtained; `None` unless both are
+    /// known.
+    pub fn rules(&self) -> Option<[CostRule; 2]> {
+        let rule = |end: usize| {
+            let cpu = self.roles[end]?;
             let whole = matches!(cpu.rule, CpuRule::WholeCpu(_));
-            (whole, whole && cpu.exact)
+            let guest = self.guests[end].is_some();
+            Some(CostRule { whole, exact: whole && cpu.exact, guest })
         };
-        Some([rule(self.roles[0]?), rule(self.roles[1]?)])
+        Some([rule(0)?, rule(1)?])
     }
 
     /// Returns the CPUs kept busy by each end, then by both. The sum uses the host's CPU time for a
@@ -161,6 +204,27 @@ impl Costs {
     fn shown_rate(&self) -> f64 {
         self.rate * self.work.terms().rate_scale
     }
+}
+
+/// Returns why costs by the second rules are not comparable with those of `whose`, by the first;
+/// `None` if they are.
+pub(crate) fn other_rules(
+    whose: &str,
+    first: Option<[CostRule; 2]>,
+    second: Option<[CostRule; 2]>,
+) -> Option<String> {
+    let guests = |rules: [CostRule; 2]| rules.map(|rule| rule.guest);
+    let of_guests = first.zip(second).is_some_and(|(a, b)| guests(a) != guests(b));
+    (first != second).then(|| match of_guests {
+        true => format!(
+            "this CPU time or {whose} includes all that a guest takes of its host, and the other \
+             does not"
+        ),
+        false => format!(
+            "CPU time was obtained by a different rule than {whose} (whole CPUs against threads, \
+             or exact times against ticks)"
+        ),
+    })
 }
 
 /// Computes return on investment, T^n / C.

@@ -34,7 +34,7 @@
 //! by more than that. A sliced trial has many windows; their errors are as likely positive as
 //! negative and add up like the root of their number.
 
-use super::interference;
+use super::interference::{self, Machine};
 use bytepath_record::{
     Cell, Design, HOST_CHANGE, Reading, Role, Schedule, Scope, Trial, TrialStatus, listed,
 };
@@ -98,32 +98,8 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule, earlier: &[
     if trial.status != TrialStatus::Measured {
         return events;
     }
-    if let Some(wall) = trial.reading("cpu.wall", &Scope::Machine).filter(|w| *w > 0.0) {
-        let expected = if trial.window > 0.0 { trial.window } else { schedule.window };
-        let (part, seconds) = OUT_OF_STEP;
-        if (wall - expected).abs() > part * expected + seconds {
-            events.invalidate([format!(
-                "the windows of meters and stream differ: {wall:.2} s and {expected:.2} s"
-            )]);
-        }
-        let tick = match schedule.design {
-            Design::Slices { slice } if slice > 0.0 => TICK * (wall / slice).max(1.0).sqrt(),
-            _ => TICK,
-        };
-        // CPUs that the threads of one end use in turn are judged together with all others.
-        let of_turns = |cpu: &u32| {
-            Role::ALL.iter().any(|role| cell.placement.turns(*role).cpus().contains(cpu))
-        };
-        let cpus = Role::ALL.iter().filter_map(|role| cell.placement.cpu(*role));
-        let cpus: BTreeSet<u32> = cpus.filter(|cpu| !of_turns(cpu)).collect();
-        for cpu in cpus {
-            of_cpu(trial, cell, cpu, (wall, tick), earlier, &mut events);
-        }
-        if Role::ALL.iter().any(|role| cell.placement.cpu(*role).is_none()) {
-            stolen_anywhere(trial, (wall, tick), &mut events);
-            let share = interference::anywhere(trial, tick, earlier);
-            foreign(share, "the machine's CPUs", &mut events);
-        }
+    for machine in Machine::all_of(trial) {
+        on_machine(machine, (trial, cell, schedule), earlier, &mut events);
     }
     events.invalidate(out_of_step(trial));
     for role in Role::ALL {
@@ -139,6 +115,50 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule, earlier: &[
         events.invalidate([format!("{} of {all} samples were lost", profile.lost)]);
     }
     events
+}
+
+/// Judges what happened to a machine and to the CPUs of its roles.
+fn on_machine(
+    machine: Machine,
+    (trial, cell, schedule): (&Trial, &Cell, &Schedule),
+    earlier: &[&Trial],
+    events: &mut Events,
+) {
+    let Some(wall) = machine.wall(trial) else { return };
+    let expected = if trial.window > 0.0 { trial.window } else { schedule.window };
+    let (part, seconds) = OUT_OF_STEP;
+    // Each of two hosts has a window of its own: see `out_of_step`.
+    let is_same = machine == Machine::Shared;
+    if is_same && (wall - expected).abs() > part * expected + seconds {
+        events.invalidate([format!(
+            "the windows of meters and stream differ: {wall:.2} s and {expected:.2} s"
+        )]);
+    }
+    let tick = match schedule.design {
+        Design::Slices { slice } if slice > 0.0 => TICK * (wall / slice).max(1.0).sqrt(),
+        _ => TICK,
+    };
+    let roles = || Role::ALL.into_iter().filter(|role| machine.has(*role));
+    // CPUs that the threads of one end use in turn are judged together with all others.
+    let of_turns = |cpu: &u32| roles().any(|role| cell.placement.turns(role).cpus().contains(cpu));
+    let cpus = roles().filter_map(|role| cell.placement.cpu(role));
+    let cpus: BTreeSet<u32> = cpus.filter(|cpu| !of_turns(cpu)).collect();
+    // A guest's threads are not pinned, so foreign work on one CPU may be the peer's.
+    let has_guest = machine.guest(trial).is_some();
+    for cpu in cpus {
+        let is_judged = !has_guest;
+        let share = || interference::of_cpu(trial, cell, (machine, cpu), tick, earlier);
+        of_cpu(trial, (machine, cpu), (wall, tick), events);
+        foreign(is_judged.then(share).flatten(), &machine.cpu_title(cpu), events);
+    }
+    let is_free = roles().any(|role| cell.placement.cpu(role).is_none());
+    if is_free {
+        stolen_anywhere(trial, machine, (wall, tick), events);
+    }
+    if is_free || has_guest {
+        let share = interference::anywhere(trial, machine, tick, earlier);
+        foreign(share, &machine.cpus_title(), events);
+    }
 }
 
 /// Detects an open loop that answers requests which were due before the window.
@@ -245,22 +265,19 @@ const MOST_SETTINGS: usize = 3;
 /// Judges a CPU that one or both roles are pinned to.
 fn of_cpu(
     trial: &Trial,
-    cell: &Cell,
-    cpu: u32,
+    (machine, cpu): (Machine, u32),
     (wall, tick): (f64, f64),
-    earlier: &[&Trial],
     events: &mut Events,
 ) {
-    let read = |metric: &str| trial.reading(metric, &Scope::Cpu(cpu));
+    let read = |metric: &str| trial.reading(metric, &machine.scope(Scope::Cpu(cpu)));
+    let title = machine.cpu_title(cpu);
     if read("cpu.busy").is_none() {
-        return events.invalidate([format!("CPU {cpu} was not online throughout")]);
+        return events.invalidate([format!("{title} was not online throughout")]);
     }
     let steal = read("cpu.steal").filter(|steal| *steal > STEAL_LIMIT * wall + tick);
     if let Some(share) = steal.map(|steal| steal / wall) {
-        events.disturb(share, format!("CPU {cpu} lost {} to the hypervisor", percent(share)));
+        events.disturb(share, format!("{title} lost {} to the hypervisor", percent(share)));
     }
-    let share = interference::of_cpu(trial, cell, cpu, tick, earlier);
-    foreign(share, &format!("CPU {cpu}"), events);
 }
 
 fn foreign(share: Option<f64>, of: &str, events: &mut Events) {
@@ -270,13 +287,14 @@ fn foreign(share: Option<f64>, of: &str, events: &mut Events) {
 }
 
 /// Judges steal where a role is left to the scheduler, which may put it on any CPU.
-fn stolen_anywhere(trial: &Trial, (wall, tick): (f64, f64), events: &mut Events) {
-    let of_cpu = |r: &&Reading| r.metric == "cpu.steal" && matches!(r.scope, Scope::Cpu(_));
+fn stolen_anywhere(trial: &Trial, machine: Machine, (wall, tick): (f64, f64), events: &mut Events) {
+    let of_cpu = |r: &&Reading| r.metric == "cpu.steal" && machine.has_cpu(&r.scope);
     let steal: Vec<f64> = trial.readings.iter().filter(of_cpu).map(|r| r.value).collect();
     let share = steal.iter().sum::<f64>() / (wall * steal.len() as f64);
     if share > STEAL_LIMIT + tick / wall {
         let lost = percent(share);
-        events.disturb(share, format!("the machine lost {lost} of its CPU time to the hypervisor"));
+        let title = machine.title();
+        events.disturb(share, format!("{title} lost {lost} of its CPU time to the hypervisor"));
     }
 }
 

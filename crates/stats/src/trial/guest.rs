@@ -59,8 +59,9 @@ impl GuestCpu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{cell, near, quiet, read, thread, wall, with_cpu};
+    use crate::tests::{cell, near, quiet, read, study, thread, wall, with_cpu};
     use crate::trial::{Costs, CpuRule, role_cpu};
+    use crate::{Metric, between};
     use bytepath_record::SoftirqCpu;
 
     /// The receiver in a guest of the sender's host, 2 s: it counts 0.8 CPUs, its host 1.6. Made up.
@@ -107,6 +108,52 @@ mod tests {
         let mut unseen = t.clone();
         unseen.readings.retain(|reading| !reading.metric.starts_with("guest."));
         assert!(near(both(&unseen), 0.95 + 0.8), "{}", both(&unseen));
+    }
+
+    /// The meter `threads` failed in one trial: there both ends lack what the guest took.
+    #[test]
+    fn trials_with_and_without_what_a_guest_took_are_not_averaged() {
+        let seen = behind_a_tap();
+        let mut unseen = seen.clone();
+        unseen.readings.retain(|reading| !reading.metric.starts_with("guest."));
+        let both = |trials: [&Trial; 3]| {
+            let costs = Costs::of_trials(&cell("a"), trials, None);
+            let cores = |costs: &Costs| costs.cpu_per_unit().map(|c| c * costs.units_per_second());
+            costs.iter().map(cores).collect::<Vec<_>>()
+        };
+        let [first, none, last] = both([&seen, &unseen, &seen])[..] else { panic!("three") };
+        assert!(near(first.unwrap(), 2.1) && near(last.unwrap(), 2.1) && none.is_none());
+        // An end that no meter saw is not what the others are held against.
+        let mut blind = seen.clone();
+        blind.roles[1].threads.clear();
+        let found = both([&blind, &seen, &seen]);
+        assert!(found[0].is_none() && near(found[1].unwrap(), 2.1), "{found:?}");
+    }
+
+    /// A study from before what a guest takes was metered, and one of today.
+    #[test]
+    fn costs_with_and_without_what_a_guest_took_are_not_comparable() {
+        let with = |seen: bool| {
+            let mut study = study(0.1, &[[5_000, 5_000, 5_000]; 4]);
+            for trial in &mut study.trials {
+                let Trial { mut readings, roles, .. } = behind_a_tap();
+                // By the run time of threads in both.
+                readings.retain(|one| !one.metric.starts_with("cpu."));
+                readings.retain(|one| seen || !one.metric.starts_with("guest."));
+                (trial.readings, trial.roles) = (readings, roles);
+            }
+            study
+        };
+        let reasons = |first: bool, second: bool| {
+            let found = between(&with(first), &with(second), false);
+            let costs = found.pairings.into_iter().find(|one| one.question == Metric::Cpu);
+            costs.unwrap().reasons
+        };
+        assert_eq!((reasons(true, true), reasons(false, false)), (vec![], vec![]));
+        for [first, second] in [[false, true], [true, false]] {
+            let [reason] = &reasons(first, second)[..] else { panic!("{first} {second}") };
+            assert!(reason.contains("all that a guest takes of its host"), "{reason}");
+        }
     }
 
     /// The run time of a guest's threads has what softirqs took on top of them.

@@ -14,34 +14,120 @@
 //!    earlier trials (at least [`MIN_EARLIER`], otherwise this figure is not used): no path is
 //!    rejected for its own nature.
 
+use super::guest::GuestCpu;
 use super::threads::polls_for_device;
 use crate::estimate::Summary;
-use bytepath_record::{Cell, Reading, Role, Scope, ThreadTime, Trial};
+use bytepath_record::{Cell, Reading, Role, RoleRecord, Scope, ThreadTime, Trial};
 
 /// Fewest earlier trials whose median is taken as usual.
 const MIN_EARLIER: usize = 3;
+
+/// A machine that a trial ran on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Machine {
+    /// Both roles are on it.
+    Shared,
+    /// It is this role's alone.
+    Of(Role),
+}
+
+impl Machine {
+    /// Returns those of a trial.
+    pub(crate) fn all_of(trial: &Trial) -> Vec<Machine> {
+        match trial.has_hosts_apart() {
+            true => Role::ALL.map(Machine::Of).to_vec(),
+            false => vec![Machine::Shared],
+        }
+    }
+
+    /// Returns the role that has it to itself.
+    pub(crate) fn role(self) -> Option<Role> {
+        match self {
+            Machine::Shared => None,
+            Machine::Of(role) => Some(role),
+        }
+    }
+
+    /// Whether a role is on it.
+    pub(crate) fn has(self, role: Role) -> bool {
+        self.role().is_none_or(|own| own == role)
+    }
+
+    /// Turns a scope of the machine that both roles share into that of this one.
+    pub(crate) fn scope(self, scope: Scope) -> Scope {
+        match self {
+            Machine::Shared => scope,
+            Machine::Of(role) => scope.at_host(role),
+        }
+    }
+
+    /// Whether a scope is one of its CPUs.
+    pub(crate) fn has_cpu(self, scope: &Scope) -> bool {
+        match scope {
+            Scope::Cpu(_) => self == Machine::Shared,
+            Scope::CpuOf(role, _) => self == Machine::Of(*role),
+            _ => false,
+        }
+    }
+
+    /// Returns the length of its meters' window; `None` if that of CPUs did not run.
+    pub(crate) fn wall(self, trial: &Trial) -> Option<f64> {
+        trial.reading("cpu.wall", &self.scope(Scope::Machine)).filter(|wall| *wall > 0.0)
+    }
+
+    /// Returns the records of the roles that are on it.
+    fn roles(self, trial: &Trial) -> impl Iterator<Item = &RoleRecord> {
+        trial.roles.iter().filter(move |record| self.has(record.role))
+    }
+
+    /// Returns what the peer takes of it, if that is a guest of it.
+    pub(crate) fn guest(self, trial: &Trial) -> Option<GuestCpu> {
+        GuestCpu::of(trial, self.role()?.peer())
+    }
+
+    pub(crate) fn title(self) -> String {
+        self.role().map_or("the machine".to_owned(), |role| format!("the {role}'s host"))
+    }
+
+    pub(crate) fn cpus_title(self) -> String {
+        match self {
+            Machine::Shared => "the machine's CPUs".to_owned(),
+            Machine::Of(_) => format!("the CPUs of {}", self.title()),
+        }
+    }
+
+    pub(crate) fn cpu_title(self, cpu: u32) -> String {
+        self.role().map_or(format!("CPU {cpu}"), |role| format!("the {role}'s CPU {cpu}"))
+    }
+}
 
 /// Returns the foreign share of a CPU that one or both roles are pinned to. `tick` is the possible
 /// error of a `/proc/stat` column, in seconds. `None` if not measured.
 pub(crate) fn of_cpu(
     trial: &Trial,
     cell: &Cell,
-    cpu: u32,
+    (machine, cpu): (Machine, u32),
     tick: f64,
     earlier: &[&Trial],
 ) -> Option<f64> {
-    let cpu_use = |trial: &Trial| CpuUse::at_cpu(trial, cell, cpu);
+    let cpu_use = |trial: &Trial| CpuUse::at_cpu(trial, cell, machine, cpu);
     share(cpu_use(trial)?, tick, earlier.iter().filter_map(|trial| cpu_use(trial)))
 }
 
 /// Returns the foreign share of all CPUs together, for cells in which a role is left to the
 /// scheduler. So pinned and unpinned cells are judged alike, and a comparison of the two does not
-/// keep the disturbed trials of one side only.
-pub(crate) fn anywhere(trial: &Trial, tick: f64, earlier: &[&Trial]) -> Option<f64> {
-    let cpu_use = CpuUse::at_all(trial)?;
+/// keep the disturbed trials of one side only. The same where a guest that plays the peer may run
+/// on any CPU.
+pub(crate) fn anywhere(
+    trial: &Trial,
+    machine: Machine,
+    tick: f64,
+    earlier: &[&Trial],
+) -> Option<f64> {
+    let cpu_use = CpuUse::at_all(trial, machine)?;
     // The CPUs' errors are as likely positive as negative.
     let tick = tick * cpu_use.cpus.sqrt();
-    share(cpu_use, tick, earlier.iter().filter_map(|trial| CpuUse::at_all(trial)))
+    share(cpu_use, tick, earlier.iter().filter_map(|trial| CpuUse::at_all(trial, machine)))
 }
 
 fn share(cpu_use: CpuUse, tick: f64, earlier: impl Iterator<Item = CpuUse>) -> Option<f64> {
@@ -79,30 +165,42 @@ struct CpuUse {
 }
 
 impl CpuUse {
-    fn at_cpu(trial: &Trial, cell: &Cell, cpu: u32) -> Option<CpuUse> {
+    fn at_cpu(trial: &Trial, cell: &Cell, machine: Machine, cpu: u32) -> Option<CpuUse> {
         let here = |role: Role| cell.placement.cpu(role) == Some(cpu);
-        let of_roles = trial.roles.iter().filter(|record| here(record.role));
-        let threads: Vec<&ThreadTime> = of_roles.flat_map(|record| &record.threads).collect();
+        let (own, others): (Vec<&RoleRecord>, Vec<&RoleRecord>) =
+            machine.roles(trial).partition(|record| here(record.role));
+        let threads: Vec<&ThreadTime> = own.iter().flat_map(|record| &record.threads).collect();
         // A thread that polls the device of a role on another CPU may be unpinned and may have run
         // here.
-        let others = trial.roles.iter().filter(|record| !here(record.role));
-        let polling = others.flat_map(|record| &record.threads).filter(|t| polls_for_device(t));
+        let polling = others.iter().flat_map(|record| &record.threads);
+        let polling = polling.filter(|thread| polls_for_device(thread));
         let polling = polling.map(|thread| thread.run).sum::<f64>();
-        CpuUse::at(trial, &threads, polling, |scope| *scope == Scope::Cpu(cpu))
+        let scope = machine.scope(Scope::Cpu(cpu));
+        CpuUse::at(trial, machine, &threads, polling, |other| *other == scope)
     }
 
-    fn at_all(trial: &Trial) -> Option<CpuUse> {
-        let threads: Vec<&ThreadTime> = trial.roles.iter().flat_map(|role| &role.threads).collect();
-        CpuUse::at(trial, &threads, 0.0, |scope| matches!(scope, Scope::Cpu(_)))
+    /// What a guest that plays the peer takes is not foreign.
+    fn at_all(trial: &Trial, machine: Machine) -> Option<CpuUse> {
+        let threads: Vec<&ThreadTime> =
+            machine.roles(trial).flat_map(|record| &record.threads).collect();
+        let mut all = CpuUse::at(trial, machine, &threads, 0.0, |scope| machine.has_cpu(scope))?;
+        if let Some(guest) = machine.guest(trial) {
+            let [user, run] = [guest.user, guest.total()].map(|cores| cores * all.wall);
+            all.exact = all.exact.map(|foreign| foreign - run);
+            all.user -= user;
+            all.unexplained -= run;
+        }
+        Some(all)
     }
 
     fn at(
         trial: &Trial,
+        machine: Machine,
         threads: &[&ThreadTime],
         polling: f64,
         here: impl Fn(&Scope) -> bool,
     ) -> Option<CpuUse> {
-        let wall = trial.reading("cpu.wall", &Scope::Machine).filter(|wall| *wall > 0.0)?;
+        let wall = machine.wall(trial)?;
         let values = |metric: &str| -> Vec<f64> {
             let counts = |r: &&Reading| r.metric == metric && here(&r.scope) && r.value.is_finite();
             trial.readings.iter().filter(counts).map(|r| r.value).collect()
@@ -112,7 +210,9 @@ impl CpuUse {
         let of_roles = threads.iter().map(|thread| thread.run).sum::<f64>() + polling;
         let user_of_roles: f64 = threads.iter().map(|thread| thread.user).sum();
         let interrupts = sum("cpu.softirq") + sum("cpu.irq");
-        let complete = !foreign.is_empty() && foreign.len() == busy.len();
+        // Whether the peer is a guest of this machine is known by the threads.
+        let known = machine == Machine::Shared || !threads.is_empty();
+        let complete = known && !foreign.is_empty() && foreign.len() == busy.len();
         (!busy.is_empty()).then(|| CpuUse {
             wall,
             cpus: busy.len() as f64,
@@ -129,7 +229,7 @@ mod tests {
     use crate::tests::{SCHEDULE, cell, quiet, read, thread};
     use crate::trial::judge_events;
     use bytepath_math::Random;
-    use bytepath_record::{Placement, Scope, Trial};
+    use bytepath_record::{Placement, Role, Scope, Trial};
 
     fn judge(t: &Trial, earlier: &[&Trial]) -> Vec<String> {
         judge_events(t, &cell("a"), &SCHEDULE, earlier).invalidating
@@ -252,6 +352,78 @@ mod tests {
         assert_eq!(judge(&t), ["other processes used 42.8% of the machine's CPUs (limit 10%)"]);
         t.roles.iter_mut().for_each(|role| role.threads.clear());
         assert_eq!(judge(&t), [""; 0], "what no meter saw cannot spoil it");
+    }
+
+    /// The roles of [`quiet`] on hosts of their own.
+    fn apart() -> Trial {
+        let mut t = quiet();
+        t.readings.retain(|reading| reading.metric != "cpu.wall");
+        for reading in &mut t.readings {
+            let is_first = reading.scope == Scope::Cpu(0);
+            let role = if is_first { Role::Sender } else { Role::Receiver };
+            reading.scope = reading.scope.clone().at_host(role);
+        }
+        for role in Role::ALL {
+            read(&mut t, "cpu.wall", Scope::MachineOf(role), 3.0);
+        }
+        t
+    }
+
+    #[test]
+    fn each_of_two_hosts_is_judged() {
+        assert_eq!(events(&apart()), [""; 0]);
+        for (role, cpu) in [(Role::Sender, 0), (Role::Receiver, 1)] {
+            let mut t = apart();
+            read(&mut t, "cpu.foreign", Scope::CpuOf(role, cpu), 0.33);
+            assert_eq!(
+                events(&t),
+                [format!("other processes used 11% of the {role}'s CPU {cpu} (limit 10%)")]
+            );
+            // By ticks.
+            let mut t = apart();
+            t.roles[role as usize].threads = vec![thread("engine", 2.0, 0.1, 1.9)];
+            read(&mut t, "cpu.user", Scope::CpuOf(role, cpu), 0.5);
+            assert_eq!(events(&t).len(), 1, "{:?}", events(&t));
+            let mut t = apart();
+            read(&mut t, "cpu.steal", Scope::CpuOf(role, cpu), 0.9);
+            let lost = format!("the {role}'s CPU {cpu} lost 30% to the hypervisor (limit 10%)");
+            assert_eq!(events(&t), [lost]);
+        }
+        let mut free = cell("a");
+        free.placement = Placement::default();
+        let mut t = apart();
+        read(&mut t, "cpu.foreign", Scope::CpuOf(Role::Receiver, 1), 0.6);
+        assert_eq!(
+            judge_events(&t, &free, &SCHEDULE, &[]).invalidating,
+            ["other processes used 20% of the CPUs of the receiver's host (limit 10%)"]
+        );
+    }
+
+    /// The receiver is a guest that runs on both CPUs of the sender's host.
+    #[test]
+    fn a_guest_is_not_foreign_to_the_host_that_runs_it() {
+        let beside = |foreign: [f64; 2]| {
+            let mut t = apart();
+            for (cpu, foreign) in [0, 1].into_iter().zip(foreign) {
+                read(&mut t, "cpu.busy", Scope::CpuOf(Role::Sender, cpu), 2.9);
+                read(&mut t, "cpu.foreign", Scope::CpuOf(Role::Sender, cpu), foreign);
+            }
+            read(&mut t, "threads.wall", Scope::Role(Role::Sender), 3.0);
+            for (metric, value) in [("guest.run", 2.0), ("guest.user", 1.5), ("guest.system", 0.5)]
+            {
+                let scope = Scope::Threads(Role::Receiver, "vCPU".to_owned());
+                read(&mut t, metric, scope, value);
+            }
+            t
+        };
+        assert_eq!(events(&beside([0.9, 1.3])), [""; 0]);
+        let of_others = "other processes used 15% of the CPUs of the sender's host (limit 10%)";
+        assert_eq!(events(&beside([1.6, 1.3])), [of_others]);
+        // Without the meter `threads` nobody knows whose time that was.
+        let mut t = beside([1.6, 1.3]);
+        t.readings.retain(|reading| !reading.metric.starts_with("guest."));
+        t.roles.iter_mut().for_each(|role| role.threads.clear());
+        assert_eq!(events(&t), [""; 0]);
     }
 
     #[test]

@@ -12,8 +12,8 @@ mod threads;
 
 pub use cpu::{CpuRule, RoleCpu, role_cpu};
 pub use device_work::softirq_cpus;
-pub use efficiency::{Costs, Headline, POWER, PerEnd, costs};
-pub(crate) use efficiency::{headline, roi, roi_power, service_demand};
+pub use efficiency::{CostRule, Costs, Headline, POWER, PerEnd, costs};
+pub(crate) use efficiency::{headline, other_rules, roi, roi_power, service_demand};
 pub(crate) use events::by_chance;
 pub use events::{Events, FOREIGN_LIMIT, PAUSED, STEAL_LIMIT, judge_events};
 pub use guest::GuestCpu;

@@ -6,7 +6,7 @@ use crate::cell::rejections;
 use crate::estimate::{Effect, Estimate, Looks, PairSpread};
 use crate::metric::Metric;
 use crate::rules::Rules;
-use crate::trial::{Costs, why_not_measured};
+use crate::trial::{CostRule, Costs, other_rules, why_not_measured};
 use bytepath_record::{
     Cell, CopyCeiling, Load, Reading, Role, RoleRecord, Scope, Trial, TrialStatus, Work,
 };
@@ -87,7 +87,7 @@ impl Side<'_> {
     }
 
     /// Returns the rules by which its CPU time was obtained; see [`Costs::rules`].
-    pub(crate) fn cost_rules(&self) -> Option<[(bool, bool); 2]> {
+    pub(crate) fn cost_rules(&self) -> Option<[CostRule; 2]> {
         self.costs.iter().find_map(Costs::rules)
     }
 
@@ -212,13 +212,8 @@ impl Comparer<'_> {
         draft.reasons.extend(unlike(name, baseline.trials, cell.trials));
         draft.reasons.extend(other_load(self.loads, baseline.cell, cell.cell));
         let is_cost = matches!(question, Metric::Cpu | Metric::Instructions);
-        if is_cost && baseline.cost_rules() != cell.cost_rules() {
-            draft.reasons.push(
-                "CPU time was obtained by a different rule than the baseline's (whole CPUs against \
-                 threads, or exact times against ticks)"
-                    .into(),
-            );
-        }
+        let other = || other_rules("the baseline's", baseline.cost_rules(), cell.cost_rules());
+        draft.reasons.extend(is_cost.then(other).flatten());
         if draft.effect.as_ref().is_none_or(|e| e.interval.is_none()) {
             draft.reasons.extend(baseline.rejected().into_iter().chain(cell.rejected()));
         }
@@ -323,7 +318,7 @@ mod tests {
             (first.1.iter().collect(), second.1.iter().collect());
         let costs = |cell: &Cell, trials: &[&Trial]| -> Vec<Costs> {
             let measured = trials.iter().filter(|t| t.rate().is_some());
-            measured.map(|t| Costs::of(cell, t, None)).collect()
+            Costs::of_trials(cell, measured.copied(), None)
         };
         let (a_costs, b_costs) = (costs(first.0, &a), costs(second.0, &b));
         let comparer = Comparer {

@@ -569,7 +569,7 @@ ffffffff81000300 T default_idle
         let records = vec![[first, bare].concat(), [earlier, idle].concat()];
         let capture = capture(records, &[(10, 12, "sender/0"), (20, 22, "receiver/0")]);
         let placement = Placement::pinned(0, 1);
-        let stream = Stream { agents: [Some(10), Some(20)], placement };
+        let stream = Stream { agents: [Some(10), Some(20)], guest: None, placement };
         let profile = profile(&capture, &stream, &roots, None).unwrap();
         let seen: Vec<(Owner, String, Vec<&str>)> = profile
             .samples()

@@ -313,12 +313,12 @@ impl Agent {
     }
 
     fn pack_profile(&mut self, call: PackProfile) -> Result<ProfileSize, Fault> {
-        let PackProfile { title, bytes, packets, agents, placement } = call;
+        let PackProfile { title, bytes, packets, agents, guest, placement } = call;
         let capture = self.capture.take();
         let capture = capture.ok_or_else(|| protocol_error("nothing was sampled"))?;
         let work = Work { bytes: Some(bytes as f64), packets };
-        let (packed, size) =
-            samples::pack(&capture, title, work, &Stream { agents, placement: *placement })?;
+        let stream = Stream { agents, guest, placement: *placement };
+        let (packed, size) = samples::pack(&capture, title, work, &stream)?;
         self.packed = packed;
         Ok(size)
     }

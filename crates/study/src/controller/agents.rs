@@ -3,7 +3,7 @@
 
 use super::remote::each;
 use bytepath_host::testbed::Deployment;
-use bytepath_host::{AgentPipe, Host, build_of, own_build, spawn_thread};
+use bytepath_host::{AgentPipe, Host, Patience, build_of, own_build, spawn_thread};
 use bytepath_record::wire::{
     Call, Hello, LONGEST_PREFACE, Ping, Reply, Request, SYNC, line_of, read_line,
 };
@@ -57,8 +57,8 @@ pub(super) struct Agents<'a, H> {
     lines: Vec<(Role, Line)>,
     /// Replies that came while another was awaited.
     early: VecDeque<(Role, Reply)>,
-    /// Since when a ping has been unanswered.
-    pinged: [Option<Instant>; 2],
+    /// How long the ping that is unanswered may be.
+    pinged: [Option<Box<Patience>>; 2],
     /// Dropped last, as hosts wait for their agents to end, and these for the end of their pipes.
     pub hosts: H,
 }
@@ -74,7 +74,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
         let mut open =
             |role| Ok((role, Line::open(hosts.of(role).take_pipe(), role, events.clone())?));
         let lines = roles.iter().map(|role| open(*role)).collect::<Result<_, Fault>>()?;
-        let (early, pinged) = (VecDeque::new(), [None; 2]);
+        let (early, pinged) = (VecDeque::new(), [None, None]);
         Ok(Agents { slowness: 1.0, stewards, stop, inbox, lines, early, pinged, hosts })
     }
 
@@ -152,12 +152,13 @@ impl<'a, H: Hosts> Agents<'a, H> {
         }
         let timeout = self.timeout(timeout);
         let deadline = Instant::now() + timeout;
+        let mut pause = WATCH;
         loop {
-            match self.next_reply(deadline.min(Instant::now() + WATCH))? {
+            match self.next_reply(deadline.min(Instant::now() + pause))? {
                 Some((of, reply)) if of == role => return Ok(reply),
                 Some(other) => self.early.push_back(other),
                 None if Instant::now() >= deadline => return Err(self.silent(role, timeout)),
-                None => self.ping_all()?,
+                None => pause = self.ping_all()?,
             }
         }
     }
@@ -206,28 +207,31 @@ impl<'a, H: Hosts> Agents<'a, H> {
     }
 
     /// Notices a host that hangs. It need not be that of the agent whose reply is awaited: that
-    /// one may be waiting itself, for its peer.
-    fn ping_all(&mut self) -> Result<(), Fault> {
+    /// one may be waiting itself, for its peer. Returns after how long to look again.
+    fn ping_all(&mut self) -> Result<Duration, Fault> {
+        let mut pause = WATCH;
         for (role, line) in &mut self.lines {
             let (role, host) = (*role, self.hosts.of(*role));
-            let since = &mut self.pinged[role as usize];
-            let answers = match since {
-                Some(since) => since.elapsed() < host.silence(),
-                None => {
-                    *since = Some(Instant::now());
-                    // A pipe that accepts nothing any more counts as silent; one that is closed
-                    // brings another event.
-                    let sent = line.send(&Ping {}.into())?.map_err(|e| e.kind());
-                    !matches!(sent, Err(io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+            let pinged = &mut self.pinged[role as usize];
+            let is_new = pinged.is_none();
+            let patience = pinged.get_or_insert_with(|| Box::new(host.patience()));
+            let mut left = patience.left();
+            if is_new {
+                // A pipe that accepts nothing any more counts as silent; one that is closed
+                // brings another event.
+                let sent = line.send(&Ping {}.into())?.map_err(|e| e.kind());
+                if matches!(sent, Err(io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)) {
+                    left = Duration::ZERO;
                 }
-            };
-            if !answers {
-                let how = host.kill_and_report();
+            }
+            if left.is_zero() {
+                let how = host.kill_and_report(patience.begun);
                 let text = format!("{} is lost: {how}", self.title(role, "host"));
                 return Err(Fault::peer_lost(text));
             }
+            pause = pause.min(left);
         }
-        Ok(())
+        Ok(pause)
     }
 
     /// A lost peer is an effect. The death of the other agent, or the fault of its

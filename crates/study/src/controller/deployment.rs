@@ -75,14 +75,12 @@ impl Deployment {
     pub(crate) fn host_cpus(&self) -> Result<Option<Cpus>, Fault> {
         let testbed = self.testbed();
         let devices = testbed.named_devices();
-        let facts = match testbed.properties().link_is_given {
-            true => self.stewards()?.facts()?,
-            false => testbed.devices().map(|_| {
-                let own = host::survey(&Roots::real());
-                [own.clone(), own]
-            }),
-        };
-        Ok(facts.map(|[sender, receiver]| Cpus::of_hosts([&sender, &receiver], &devices)))
+        if testbed.properties().link_is_given {
+            let facts = self.stewards()?.facts()?;
+            return Ok(facts.map(|facts| Cpus::of_hosts(facts.each_ref(), &devices)));
+        }
+        let here = |_| Cpus::of_machine(&host::survey(&Roots::real()), &devices);
+        Ok(testbed.devices().map(here))
     }
 
     /// Facts of both hosts under this kernel, with the default link. With `meters`, what those

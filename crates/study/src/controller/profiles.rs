@@ -249,13 +249,14 @@ fn price(
 
 /// The CPUs of the host of a role that a cell's stream runs on: those that were named, and
 /// those that took part in its trials. All there are where any of it is left to the
-/// scheduler.
+/// scheduler, as the threads of a guest are.
 fn cpus(cell: &Cell, study: &Study, role: Role, apart: bool) -> Vec<u32> {
     let here = || Role::ALL.into_iter().filter(move |of| !apart || *of == role);
     let placement = &cell.placement;
+    let of_cell = || study.trials.iter().filter(|trial| trial.cell == cell.id);
     let free =
         here().any(|of| placement.cpu(of).is_none() || placement.softirq(of) == SoftirqCpu::Free);
-    if free {
+    if free || of_cell().any(|trial| stats::GuestCpu::of(trial, role.peer()).is_some()) {
         let facts = study.header.facts_of(cell).get(role as usize);
         return facts.map(|facts| facts.cpus.clone()).unwrap_or_default();
     }
@@ -264,9 +265,8 @@ fn cpus(cell: &Cell, study: &Study, role: Role, apart: bool) -> Vec<u32> {
         false => placement.named().map(|(_, cpu)| cpu).collect(),
     };
     let rps = cell.link.rps.filter(|_| !apart || role == Role::Receiver);
-    let of_cell = study.trials.iter().filter(|trial| trial.cell == cell.id);
     let softirqs =
-        of_cell.flat_map(|trial| here().flat_map(|of| stats::softirq_cpus(cell, trial, of)));
+        of_cell().flat_map(|trial| here().flat_map(|of| stats::softirq_cpus(cell, trial, of)));
     let all: BTreeSet<u32> = named.into_iter().chain(rps).chain(softirqs).collect();
     all.into_iter().collect()
 }
@@ -351,6 +351,7 @@ fn fetch_from(
             Work::Bytes | Work::Exchanges => trial.packets(),
         },
         agents,
+        guest: remotes.qemu_of_peer(role).map(|qemu| (role.peer(), qemu)),
         placement: Box::new(placement),
     };
     let size = remotes.agents.call_within(role, call, SYMBOLIZING)?;

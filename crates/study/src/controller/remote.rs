@@ -164,14 +164,21 @@ impl<'a> Remotes<'a> {
         Ok(all)
     }
 
-    /// Has the ends of the link steer what they receive once more: queues that a device got since have
-    /// no RPS, and a driver may have made all threads that poll for it anew.
+    /// Applies the placement of the link's receive work again at both ends: queues that a device got
+    /// since have no RPS, and a driver may have recreated all threads that poll for it.
     pub(super) fn steer_again(&mut self) -> Result<(), Fault> {
         for (role, end) in &self.set_up {
-            // What it could not do it has said when it was set up.
+            // What could not be applied was reported when the link was set up.
             self.agents.call(*role, SteerLink { end: Box::new(end.clone()) })?;
         }
         Ok(())
+    }
+
+    /// Returns the process id of the qemu that runs the peer, if that is a guest of a role's host.
+    /// An agent in a guest sees no process of the host.
+    pub(super) fn qemu_of_peer(&self, role: Role) -> Option<u32> {
+        let qemu = |role: Role| self.agents.hosts.hosts[role as usize].qemu();
+        qemu(role.peer()).filter(|_| qemu(role).is_none())
     }
 
     /// Whether each host has its own clocks by which it can be given a time to act: one

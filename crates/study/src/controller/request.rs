@@ -405,7 +405,7 @@ pub fn catalogues() -> Catalogues {
         testbeds: testbed_spec(testbed::CATALOG),
         meters: meter::selectable().map(|meter| meter.name).collect(),
         usual_meters: meter::regular().map(|meter| meter.name).collect(),
-        cpus: Cpus::of_hosts([&own, &own], &Default::default()),
+        cpus: Cpus::of_machine(&own, &Default::default()),
         testbed: None,
         cores: None,
         workload: String::new(),

@@ -123,16 +123,11 @@ impl Stream {
         };
         let clocks = clocks::read(remotes)?;
         let apart = remotes.properties.hosts_apart;
-        let qemus = remotes.agents.hosts.hosts.each_ref().map(|host| host.qemu());
-        // An agent in a guest sees no process of the host.
-        let of_peer = |role: Role| match qemus[role as usize] {
-            Some(_) => None,
-            None => qemus[role.peer() as usize],
-        };
+        let qemus = Role::ALL.map(|role| remotes.qemu_of_peer(role));
         let start = |role| Start {
             meters: meters_of(role, meters, apart),
             alone: apart,
-            qemu: of_peer(role),
+            qemu: qemus[role as usize],
         };
         remotes.agents.send_both(start)?;
         remotes.agents.receive_both::<Start>()?;

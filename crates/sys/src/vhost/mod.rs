@@ -19,12 +19,15 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The device that provides vhost-net.
 pub const DEVICE: &str = "/dev/vhost-net";
+
+/// How the names of its workers begin; the id of the thread that requested it follows.
+pub const WORKER: &str = "vhost-";
 
 // Bits of features: linux/virtio_config.h, virtio_net.h, vhost.h.
 const VERSION_1: u64 = 1 << 32;
@@ -321,18 +324,21 @@ pub fn workers_of(process: u32) -> Vec<u32> {
 }
 
 /// Returns vhost workers among the threads of a process, as since Linux 6.4, and among kernel
-/// threads, which are named after the thread that requested them.
+/// threads.
 fn workers(own: &Path, requester: u32) -> Vec<u32> {
-    let named = |folder: &Path, tid: u32, wanted: &dyn Fn(&str) -> bool| {
-        procfs::name(&folder.join(tid.to_string())).is_some_and(|name| wanted(&name))
+    let is_worker = |tid: &u32| {
+        procfs::name(&own.join(tid.to_string())).is_some_and(|name| name.starts_with(WORKER))
     };
-    let all = Path::new("/proc");
-    let exact = format!("vhost-{requester}");
-    let ours = procfs::numbered(own).unwrap_or_default();
-    let ours = ours.into_iter().filter(|tid| named(own, *tid, &|name| name.starts_with("vhost-")));
-    let kernels = procfs::kernel_threads(all);
-    let kernels = kernels.into_iter().filter(|tid| named(all, *tid, &|name| name == exact));
-    ours.chain(kernels).collect()
+    let ours = procfs::numbered(own).unwrap_or_default().into_iter().filter(is_worker);
+    let kernels = kernel_workers(Path::new("/proc"), &[requester]).into_iter();
+    ours.chain(kernels.map(|(_, tid, _)| tid)).collect()
+}
+
+/// Returns the workers that these threads requested and that are kernel threads, as before Linux
+/// 6.4, named after the requester: folder below `/proc`, id, and name.
+pub fn kernel_workers(proc: &Path, requesters: &[u32]) -> Vec<(PathBuf, u32, String)> {
+    let names: Vec<String> = requesters.iter().map(|tid| format!("{WORKER}{tid}")).collect();
+    procfs::kernel_threads_named(proc, |name| names.iter().any(|wanted| wanted == name))
 }
 
 /// Whether a thread of this process, or of the kernel, still exists.
