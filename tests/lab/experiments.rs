@@ -489,8 +489,8 @@ fn what_cannot_run_is_known_before_it_is_run() {
     assert!(!plan.contains("block"), "none has a cell: {plan}");
 }
 
-/// Kernels may lack the module netem: a cell that needs it is a row with a reason and a remedy, which
-/// a dry run and the doctor also print.
+/// Kernels may lack the module netem: a cell that needs it is a row with a reason and a remedy,
+/// which a dry run and the doctor also print.
 #[test]
 fn a_discipline_that_is_not_there_is_a_reason_with_a_remedy() {
     let _shared = shared();
@@ -522,6 +522,9 @@ fn a_discipline_that_is_not_there_is_a_reason_with_a_remedy() {
     let dry = json(&["run", text(&file), "--dry-run", "--json"]);
     assert_eq!(dry["unable"][0]["fault"]["message"].as_str(), Some(reason.as_str()), "{dry}");
     assert_eq!(dry["unable"][0]["fault"]["remedy"].as_str(), Some(remedy.as_str()), "{dry}");
+    let named = ["run", "--path", "socket", "--link", "wire:delay=1000", "--study"];
+    let (code, _, errors) = bytepath(&[&named[..], &[text(&dir.path().join("no"))]].concat());
+    assert_eq!(code, 3, "{errors}");
 }
 
 /// Settings that a namespace does not permit are named, and the study runs.

@@ -235,8 +235,8 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
         set.map_err(|e| {
             let fault = refused(format!("setting the queueing discipline {kind}"), &e);
             match e.kind() {
-                io::ErrorKind::NotFound => fault.remedy(format!(
-                    "modprobe sch_{kind}, or use a kernel that has it, such as a guest's: --testbed vm"
+                io::ErrorKind::NotFound => Fault::unsupported(fault.message).remedy(format!(
+                    "modprobe sch_{kind}, or use a kernel that has it, as guests do: --testbed vm"
                 )),
                 _ => fault,
             }

@@ -194,8 +194,8 @@ impl StackDevice {
                 return Ok(None);
             }
             let Some(tcp) = input.intact(&mut output.counts) else { continue };
-            // smoltcp answers each, which costs more than it costs to send one: whatever is sent here
-            // as fast as possible would take the place of what is for a connection.
+            // smoltcp would answer each by ICMP, which costs more than sending a datagram: under a
+            // flood, frames of connections would find no room in the socket.
             if tcp.is_none() && frame::is_datagram(input.frame()) {
                 return Ok(Some(Owner::Unwanted));
             }
