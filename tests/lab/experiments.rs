@@ -9,7 +9,7 @@ use bytepath::spec::{
 };
 use bytepath::study::{load, path_spec, testbed_spec};
 use bytepath::{meter, path, testbed};
-use bytepath_testing::shared;
+use bytepath_testing::{shared, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -487,6 +487,44 @@ fn what_cannot_run_is_known_before_it_is_run() {
     assert_eq!((dry, said), (code, errors));
     assert!(plan.contains("(cannot run)") && plan.contains("0 trials"), "{plan}");
     assert!(!plan.contains("block"), "none has a cell: {plan}");
+}
+
+/// Kernels may lack the module netem: a cell that needs it is a row with a reason and a remedy,
+/// which a dry run and the doctor also print.
+#[test]
+fn a_discipline_that_is_not_there_is_a_reason_with_a_remedy() {
+    let _shared = shared();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("study");
+    let file = write(
+        dir.path(),
+        "baseline = { delay = 0 }\n[factors]\npath = 'socket'\ndelay = [0, 1000]\n",
+    );
+    let arguments = [&["run", text(&file), "--study", text(&out)], TINY].concat();
+    let (code, printed, errors) = bytepath(&arguments);
+    assert_eq!(code, 0, "{errors}");
+    let study = load(&out).unwrap();
+    let far = study.trials.iter().find(|trial| trial.cell.0.contains("delay=1000")).unwrap();
+    let TrialStatus::Unavailable { reason, remedy } = &far.status else {
+        return skip!("this kernel has netem");
+    };
+    assert!(reason.contains("queueing discipline netem"), "{reason}");
+    assert!(remedy.contains("modprobe sch_netem") && remedy.contains("--testbed vm"), "{remedy}");
+    assert!(printed.contains("modprobe sch_netem"), "{printed}");
+    let json = |arguments: &[&str]| {
+        let (code, json, errors) = bytepath(arguments);
+        assert_eq!(code, 0, "{arguments:?}: {errors}");
+        serde_json::from_str::<serde_json::Value>(&json).unwrap()
+    };
+    let doctor = json(&["doctor", "--experiment", text(&file), "--json"]);
+    assert_eq!(doctor["cells"][0]["reason"].as_str(), Some(reason.as_str()), "{doctor}");
+    assert_eq!(doctor["cells"][0]["remedy"].as_str(), Some(remedy.as_str()), "{doctor}");
+    let dry = json(&["run", text(&file), "--dry-run", "--json"]);
+    assert_eq!(dry["unable"][0]["fault"]["message"].as_str(), Some(reason.as_str()), "{dry}");
+    assert_eq!(dry["unable"][0]["fault"]["remedy"].as_str(), Some(remedy.as_str()), "{dry}");
+    let named = ["run", "--path", "socket", "--link", "wire:delay=1000", "--study"];
+    let (code, _, errors) = bytepath(&[&named[..], &[text(&dir.path().join("no"))]].concat());
+    assert_eq!(code, 3, "{errors}");
 }
 
 /// Settings that a namespace does not permit are named, and the study runs.

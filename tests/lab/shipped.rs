@@ -25,8 +25,8 @@ const COMPARED: &[&str] = &["battle", "battle-huge-pages", "tap", "tls"];
 /// Largest message or read in bytes: few larger ones fit into a short window.
 const LARGEST: u64 = 256 << 10;
 
-/// Reasons for which cells cannot run on a machine without hardware NICs, DSA, GPU, the module
-/// pktgen or many CPUs, or as a plain user.
+/// Reasons for which cells cannot run on a machine without hardware NICs, DSA, GPU, the modules
+/// pktgen and sch_netem or many CPUs, or as a plain user.
 const KNOWN: &[&str] = &[
     "'s CPU ",
     "softirqs",
@@ -36,6 +36,7 @@ const KNOWN: &[&str] = &[
     "no driver of the link's device",
     "there is no work queue",
     "/proc/net/pktgen",
+    "the queueing discipline netem",
     "no TLS for sockets",
 ];
 

@@ -15,10 +15,11 @@ use bytepath::record::{
     TrialStatus, Work,
 };
 use bytepath::study::load;
-use bytepath::sys::tcp;
+use bytepath::sys::tcp::{self, unspecified};
 use bytepath_testing::shared;
 use std::fs;
 use std::io::{ErrorKind, Write};
+use std::net::UdpSocket;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
@@ -284,6 +285,35 @@ fn inside_a_window() {
     let mut got = vec![0; bytes.len()];
     ours.read_exact(&mut got).unwrap();
     assert!(got == bytes, "other bytes have arrived");
+}
+
+/// An answer would cost more than what it answers: a flood would leave the stack no time for
+/// acknowledgements.
+#[test]
+fn datagrams_are_dropped_without_an_answer() {
+    isolated(module_path!(), "inside_datagrams");
+}
+
+#[test]
+#[ignore = "started in a namespace by datagrams_are_dropped_without_an_answer"]
+fn inside_datagrams() {
+    const DISCARD: u16 = 9;
+    let lab = Lab::new();
+    for hosts in [V4, V6] {
+        let [ours, theirs] = lab.connect(hosts, false, &End::new(&[]));
+        let stack = theirs.kernel().unwrap().peer().unwrap().ip();
+        let open = |_: &mut _| UdpSocket::bind((unspecified(stack), 0)).unwrap();
+        let datagrams = lab.theirs.within(open);
+        datagrams.connect((stack, DISCARD)).unwrap();
+        for _ in 0..100 {
+            // Fails if one before was rejected.
+            datagrams.send(&[0; 1000]).unwrap();
+        }
+        // What was sent after them arrives after them.
+        carry(&pattern(1000), theirs.as_ref(), ours.as_ref());
+        carry(&pattern(1000), ours.as_ref(), theirs.as_ref());
+        assert!(datagrams.take_error().unwrap().is_none(), "{stack} rejected one");
+    }
 }
 
 #[test]

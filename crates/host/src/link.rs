@@ -239,7 +239,9 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
         set.map_err(|e| {
             let fault = refused(format!("setting the queueing discipline {kind}"), &e);
             match e.kind() {
-                io::ErrorKind::NotFound => fault.remedy(format!("modprobe sch_{kind}")),
+                io::ErrorKind::NotFound => Fault::unsupported(fault.message).remedy(format!(
+                    "modprobe sch_{kind}, or use a kernel that has it, as guests do: --testbed vm"
+                )),
                 _ => fault,
             }
         })?;

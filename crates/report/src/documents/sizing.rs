@@ -1,7 +1,7 @@
 //! The text of `bytepath size`: what a goal requires, and what this host lacks.
 
 use crate::document::{Column, Document, Table, Tone};
-use crate::wording::figures::{amount, bytes, number};
+use crate::wording::figures::{amount, bytes, digits, number};
 use bytepath_stats::{DONTNEED, Goal, POLL_WEIGHT, Shortage, Sizing, Traffic};
 
 /// Shows a plan: the goal, its requirements, the memory traffic of each method, and what this host
@@ -21,7 +21,10 @@ pub fn sizing(
         [
             (Column::words("", 0, None), |way| way.way.to_owned()),
             (Column::number("", "times", 0), |way| number(way.crossings, 0)),
-            (Column::number("", "GB/s", 0), |way| number(way.bytes / 1e9, 1)),
+            (Column::number("", "GB/s", 0), |way| {
+                let rate = way.bytes / 1e9;
+                number(rate, digits(rate, 2).max(1))
+            }),
         ],
     ));
     page.text("  ", "An application that reads what it received adds 1.");
@@ -41,12 +44,22 @@ pub fn sizing(
 fn title(goal: &Goal) -> String {
     let queues = if goal.queues == 1 { String::new() } else { format!(", {} queues", goal.queues) };
     format!(
-        "{} Gbit/s over {} ms with an MTU of {}{queues}, {} held by the application",
-        number(goal.rate / 1e9, 1).trim_end_matches(".0"),
+        "{} over {} ms with an MTU of {}{queues}, {} held by the application",
+        bits(goal.rate),
         number(goal.rtt * 1e3, 3).trim_end_matches('0').trim_end_matches('.'),
         goal.mtu,
         bytes(goal.hold as f64)
     )
+}
+
+/// Bits per second in the unit that fits: `200 Gbit/s`, `2.5 Gbit/s`, `40 Mbit/s`.
+fn bits(rate: f64) -> String {
+    let (scale, unit) = match rate {
+        1e9.. => (1e9, "Gbit/s"),
+        1e6.. => (1e6, "Mbit/s"),
+        _ => (1e3, "kbit/s"),
+    };
+    format!("{} {unit}", number(rate / scale, 1).trim_end_matches(".0"))
 }
 
 fn sizes(page: &mut Document, goal: &Goal, s: &Sizing) {
@@ -89,5 +102,16 @@ fn sizes(page: &mut Document, goal: &Goal, s: &Sizing) {
         ("socket buffer", format!("{socket_buffer}: maximum in tcp_rmem and tcp_wmem")),
     ] {
         page.text(&format!("  {name:<14}"), text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_the_unit_that_fits() {
+        let said = [200e9, 2.5e9, 40e6, 9600.0].map(bits);
+        assert_eq!(said, ["200 Gbit/s", "2.5 Gbit/s", "40 Mbit/s", "9.6 kbit/s"]);
     }
 }

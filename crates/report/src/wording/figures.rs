@@ -38,10 +38,15 @@ pub(crate) fn three(value: f64) -> String {
     }
 }
 
-/// Formats work per second in the unit of its displayed rate: `53.10`, `0.42`, `24873`.
+/// Formats work per second in the unit of its displayed rate: `53.10`, `0.42`, `0.0394`, `24873`.
 pub(crate) fn rate(work: Work, per_second: impl Into<Option<f64>>) -> String {
     let scaled = per_second.into().map(|rate| rate * work.terms().rate_scale);
-    number(scaled, if scaled.is_some_and(|rate| rate >= 999.5) { 0 } else { 2 })
+    let decimals = match scaled {
+        Some(rate) if rate >= 999.5 => 0,
+        Some(rate) if rate > 0.0 && rate < 0.0995 => 4,
+        _ => 2,
+    };
+    number(scaled, decimals)
 }
 
 /// Formats frames per second in thousands: `1330`, `71.3`, `0`.
@@ -241,6 +246,8 @@ mod tests {
         assert_eq!(number(1e300, 2), "1.0e300");
         assert_eq!([0.0, 0.00001, -0.0123, 1234.5].map(three), ["0", "<0.0001", "-0.0123", "1234"]);
         assert_eq!(rate(Work::Bytes, 53.096e9 / 8.0), "53.10");
+        assert_eq!(rate(Work::Bytes, 39.4e6 / 8.0), "0.0394");
+        assert_eq!(rate(Work::Bytes, 0.0), "0.00");
         assert_eq!(rate(Work::Exchanges, 24_873.4), "24873");
         assert_eq!(rate(Work::Packets, 1.234e6), "1.23");
         assert_eq!(cost(Work::Bytes.cost(None), 0.1634), "0.163");

@@ -17,7 +17,7 @@
 //! What these are done by is known of each connection apart ([`Trace`]), and a frame is taken into hand
 //! before smoltcp is called: whose it is decides which socket smoltcp is to look at.
 
-use super::frame::{ETHERNET, Tcp};
+use super::frame::{self, ETHERNET, Tcp};
 use super::loss::{LossConfig, LossInjector};
 use super::trace::{DUPLICATES, Trace};
 use bytepath_sys::packet_vnet::{HEADER, Offload, Port, Segments, Sent};
@@ -87,6 +87,8 @@ pub(super) enum Owner {
     Newcomer,
     /// No connection of ours.
     Nobody,
+    /// Nothing here takes it, and smoltcp does not see it.
+    Unwanted,
 }
 
 impl StackDevice {
@@ -163,7 +165,7 @@ impl StackDevice {
         // Whatever is received may have to be answered, so there has to be room for it.
         match flushed.and_then(|()| if self.is_full() { Ok(None) } else { self.next(now) }) {
             Ok(owner) => {
-                self.input.is_unseen = owner.is_some();
+                self.input.is_unseen = owner.is_some_and(|owner| owner != Owner::Unwanted);
                 owner
             }
             Err(error) => {
@@ -192,6 +194,11 @@ impl StackDevice {
                 return Ok(None);
             }
             let Some(tcp) = input.intact(&mut output.counts) else { continue };
+            // smoltcp would answer each by ICMP, which costs more than sending a datagram: under a
+            // flood, frames of connections would find no room in the socket.
+            if tcp.is_none() && frame::is_datagram(input.frame()) {
+                return Ok(Some(Owner::Unwanted));
+            }
             input.owner = tcp.map_or(Owner::Nobody, |tcp| {
                 let [theirs, ours] = tcp.ports;
                 match places.get(&[ours, theirs]) {

@@ -7,6 +7,7 @@ pub(super) const ETHERNET: usize = 14;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const TCP: u8 = 6;
+const UDP: u8 = 17;
 
 /// Bytes of a TCP header without options, and where its checksum is.
 const TCP_HEADER: usize = 20;
@@ -22,6 +23,16 @@ const END: u8 = 0;
 const NOTHING: u8 = 1;
 const SEGMENT_SIZE: u8 = 2;
 const SACK: u8 = 5;
+
+/// Whether a frame carries UDP.
+pub(super) fn is_datagram(frame: &[u8]) -> bool {
+    let protocol = match frame.get(12..14) {
+        Some([8, 0]) => frame.get(ETHERNET + 9),
+        Some([0x86, 0xdd]) => frame.get(ETHERNET + 6),
+        _ => None,
+    };
+    protocol == Some(&UDP)
+}
 
 /// Where things are in an Ethernet frame that carries TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

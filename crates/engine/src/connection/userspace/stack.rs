@@ -180,7 +180,9 @@ impl Stack {
         for _ in 0..BURST {
             let Some(owner) = self.device.fetch(now) else { break };
             idle = false;
-            self.show(owner, now);
+            if owner != Owner::Unwanted {
+                self.show(owner, now);
+            }
         }
         if self.due <= now {
             self.look_at_times(now);
@@ -196,7 +198,7 @@ impl Stack {
         let place = match owner {
             Owner::Place(place) => Some(place),
             Owner::Newcomer => self.listening(),
-            Owner::Nobody => None,
+            Owner::Nobody | Owner::Unwanted => None,
         };
         if owner == Owner::Newcomer
             && let Some(place) = place
