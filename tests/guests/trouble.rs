@@ -104,9 +104,14 @@ fn waits_for_a_hanging_guest_until_its_limit() {
     let took = began.elapsed().as_secs_f64();
     assert!(took > 3.0, "{took}: {fault}");
     println!("a guest that hangs was given up after {took:.1} s");
-    let expected =
-        "did not come up: it was silent for 3 s, and its console ends with: about to hang";
-    assert!(fault.contains(expected), "{fault}");
+    // On a busy machine it was waited for longer, and the fault has the time that really passed.
+    let expected = |seconds: u64| {
+        format!(
+            "did not come up: it was silent for {seconds} s, and its console ends with: about to hang"
+        )
+    };
+    let mut possible = (3..=took as u64).map(expected);
+    assert!(possible.any(|expected| fault.contains(&expected)), "{took}: {fault}");
 }
 
 #[test]
