@@ -57,7 +57,7 @@ pub(super) fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     if fs::metadata(file).is_ok_and(|m| !m.is_file()) {
         return Patient(files::open_sink(file)?).write_all(content);
     }
-    let (folder, name) = Folder::around(file)?;
+    let (folder, name) = Folder::parent_folder(file)?;
     folder.replace_shared(name, content)
 }
 

@@ -120,7 +120,7 @@ fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result
     let begin = Instant::now();
     let both = |netlink: &mut Netlink| -> io::Result<Option<()>> {
         let is_settled = |link: &Link| {
-            !link.of_unknown_state || link.kind == tap::KIND || begin.elapsed() > SETTLING
+            !link.state_unknown || link.kind == tap::KIND || begin.elapsed() > SETTLING
         };
         let Some(own) = netlink.link(device)?.filter(can_send).filter(is_settled) else {
             return Ok(None);
@@ -146,7 +146,7 @@ const SETTLING: Duration = Duration::from_millis(1200);
 
 /// True if a device is up and has a carrier, or is a tap, which accepts packets without one.
 pub(super) fn can_send(link: &Link) -> bool {
-    link.operational || link.of_unknown_state || (link.kind == tap::KIND && link.up)
+    link.operational || link.state_unknown || (link.kind == tap::KIND && link.up)
 }
 
 /// Calls `ask` every millisecond until it returns something; `None` if it does not in time.

@@ -155,7 +155,7 @@ fn command(
     // If memory runs out, the kernel should kill this process and not the program, which keeps the
     // earlier score.
     let _ = std::fs::write(roots.proc.join("self/oom_score_adj"), "1000");
-    allowance::outlive(pid, "bytepath: no memory is left for the report\n");
+    allowance::exit_as_child(pid, "bytepath: no memory is left for the report\n");
     let started = counter::start(method, &roots, &Start::Exec(pid))?;
     let mut watch = Watch::begin(pid, BTreeMap::new(), started, sampler, roots);
     let end = end_of(pid)?;
@@ -169,7 +169,7 @@ fn command(
         }
     }
     let ended = launched.wait().map_err(|e| Fault::system("cannot wait for the program", &e))?;
-    allowance::outlived(match ended.how {
+    allowance::child_ended(match ended.how {
         How::Code(code) => code,
         How::Signal(signal) => 128 + signal,
     });

@@ -107,7 +107,7 @@ impl Rx for Taker {
         let Some(most) = self.received.most(TURN, recorder)? else { return Ok(false) };
         let mut count = 0;
         while count < most {
-            let looked = self.ring.look(|frame| self.received.enter(frame, recorder));
+            let looked = self.ring.with_next_frame(|frame| self.received.enter(frame, recorder));
             let Some(entered) = looked else { break };
             entered?;
             count += 1;
