@@ -5,7 +5,7 @@
 
 use super::{hello, ports};
 use bytepath_record::wire::Token;
-use bytepath_record::{Contact, Fault, Met, Passage, Ports, Route};
+use bytepath_record::{Contact, Fault, Passage, Ports, ProbeResult, Route};
 use bytepath_sys::addressing::RouteTo;
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::tcp::{self, FlowOptions};
@@ -69,7 +69,7 @@ fn no_route(to: IpAddr, error: &io::Error) -> Fault {
 /// data.
 pub struct Meeting {
     address: SocketAddr,
-    met: Arc<Mutex<Met>>,
+    met: Arc<Mutex<ProbeResult>>,
     over: Arc<AtomicBool>,
 }
 
@@ -81,7 +81,7 @@ impl Meeting {
         let listener = ports::at_free_port(address, ports, open).map_err(failed)?;
         keep_whole(listener.as_fd(), address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let (met, over) = (Arc::<Mutex<Met>>::default(), Arc::<AtomicBool>::default());
+        let (met, over) = (Arc::<Mutex<ProbeResult>>::default(), Arc::<AtomicBool>::default());
         let meeting = Meeting { address, met: met.clone(), over: over.clone() };
         let serve = move || {
             while !over.load(Ordering::Relaxed) {
@@ -108,14 +108,14 @@ impl Meeting {
     }
 
     /// Returns which connections arrived, and whether one is half open.
-    pub fn met(&self) -> Result<Met, Fault> {
+    pub fn met(&self) -> Result<ProbeResult, Fault> {
         let file = if self.address.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
         let text = std::fs::read_to_string(file)
             .map_err(|e| Fault::system(format!("cannot read {file}"), &e))?;
         let half_open = procfs::parse_half_open(&text, self.port())
             .map_err(|e| Fault::failed(e.to_string()))?;
         let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Met { half_open: half_open > 0, ..met.clone() })
+        Ok(ProbeResult { half_open: half_open > 0, ..met.clone() })
     }
 }
 
@@ -126,8 +126,8 @@ impl Drop for Meeting {
 }
 
 /// Serves one connection. Errors here show up at the sender, which reports them.
-fn answer(mut socket: &TcpStream, token: &Token, met: &Mutex<Met>) -> io::Result<()> {
-    let with_met = |change: &dyn Fn(&mut Met)| {
+fn answer(mut socket: &TcpStream, token: &Token, met: &Mutex<ProbeResult>) -> io::Result<()> {
+    let with_met = |change: &dyn Fn(&mut ProbeResult)| {
         change(&mut met.lock().unwrap_or_else(PoisonError::into_inner));
     };
     with_met(&|met| met.accepted += 1);
@@ -311,7 +311,7 @@ mod tests {
         let whole = Passage::Whole;
         assert_eq!(contact, Contact::Made { forth: whole, back: whole, mtu: path });
         let met = meeting.met().unwrap();
-        assert_eq!(met, Met { half_open: false, accepted: 2, mtu: Some(path) });
+        assert_eq!(met, ProbeResult { half_open: false, accepted: 2, mtu: Some(path) });
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Counts {
     ) -> Account {
         let of = |sum: Sum, source| Account::of(Manner::Copied, sum.bytes, sum.events, source);
         let (mut account, input) = (of(self.sent, sent), of(self.received, received));
-        account.add(Account { ledger: input.ledger.came_in(), ..input });
+        account.add(Account { ledger: input.ledger.mark_received(), ..input });
         let scope = Scope::Role(role);
         let counts = [
             ("connections", connections as u64),

@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn witness_concerns_sent_bytes_only() {
         let mut both = ledger(0, 100, 0);
-        both.add(&ledger(0, 60, 0).came_in());
+        both.add(&ledger(0, 60, 0).mark_received());
         let judged = after_witness(&both, Some(ProvenWitness::Copied));
         assert_eq!((judged.delivered, judged.copied, judged.not_copied), (160, 100, 60));
     }

@@ -323,7 +323,7 @@ impl Halves {
     fn finish(mut self) -> Result<FlowEnd, Fault> {
         let mut account = self.tx.account(&mut self.sent)?;
         let received = self.rx.account(&mut self.received)?;
-        account.add(Account { ledger: received.ledger.came_in(), ..received });
+        account.add(Account { ledger: received.ledger.mark_received(), ..received });
         let bytes = self.sent.total() + self.received.total();
         let mut end = FlowEnd { account, bytes, ..self.exchanges.finish() };
         end.shares = Shares::of([end.window.count]);

@@ -137,7 +137,7 @@ mod tests {
     fn record(role: Role, [sent, came_in]: [u64; 2]) -> RoleRecord {
         let mut ledger = Ledger::default();
         ledger.enter(Manner::Copied, came_in, 1, "recv");
-        ledger = ledger.came_in();
+        ledger = ledger.mark_received();
         ledger.enter(Manner::Copied, sent, 1, "send");
         RoleRecord { total_bytes: sent + came_in, window: 1.0, ledger, ..RoleRecord::blank(role) }
     }

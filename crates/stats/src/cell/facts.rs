@@ -101,7 +101,7 @@ pub(crate) fn facts(
     let part = |some: u64, all: u64| (all > 0).then(|| some as f64 / all as f64);
     add(FactKind::Rate, each(&|trial, _| trial.rate()));
     add(FactKind::Lost, each(&|_, hops| part(hops.lost(), hops.generated())));
-    add(FactKind::TurnedBack, each(&|_, hops| part(hops.turned_back(), hops.offered)));
+    add(FactKind::TurnedBack, each(&|_, hops| part(hops.returned(), hops.offered)));
     for role in Role::ALL {
         add(FactKind::Busy { role }, each(&|trial, _| busy(cell, trial, role)));
         add(FactKind::Cost { role }, each(&|trial, _| cost(cell, trial, role)));

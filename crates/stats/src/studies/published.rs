@@ -14,8 +14,8 @@ use crate::study::{CellTrials, by_block, cell_trials};
 use crate::trial::sum_of;
 use crate::verdict::{Side, undeclared, unlike};
 use bytepath_record::{
-    Cell, Levels, Ours, Published, PublishedFactor, PublishedFigure, ReadFrom, Role, Scope, Study,
-    Trial, joined,
+    Cell, Levels, Published, PublishedFactor, PublishedFigure, ReadFrom, Role, Scope, Study,
+    StudyFigure, Trial, joined,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -191,7 +191,7 @@ impl PublishedComparer<'_> {
         all
     }
 
-    fn number(&self, at: &Levels, ours: &Ours) -> Result<Summary, String> {
+    fn number(&self, at: &Levels, ours: &StudyFigure) -> Result<Summary, String> {
         self.require_speed()?;
         let cells = self.cells(&levels(at.iter().filter(|(factor, _)| *factor != ITEM)))?;
         let trials = cells.iter().flat_map(|side| side.trials).filter(|t| t.rate().is_some());

@@ -131,7 +131,7 @@ pub(crate) fn other_load(loads: &[Load], first: &Cell, second: &Cell) -> Option<
 }
 
 fn first_run<'a>(trials: &[&'a Trial]) -> Option<&'a Trial> {
-    trials.iter().copied().find(|trial| trial.ran_at().is_some())
+    trials.iter().copied().find(|trial| trial.rate_even_if_rejected().is_some())
 }
 
 fn receive_queue(trials: &[&Trial]) -> Option<&'static str> {

@@ -433,7 +433,7 @@ impl Session {
             window: window.seconds(),
             ledger,
             calls,
-            calls_by_thread: ThreadCalls::kept(calls_by_thread),
+            calls_by_thread: ThreadCalls::select_tables(calls_by_thread),
             sizes,
             fragments: (fragments.calls > 0).then_some(fragments),
             latency,

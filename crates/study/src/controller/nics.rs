@@ -332,7 +332,7 @@ impl Nics {
         let Some(cpu) = cell.placement.softirq(role).of_adapter(adapter) else {
             return Ok(Vec::new());
         };
-        if cell.link.threaded_napi && cell.link.is_asked("threaded-napi") {
+        if cell.link.threaded_napi && cell.link.is_requested("threaded-napi") {
             return if self.given { Err(no_polling_thread(cpu)) } else { Ok(Vec::new()) };
         }
         let interrupts = own.interrupts();
@@ -433,7 +433,7 @@ fn split_headers(
     if !receives(cell, role)? {
         return Ok(());
     }
-    match cell.link.hds.filter(|_| cell.link.is_asked("hds")) {
+    match cell.link.hds.filter(|_| cell.link.is_requested("hds")) {
         Some(false) if split_already => Err(Fault::unsupported(
             "the path requires header split, and the cell's link has hds=off",
         )
@@ -517,7 +517,7 @@ pub(super) fn settings(
     let receives = role == Role::Receiver;
     let mut all = Vec::new();
     let mut put = |name: &str, setting: Result<Setting, Fault>| -> Result<(), Fault> {
-        if link.is_asked(name) {
+        if link.is_requested(name) {
             all.push(setting?.checked()?);
         }
         Ok(())
