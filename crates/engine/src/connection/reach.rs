@@ -25,10 +25,10 @@ use std::time::Duration;
 pub const CONNECTING: Duration = Duration::from_secs(4);
 
 /// Timeout for data that is expected to arrive.
-const ARRIVING: Duration = Duration::from_secs(2);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Timeout while searching for the size from which on packets are lost.
-const PROBING: Duration = Duration::from_millis(700);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// Bytes of data sent: two packets of the largest possible MTU.
 const AMOUNT: usize = 128 << 10;
@@ -79,7 +79,7 @@ impl Meeting {
         let failed = |e| ports::fault(format!("cannot listen at {address}"), &e);
         let open = |at| tcp::listen_at(at, 8, &FlowOptions::default());
         let listener = ports::at_free_port(address, ports, open).map_err(failed)?;
-        keep_whole(listener.as_fd(), address).map_err(failed)?;
+        forbid_fragmentation(listener.as_fd(), address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (met, over) = (Arc::<Mutex<ProbeResult>>::default(), Arc::<AtomicBool>::default());
         let meeting = Meeting { address, met: met.clone(), over: over.clone() };
@@ -131,7 +131,7 @@ fn answer(mut socket: &TcpStream, token: &Token, met: &Mutex<ProbeResult>) -> io
         change(&mut met.lock().unwrap_or_else(PoisonError::into_inner));
     };
     with_met(&|met| met.accepted += 1);
-    limit(socket, ARRIVING)?;
+    limit(socket, ARRIVAL_TIMEOUT)?;
     let mut shown = hello::of(token, 0);
     socket.read_exact(&mut shown)?;
     let Some(direction) = hello::read(&shown, token) else { return Ok(()) };
@@ -153,18 +153,19 @@ fn answer(mut socket: &TcpStream, token: &Token, met: &Mutex<ProbeResult>) -> io
 /// that of the ends' devices, the sender's first.
 pub fn connect(peer: SocketAddr, token: &Token, mtu: [u32; 2]) -> Contact {
     let mut path = mtu[0];
-    let mut passage = |direction: Direction| match attempt(peer, token, direction, None, ARRIVING) {
-        ProbeOutcome::Nowhere(error) => Err(nowhere(&error)),
-        ProbeOutcome::Unanswered => Err(Contact::Mute),
-        ProbeOutcome::Through(own) => {
-            path = path.min(own);
-            Ok(Passage::Whole)
-        }
-        ProbeOutcome::Stuck => {
-            let mtu = mtu[direction as usize];
-            Ok(Passage::UpTo(largest(peer, token, direction, mtu)))
-        }
-    };
+    let mut passage =
+        |direction: Direction| match attempt(peer, token, direction, None, ARRIVAL_TIMEOUT) {
+            ProbeOutcome::Nowhere(error) => Err(failed_contact(&error)),
+            ProbeOutcome::Unanswered => Err(Contact::Mute),
+            ProbeOutcome::Through(own) => {
+                path = path.min(own);
+                Ok(Passage::Whole)
+            }
+            ProbeOutcome::Stuck => {
+                let mtu = mtu[direction as usize];
+                Ok(Passage::UpTo(largest(peer, token, direction, mtu)))
+            }
+        };
     let both = passage(Direction::Forth).and_then(|forth| Ok((forth, passage(Direction::Back)?)));
     match both {
         Ok((forth, back)) => Contact::Made { forth, back, mtu: path },
@@ -172,7 +173,7 @@ pub fn connect(peer: SocketAddr, token: &Token, mtu: [u32; 2]) -> Contact {
     }
 }
 
-fn nowhere(error: &io::Error) -> Contact {
+fn failed_contact(error: &io::Error) -> Contact {
     match error.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => Contact::Silent,
         ErrorKind::ConnectionRefused => Contact::Refused,
@@ -229,7 +230,7 @@ fn attempt(
 
 fn open(peer: SocketAddr, packet: Option<u32>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(peer), Type::STREAM, None)?;
-    keep_whole(socket.as_fd(), peer.ip())?;
+    forbid_fragmentation(socket.as_fd(), peer.ip())?;
     if let Some(packet) = packet {
         // The MSS is announced to the peer, so this limits its packets, too.
         let segment = (packet - headers(peer.ip())) as i32;
@@ -247,7 +248,7 @@ fn largest(peer: SocketAddr, token: &Token, direction: Direction, mtu: u32) -> u
     // The kernel accepts no TCP_MAXSEG above 32767 (net/ipv4/tcp.c).
     let most = mtu.min(32767 + headers(peer.ip()));
     let arrives = |packet| {
-        let came = attempt(peer, token, direction, Some(packet), PROBING);
+        let came = attempt(peer, token, direction, Some(packet), PROBE_TIMEOUT);
         matches!(came, ProbeOutcome::Through(_))
     };
     if least >= most || !arrives(least) {
@@ -268,7 +269,7 @@ fn headers(address: IpAddr) -> u32 {
 }
 
 /// Forbids fragmentation.
-fn keep_whole(socket: BorrowedFd, address: IpAddr) -> io::Result<()> {
+fn forbid_fragmentation(socket: BorrowedFd, address: IpAddr) -> io::Result<()> {
     match address {
         IpAddr::V4(_) => sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO)?,
         IpAddr::V6(_) => sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DO)?,

@@ -2,7 +2,7 @@
 //! the devices are known.
 
 use super::remote::{DeviceEnd, Remotes, each};
-use bytepath_engine::path::{self, DataPath, HalfPath, OwnQueues, Wire};
+use bytepath_engine::path::{self, DataPath, FlowNic, HalfPath, OwnQueues};
 use bytepath_engine::workload::{self, Direction, HalfConfig};
 use bytepath_host as host;
 use bytepath_host::testbed::Testbed;
@@ -182,7 +182,7 @@ impl Nics {
         let mut all = cell.settings.clone();
         for at in self.joined().filter(|(_, adapter, ..)| *adapter < cell.link.adapters) {
             for setting in self.wanted_at(paths, cell, common, port, at)? {
-                let wanted = WantedSetting { host: Some(at.0), ..path::wanted(setting) };
+                let wanted = WantedSetting { host: Some(at.0), ..path::to_requested(setting) };
                 // Kernel parameters are of the host and not of a device.
                 if !all.contains(&wanted) {
                     all.push(wanted);
@@ -254,7 +254,7 @@ impl Nics {
         let common = common.get(&(role, adapter)).copied().unwrap_or_default();
         // The user's own number stays, and is what queues are counted by.
         let given = queues_by(of_wanted(&cell.settings), role, &nic.device).or(common.given);
-        let wire = Wire {
+        let wire = FlowNic {
             device: &nic.device,
             queues: given.unwrap_or_else(|| nic.queues.max(common.fewest())),
             own: own.address,
@@ -394,7 +394,7 @@ fn queues_by<'s>(
     counts.last()
 }
 
-fn too_few_queues(Wire { device, queues, .. }: &Wire, needed: u32) -> Fault {
+fn too_few_queues(FlowNic { device, queues, .. }: &FlowNic, needed: u32) -> Fault {
     let text = format!(
         "the setting 'channels {device}' gives it {queues} receive queues, and paths of this study \
          need {needed}"
@@ -426,7 +426,7 @@ fn split_headers(
     cell: &Cell,
     role: Role,
     common: bool,
-    wire: &Wire,
+    wire: &FlowNic,
     settings: &mut Vec<Setting>,
 ) -> Result<(), Fault> {
     let split_already = settings.iter().any(splits);
@@ -467,7 +467,7 @@ pub(super) fn halves(
     let workload = workload::of(cell)?;
     // By the paths of both ends, which the cell of one no longer has.
     (workload.check)(cell)?;
-    let cell = &path::of_end(paths, cell, role);
+    let cell = &path::cell_for_end(paths, cell, role);
     let protocol = (workload.protocol)(cell);
     if cell.link.descriptors().is_some() && protocol != Protocol::Frames {
         let text = format!("a tap does not carry {protocol}: its other end is descriptors");

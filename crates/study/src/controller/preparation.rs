@@ -12,7 +12,7 @@ use super::plan::Laboratory;
 use super::remote::Remotes;
 use super::stewards::Stewards;
 use super::stream::{Listening, listen};
-use bytepath_engine::path::{self, Wire};
+use bytepath_engine::path::{self, FlowNic};
 use bytepath_engine::workload;
 use bytepath_host::testbed::Site;
 use bytepath_host::{self as host, Attachment};
@@ -237,10 +237,19 @@ pub fn nic_settings(
         return Err(fault.remedy("there is nothing to prepare; only NICs need that"));
     };
     let (flows, adapter, adapters) = (1, 0, 1);
-    let wire =
-        Wire { device: &name, queues, own, peer, port, flows, adapter, adapters, connects: false };
+    let wire = FlowNic {
+        device: &name,
+        queues,
+        own,
+        peer,
+        port,
+        flows,
+        adapter,
+        adapters,
+        connects: false,
+    };
     let settings = (half.nic_settings)(&options, &wire)?;
-    let wanted = settings.into_iter().map(path::wanted).collect();
+    let wanted = settings.into_iter().map(path::to_requested).collect();
     Ok(NicSettings { device: name, wanted })
 }
 

@@ -115,7 +115,7 @@ impl Inspection {
         if offset.checked_add(size).is_none_or(|end| end > memory.size()) {
             return Ok(false);
         }
-        if !self.toucher.looks() {
+        if !self.toucher.reads_bytes() {
             self.toucher.pass(u64::from(lent.len));
             return Ok(true);
         }
@@ -187,7 +187,7 @@ impl<R: Receiver> Receiving<R> {
                         (MSG_CTRUNC), so fragments of the stream were lost";
             return Err(Fault::failed(text).remedy("choose a smaller read size"));
         }
-        let looks = self.inspection.toucher.looks();
+        let looks = self.inspection.toucher.reads_bytes();
         if looks {
             self.sync(recorder, |memory| memory.begin_read())?;
         }
