@@ -73,7 +73,7 @@ pub enum Target {
 
 /// Flags that signal handlers set.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct SignalFlags {
     /// Stop watching a process. A program that we started receives Ctrl-C itself, and is watched
     /// until it ends.
     pub stop: Arc<AtomicBool>,
@@ -127,7 +127,7 @@ pub const LOOK: Duration = Duration::from_millis(100);
 /// or a signal. Failures of the sampler are listed as absent.
 pub fn observe(
     request: &Request,
-    signals: &Asked,
+    signals: &SignalFlags,
     sampler: Option<&mut dyn Sampler>,
 ) -> Result<Observed, Fault> {
     match &request.target {
@@ -139,7 +139,7 @@ pub fn observe(
 fn command(
     words: &[OsString],
     method: Method,
-    signals: &Asked,
+    signals: &SignalFlags,
     sampler: Option<&mut dyn Sampler>,
 ) -> Result<Observed, Fault> {
     let name = words.first().ok_or_else(|| Fault::usage("no program is named"))?;
@@ -180,7 +180,7 @@ fn command(
 fn process(
     pid: u32,
     request: &Request,
-    signals: &Asked,
+    signals: &SignalFlags,
     sampler: Option<&mut dyn Sampler>,
 ) -> Result<Observed, Fault> {
     let roots = Roots::real();
