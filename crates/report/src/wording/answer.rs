@@ -231,7 +231,8 @@ fn spoiled(analysis: &Analysis) -> String {
 /// Returns what is undecided, and what would decide it.
 fn undecided(analysis: &Analysis, choices: &[Recommendation]) -> Option<Paragraph> {
     let of_choice = |choice: &Recommendation| {
-        let close = analysis.close(choice).into_iter().map(|row| row.cell.to_string());
+        let close =
+            analysis.overlapping_choices(choice).into_iter().map(|row| row.cell.to_string());
         let (close, best) = (close.collect::<Vec<_>>(), &choice.row.cell);
         (!close.is_empty()).then(|| {
             format!(

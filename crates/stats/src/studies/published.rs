@@ -12,7 +12,7 @@ use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::study::{CellTrials, by_block, cell_trials};
 use crate::trial::sum_of;
-use crate::verdict::{Side, undeclared, unlike};
+use crate::verdict::{Side, trial_differences, undeclared_differences};
 use bytepath_record::{
     Cell, Levels, Published, PublishedFactor, PublishedFigure, ReadFrom, Role, Scope, Study,
     StudyFigure, Trial, joined,
@@ -226,8 +226,8 @@ impl PublishedComparer<'_> {
             let same = |first: &&Side| others(first.cell) == others(second.cell);
             let Some(first) = firsts.iter().find(same) else { continue };
             let name = &first.cell.id.0;
-            let mut apart = undeclared(name, first.cell, second.cell);
-            apart.extend(unlike(name, first.trials, second.trials));
+            let mut apart = undeclared_differences(name, first.cell, second.cell);
+            apart.extend(trial_differences(name, first.trials, second.trials));
             if apart.is_empty() { logs.push(ratios(first, second)) } else { reasons.extend(apart) }
         }
         logs.retain(|blocks| !blocks.is_empty());
