@@ -99,7 +99,8 @@ pub struct PublishedRow {
     #[serde(default)]
     pub at: Levels,
     /// One number per column.
-    pub is: Vec<f64>,
+    #[serde(rename = "is")]
+    pub values: Vec<f64>,
     /// How they were read, if this differs from the figure's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<ReadFrom>,

@@ -144,11 +144,11 @@ impl PublishedComparer<'_> {
     fn figure(&self, figure: &PublishedFigure) -> Option<FigureComparison> {
         let base = figure.baseline.as_ref()?;
         let column = figure.columns.iter().position(|column| column.quantity == RATE)?;
-        let value = |at: &Levels| figure.rows.iter().find(|row| row.at == *at)?.is.get(column);
+        let value = |at: &Levels| figure.rows.iter().find(|row| row.at == *at)?.values.get(column);
         let base_value = *value(base)?;
         let others = figure.rows.iter().filter(|row| row.at != *base);
         let rows = others.filter_map(|row| {
-            let theirs = *row.is.get(column)?;
+            let theirs = *row.values.get(column)?;
             let their_ratio = theirs / base_value;
             let outcome = self.outcome(figure, base, &row.at, their_ratio);
             let (ours, pairs, outcome) = match outcome {
@@ -173,7 +173,7 @@ impl PublishedComparer<'_> {
         let mut all = Vec::new();
         for row in &figure.rows {
             let at = levels(figure.at.iter().chain(&row.at));
-            for (column, theirs) in figure.columns.iter().zip(&row.is) {
+            for (column, theirs) in figure.columns.iter().zip(&row.values) {
                 let Some(ours) = &column.ours else { continue };
                 let number = self.number(&at, ours);
                 all.push(NumberComparison {
