@@ -1,7 +1,7 @@
 //! Experiment files: any text yields an experiment or one line of error with a position. An
 //! accepted experiment satisfies what the rest of the program relies on.
 
-use bytepath::record::{FaultKind, steers};
+use bytepath::record::{FaultKind, is_unsafe_to_display};
 use bytepath::spec::{Catalogues, MOST_CELLS, parse_experiment};
 use bytepath::{meter, path, study, testbed};
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ pub fn check(data: &[u8]) {
         Err(fault) => {
             let line = fault.to_string();
             assert_eq!(fault.kind, FaultKind::Usage, "{line}");
-            assert!(!line.contains(steers), "{line:?}");
+            assert!(!line.contains(is_unsafe_to_display), "{line:?}");
             let place: Vec<&str> = line.splitn(4, ':').collect();
             let [file, row, column, _] = place.as_slice() else { panic!("no place: {line}") };
             assert_eq!(*file, "x.toml");

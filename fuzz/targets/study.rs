@@ -3,7 +3,7 @@
 //! terminal. The files are those of a study's folder, a NUL after each, then the observation.
 
 use bytepath::profile::WorkUnit;
-use bytepath::record::{Observation, Published, Study, steers};
+use bytepath::record::{Observation, Published, Study, is_unsafe_to_display};
 use bytepath::report::{self, Report, Style, Subject};
 use bytepath::{spec, stats, study};
 use std::path::Path;
@@ -82,6 +82,6 @@ pub(super) fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> S
     let mut out = Vec::new();
     write(&mut out).expect("memory takes everything");
     let text = String::from_utf8(out).expect("text");
-    assert_eq!(text.chars().find(|c| *c != '\n' && steers(*c)), None);
+    assert_eq!(text.chars().find(|c| *c != '\n' && is_unsafe_to_display(*c)), None);
     text
 }

@@ -1,7 +1,7 @@
 //! Completions of a zero-copy receive with any numbers: a piece within the area or something else,
 //! without a panic; and every buffer goes back once, in order.
 
-use bytepath::sys::uring::zcrx::{Arrived, Owed, RawCompletion, Reader};
+use bytepath::sys::uring::zcrx::{DecodedCompletion, Owed, RawCompletion, Reader};
 
 pub fn check(data: &[u8]) {
     let Some((head, mut rest)) = data.split_first_chunk::<24>() else { return };
@@ -21,7 +21,7 @@ pub fn check(data: &[u8]) {
             flags: four(12),
             off: number(&entry[16..24]),
         };
-        if let Arrived::Bytes(piece) = reader.read(&completion) {
+        if let DecodedCompletion::Bytes(piece) = reader.read(&completion) {
             assert!(piece.len > 0 && piece.at.checked_add(piece.len).is_some_and(|e| e <= area));
             let entry = reader.entry(piece);
             assert_eq!((entry.off, entry.len as usize), (completion.off, piece.len));
@@ -33,7 +33,7 @@ pub fn check(data: &[u8]) {
         }
         let count = usize::from(entry[24]).min(owed.returning().len());
         back.extend_from_slice(&owed.returning()[..count]);
-        owed.gone(count);
+        owed.mark_returned(count);
     }
     owed.retire();
     back.extend_from_slice(owed.returning());

@@ -99,7 +99,7 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<ExitCode, Fault> {
     }
     match &arguments.other {
         None => within(arguments, &study),
-        Some(other) => across(arguments, [&study, other]),
+        Some(other) => compare_across_studies(arguments, [&study, other]),
     }
 }
 
@@ -146,7 +146,7 @@ fn within(arguments: &CompareArgs, folder: &Path) -> Result<ExitCode, Fault> {
 }
 
 /// Compares two studies with the same cells.
-fn across(arguments: &CompareArgs, folders: [&Path; 2]) -> Result<ExitCode, Fault> {
+fn compare_across_studies(arguments: &CompareArgs, folders: [&Path; 2]) -> Result<ExitCode, Fault> {
     let (first, second) = (load(folders[0])?, load(folders[1])?);
     let between = stats::between(&first, &second, arguments.relative);
     refuse_other_machines(arguments, &between)?;

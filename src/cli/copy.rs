@@ -89,7 +89,7 @@ pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
         usage("every --batch is larger than every --depth").remedy("raise --depth")
     })?;
     let memories = memories(&loads)?;
-    let (engines, lacking) = able(typed(&arguments.engines)?, &memories, first.shape)?;
+    let (engines, lacking) = split_available(typed(&arguments.engines)?, &memories, first.shape)?;
     let mut cells: Vec<(CopyCell, Vec<CopyTrial>)> = Vec::new();
     let mut plan: Vec<(usize, Load)> = Vec::new();
     for (number, engine) in engines.iter().enumerate() {
@@ -175,7 +175,7 @@ fn typed(texts: &[String]) -> Result<Vec<Engine>, Fault> {
 
 /// Splits the engines into those available on this machine and the others with the reason. Errors
 /// with the first reason if none is available.
-fn able(
+fn split_available(
     engines: Vec<Engine>,
     memories: &Memories,
     shape: Shape,

@@ -6,7 +6,7 @@ use super::output::{
     PAGE_WIDTH, deliver, json, refuse_on_terminal, say, style, unknown_suffix, write_file,
 };
 use super::output_args::Document;
-use super::profile::{Cpus, cell_of_study, cpus, on, open, source};
+use super::profile::{Cpus, cell_of_study, cpus, open, restrict_to_cpus, source};
 use bytepath_host::spawn_scoped;
 use bytepath_profile::counts::{self, Counts};
 use bytepath_profile::diff::{self, Diff, GroupBy, Measure, Options, Per};
@@ -555,7 +555,7 @@ fn sides(arguments: &DiffArgs) -> Result<[Side; 2], Fault> {
 fn side(argument: &str, (format, cpus): (Option<&str>, Option<&Cpus>)) -> Result<Side, Fault> {
     if let Some((study, cell)) = cell_of_study(argument) {
         let mut cell = profiled_cell(study, cell)?;
-        cell.profiles = on(cpus, std::mem::take(&mut cell.profiles))?;
+        cell.profiles = restrict_to_cpus(cpus, std::mem::take(&mut cell.profiles))?;
         let notes = cell.profiles.first().map_or(&[][..], |profile| &profile.header.notes);
         cell.notes.extend(notes.iter().find(|note| profile::marks_part(note)).cloned());
         return Ok(Side::Cell(Box::new(cell)));
@@ -580,7 +580,7 @@ fn side(argument: &str, (format, cpus): (Option<&str>, Option<&Cpus>)) -> Result
             }
         }
     }
-    on(cpus, profiles).map(Side::Files)
+    restrict_to_cpus(cpus, profiles).map(Side::Files)
 }
 
 /// Parses `N` or `N,N`: units of work of both sides.

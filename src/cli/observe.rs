@@ -4,12 +4,12 @@ use super::exit::exit_code;
 use super::help::{Choice, choices, one_of};
 use super::memory::bounded_while;
 use super::output::{
-    self, PAGE_WIDTH, explain, give_up_after, json, print_error, taken, write_file,
+    self, PAGE_WIDTH, explain, give_up_after, ignore_closed_reader, json, print_error, write_file,
 };
 use super::output_args::{Format, OutputArgs};
 use super::profile::{summary, write as write_profile};
 use bytepath_host::survey;
-use bytepath_observe::{self as observe, Asked, Method, Observed, Request, Target};
+use bytepath_observe::{self as observe, Method, Observed, Request, SignalFlags, Target};
 use bytepath_profile::flame::{self, Chart};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::{self as profile, export};
@@ -145,7 +145,7 @@ pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
         Some(pid) => Target::Process(pid),
         None => Target::Command(arguments.command.clone()),
     };
-    let signals = Asked::default();
+    let signals = SignalFlags::default();
     catch_signals(&signals, arguments.pid.is_some())
         .map_err(|e| Fault::system("cannot install a signal handler", &e))?;
     give_up_after(&signals.stop);
@@ -204,7 +204,7 @@ const FEWEST: u64 = 100;
 /// Catches signals. A terminal sends Ctrl-C to the program, too, so it is enough to survive it.
 /// Signals that `kill` sends only to us are passed on. Ignored signals stay ignored, which the
 /// program inherits.
-fn catch_signals(signals: &Asked, process: bool) -> std::io::Result<()> {
+fn catch_signals(signals: &SignalFlags, process: bool) -> std::io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     let caught = [SIGINT, SIGQUIT, SIGTERM, SIGHUP].into_iter();
     for signal in caught.filter(|signal| !bytepath_sys::process::ignores(*signal)) {
@@ -256,6 +256,6 @@ fn write(
     }
     match &arguments.output.out {
         Some(file) => write_file(file, &text),
-        None => taken("standard error", print_error(&text)),
+        None => ignore_closed_reader("standard error", print_error(&text)),
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     if fs::metadata(file).is_ok_and(|m| !m.is_file()) {
         return Patient(files::open_sink(file)?).write_all(content);
     }
-    let (folder, name) = Folder::around(file)?;
+    let (folder, name) = Folder::parent_folder(file)?;
     folder.replace_shared(name, content)
 }
 
@@ -146,7 +146,7 @@ pub(super) fn write_plain(
 /// Prints output unchanged: colours, and binary data.
 pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Fault> {
     let mut out = BufWriter::new(Patient(io::stdout()));
-    taken("standard output", write(&mut out).and_then(|()| out.flush()))
+    ignore_closed_reader("standard output", write(&mut out).and_then(|()| out.flush()))
 }
 
 /// Writes to standard error, which has no buffer.
@@ -217,12 +217,12 @@ pub(super) fn say(line: impl Display) {
 
 /// Prints thing, cause and remedy on standard error.
 pub fn explain(fault: &Fault) {
-    led("bytepath:", AnsiColor::Red, &fault.to_string());
+    print_prefixed("bytepath:", AnsiColor::Red, &fault.to_string());
 }
 
 /// Prints a warning on standard error.
 pub(super) fn warn(line: impl Display) {
-    led("bytepath:", AnsiColor::Yellow, &line.to_string());
+    print_prefixed("bytepath:", AnsiColor::Yellow, &line.to_string());
 }
 
 /// Messages of the standard library about invalid numbers, and their meaning in plain words.
@@ -243,13 +243,13 @@ pub(super) fn clap_error(text: &str) {
     let plain = |text: String, (library, plain): (&str, &str)| text.replace(library, plain);
     let text = &LIBRARY_WORDS.into_iter().fold(text.to_owned(), plain);
     match text.strip_prefix(LEAD) {
-        Some(text) => led(LEAD, AnsiColor::Red, text.trim_start()),
+        Some(text) => print_prefixed(LEAD, AnsiColor::Red, text.trim_start()),
         None => say(text),
     }
 }
 
 /// Prints text on standard error after a coloured prefix.
-fn led(lead: &str, colour: AnsiColor, text: &str) {
+fn print_prefixed(lead: &str, colour: AnsiColor, text: &str) {
     let style = match colours(&io::stderr()) {
         true => Style::new().fg_color(Some(colour.into())).bold(),
         false => Style::new(),
@@ -285,7 +285,7 @@ fn shortened(text: &str) -> Cow<'_, str> {
 }
 
 /// Converts the result of printing. A reader that has read enough is not a failure.
-pub(super) fn taken(what: &str, result: io::Result<()>) -> Result<(), Fault> {
+pub(super) fn ignore_closed_reader(what: &str, result: io::Result<()>) -> Result<(), Fault> {
     match result {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(e) if e.kind() == ErrorKind::TimedOut => {

@@ -64,7 +64,10 @@ pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
 }
 
 /// Restricts repeated runs to the named CPUs; unchanged if none are named.
-pub(super) fn on(cpus: Option<&Cpus>, profiles: Vec<Profile>) -> Result<Vec<Profile>, Fault> {
+pub(super) fn restrict_to_cpus(
+    cpus: Option<&Cpus>,
+    profiles: Vec<Profile>,
+) -> Result<Vec<Profile>, Fault> {
     match cpus {
         Some(Cpus(list)) => on_cpus(&profiles, list),
         None => Ok(profiles),
@@ -110,7 +113,7 @@ fn summarised(arguments: &ProfileArgs) -> Result<(), Fault> {
 
 /// Reads the profile that the arguments name; for a cell with several trials, the first.
 fn read(arguments: &ProfileArgs) -> Result<Profile, Fault> {
-    let parts = on(arguments.cpu.as_ref(), vec![whole(arguments)?])?;
+    let parts = restrict_to_cpus(arguments.cpu.as_ref(), vec![whole(arguments)?])?;
     let part = parts.into_iter().next().ok_or_else(|| usage("there is no profile"))?;
     match &arguments.thread {
         Some(name) => of_threads(&part, name),
@@ -148,7 +151,8 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
     let (file, table) = numbered.map_or((name, None), |(file, number)| (file, Some(number)));
     let request = ReadOptions { format, table, times, symbols: true };
     if file == "-" {
-        return import::open("standard input", request, &mut std::io::stdin().lock()).map(remarked);
+        return import::open("standard input", request, &mut std::io::stdin().lock())
+            .map(warn_if_unnamed);
     }
     let unread = |e: &dyn std::fmt::Display| Fault::storage(format!("cannot read {file}: {e}"));
     let opened = files::open_stream(Path::new(file)).map_err(|e| unread(&e))?;
@@ -156,11 +160,12 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
         return Err(usage(format!("{file} is a folder"))
             .remedy(format!("name a cell of the study: {file}#CELL")));
     }
-    import::open(name, request, &mut BufReader::with_capacity(256 << 10, opened)).map(remarked)
+    import::open(name, request, &mut BufReader::with_capacity(256 << 10, opened))
+        .map(warn_if_unnamed)
 }
 
 /// Warns first if functions have no names, with the reason.
-fn remarked(content: Content) -> Content {
+fn warn_if_unnamed(content: Content) -> Content {
     if let Content::Profile(profile) = &content {
         profile.header.notes.iter().filter(|note| note.starts_with(UNNAMED)).for_each(warn);
     }

@@ -40,7 +40,7 @@ fn catch(stop: &Arc<AtomicBool>) -> io::Result<()> {
     // count twice.
     let mut caught = Signals::new(handled)?;
     let wait = move || {
-        if let Some(signal) = second(caught.forever()) {
+        if let Some(signal) = await_second(caught.forever()) {
             reporting.store(true, Ordering::SeqCst);
             report_unrestored();
             let _ = low_level::emulate_default_handler(signal);
@@ -50,7 +50,7 @@ fn catch(stop: &Arc<AtomicBool>) -> io::Result<()> {
 }
 
 /// Waits for a signal other than the first, or for the first one again after a while.
-fn second(mut signals: impl Iterator<Item = i32>) -> Option<i32> {
+fn await_second(mut signals: impl Iterator<Item = i32>) -> Option<i32> {
     let first = signals.next()?;
     let at = Instant::now();
     signals.find(|signal| *signal != first || at.elapsed() >= TWICE)
@@ -64,13 +64,16 @@ mod tests {
 
     #[test]
     fn a_signal_that_comes_twice_at_once_is_one() {
-        assert_eq!(second([SIGINT, SIGINT, SIGINT].into_iter()), None);
-        assert_eq!(second([SIGINT, SIGINT, SIGTERM].into_iter()), Some(SIGTERM));
+        assert_eq!(await_second([SIGINT, SIGINT, SIGINT].into_iter()), None);
+        assert_eq!(await_second([SIGINT, SIGINT, SIGTERM].into_iter()), Some(SIGTERM));
         let later = || {
             std::thread::sleep(TWICE);
             SIGINT
         };
-        assert_eq!(second([|| SIGINT, later].into_iter().map(|signal| signal())), Some(SIGINT));
+        assert_eq!(
+            await_second([|| SIGINT, later].into_iter().map(|signal| signal())),
+            Some(SIGINT)
+        );
     }
 
     #[test]

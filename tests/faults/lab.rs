@@ -5,7 +5,7 @@ use crate::running::heed_signals;
 use anyhow::{Context, Result, bail, ensure};
 use bytepath::host::{Fingerprint, differences};
 use bytepath::math::Random;
-use bytepath::record::steers;
+use bytepath::record::is_unsafe_to_display;
 use rustix::process::{
     Pid, Signal, WaitOptions, kill_process, kill_process_group, set_child_subreaper, wait,
 };
@@ -364,7 +364,8 @@ impl Ended {
         // A report in a binary format is not meant for terminals.
         let out = String::from_utf8(self.out.clone()).unwrap_or_default();
         for said in [&out, &self.err] {
-            let steering = said.find(|c| !matches!(c, '\n' | '\r' | '\t') && steers(c));
+            let steering =
+                said.find(|c| !matches!(c, '\n' | '\r' | '\t') && is_unsafe_to_display(c));
             if let Some(at) = steering {
                 let around: String = said[at..].chars().take(40).collect();
                 bail!("it writes what steers a terminal: {around:?}");

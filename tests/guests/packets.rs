@@ -49,8 +49,8 @@ fn back_pressure_keeps_frames_from_being_lost() {
         study.trials.iter().find(|trial| trial.cell == *id).unwrap().hops.unwrap()
     };
     let (off, on) = (hops(true, false), hops(true, true));
-    assert!(off.device_dropped > 0 && off.turned_back() == 0, "{off:?}");
-    assert!(on.lost() == 0 && on.turned_back() > 0, "{on:?}");
+    assert!(off.device_dropped > 0 && off.returned() == 0, "{off:?}");
+    assert!(on.lost() == 0 && on.returned() > 0, "{on:?}");
     assert_eq!(on.received, 20_000, "{on:?}");
     let (off, on) = (hops(false, false), hops(false, true));
     assert!(off.device_dropped > 0, "{off:?}");

@@ -4,7 +4,7 @@ use crate::profiles as made_up;
 use crate::shared::words;
 
 use bytepath::profile::subsystem::Subsystem;
-use bytepath::profile::symptom::Seen;
+use bytepath::profile::symptom::FoundSymptom;
 use bytepath::profile::{Explanation, Symptoms, WorkUnit};
 use bytepath::report::{self, Style};
 use made_up::{explanation, explanation_per};
@@ -160,7 +160,7 @@ fn nothing_to_explain_prints_nothing() {
 fn symptoms_are_reported_cell_by_cell() {
     let explanation = explanation(2, "");
     assert!(!text(&explanation, 100).contains(SYMPTOMS), "the made-up profiles have none");
-    let symptom = Seen {
+    let symptom = FoundSymptom {
         name: "made up".into(),
         shares: vec![0.25, 0.0],
         functions: vec!["one".into(), "two".into()],

@@ -4,7 +4,9 @@
 use crate::shared::{bytepath, said};
 use crate::{made_up, rr};
 use assert_cmd::Command;
-use bytepath::record::{Fault, FaultKind, Profiling, SettingValue, Study, Trial, steers};
+use bytepath::record::{
+    Fault, FaultKind, Profiling, SettingValue, Study, Trial, is_unsafe_to_display,
+};
 use bytepath::settings::journal::{Begin, Entry};
 use bytepath::spec;
 use bytepath::study::{HostsAfter, StudyWriter, load, refuse_folder};
@@ -152,7 +154,7 @@ fn a_damaged_journal_is_an_error_that_says_what_is_known_and_stays() {
             let (code, text, errors) = restore(&[]);
             assert_eq!((code, text.as_str()), (6, ""), "{errors}");
             assert!(errors.contains(" is damaged; line ") && errors.contains("compare the host"));
-            assert!(!errors.contains(|c| c != '\n' && steers(c)), "{errors:?}");
+            assert!(!errors.contains(|c| c != '\n' && is_unsafe_to_display(c)), "{errors:?}");
             assert!(fs::read(&path).unwrap().starts_with(damaged), "it is the only witness");
         }
         let (code, text, _) = restore(&["--show"]);
@@ -527,7 +529,7 @@ fn nothing_steers_a_terminal() {
     let clean = |arguments: &[&str]| {
         let (code, text, errors) = bytepath(arguments);
         for said in [&text, &errors] {
-            assert!(!said.contains(|c| c != '\n' && steers(c)), "{said:?}");
+            assert!(!said.contains(|c| c != '\n' && is_unsafe_to_display(c)), "{said:?}");
         }
         (code, text + &errors)
     };
@@ -564,7 +566,7 @@ fn a_report_in_json_steers_no_terminal_and_says_the_same() {
     drop(write(&study, &path));
     let (code, text, _) = bytepath(&["show", path.to_str().unwrap(), "--json"]);
     assert_eq!(code, 0);
-    assert!(!text.contains(|c| c != '\n' && steers(c)), "{text}");
+    assert!(!text.contains(|c| c != '\n' && is_unsafe_to_display(c)), "{text}");
     let found: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(found["study"]["fingerprint"]["irq.1.cpus"], "\u{202e}evil\u{9b}");
 }

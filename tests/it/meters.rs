@@ -289,7 +289,7 @@ fn every_meter_says_what_it_is() {
     );
     assert_eq!(regular().map(|m| m.name).collect::<Vec<_>>(), always);
     assert!(!selectable().any(|m| m.name == "profile"));
-    let apart: Vec<_> = CATALOG.iter().filter(|m| m.apart).map(|m| m.name).collect();
+    let apart: Vec<_> = CATALOG.iter().filter(|m| m.separate_trials).map(|m| m.name).collect();
     assert_eq!(apart, ["handoffs", "profile"]);
     assert!(CATALOG.iter().all(|m| m.summary.len() > 20 && m.summary.len() < 100));
     assert_eq!(meter("cpu").reach, Reach::Machine);
@@ -502,7 +502,7 @@ mod timing {
         context.threads = threads.iter().map(|t| tag(t.tid, "t")).collect();
         context.devices = vec!["lo".into()];
         // Meters that run in trials of their own have more to do (see `sampling`).
-        for meter in CATALOG.iter().filter(|meter| !meter.apart) {
+        for meter in CATALOG.iter().filter(|meter| !meter.separate_trials) {
             // The best of several: delays by other programs are not the meter's.
             let fastest = (0..20)
                 .map(|_| {

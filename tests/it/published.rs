@@ -34,8 +34,11 @@ fn every_row_of_a_work_names_what_is_known_or_said_to_be_nothing() {
             }
             let distinct: BTreeSet<String> = rows.map(|at| format!("{at:?}")).collect();
             assert_eq!(distinct.len(), figure.rows.len(), "{name}, {id}: a row is there twice");
-            assert!(figure.rows.iter().all(|row| row.is.len() == figure.columns.len()), "{id}");
-            assert!(figure.rows.iter().flat_map(|row| &row.is).all(|is| is.is_finite()), "{id}");
+            assert!(figure.rows.iter().all(|row| row.values.len() == figure.columns.len()), "{id}");
+            assert!(
+                figure.rows.iter().flat_map(|row| &row.values).all(|value| value.is_finite()),
+                "{id}"
+            );
             if let Some(base) = &figure.baseline {
                 assert!(figure.rows.iter().any(|row| row.at == *base), "{name}, {id}: baseline");
             }

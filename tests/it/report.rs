@@ -223,7 +223,7 @@ fn tables_of_threads_add_up_to_that_of_their_role() {
         record.calls.extend(idle.clone());
         let tables = [calls, idle].into_iter().enumerate();
         let of = |(index, calls)| ThreadCalls { thread: format!("{}/{index}", record.role), calls };
-        record.calls_by_thread = ThreadCalls::kept(tables.map(of).collect());
+        record.calls_by_thread = ThreadCalls::select_tables(tables.map(of).collect());
     }
     let sums = |study: &Study| -> Vec<(u64, u64)> {
         let sum = |calls: &[PooledCall]| calls.iter().map(|call| call.row.calls).sum();

@@ -416,7 +416,7 @@ fn replies() -> Vec<Reply> {
         Reply::ListenForProbe(5001),
         Reply::Probe(Contact::Made { forth: Passage::Whole, back: Passage::UpTo(1400), mtu: 1500 }),
         Reply::Probe(Contact::Failed { error: "no route".into() }),
-        Reply::EndProbe(Met { half_open: true, accepted: 1, mtu: Some(1500) }),
+        Reply::EndProbe(ProbeResult { half_open: true, accepted: 1, mtu: Some(1500) }),
         Reply::Ping(()),
         Reply::FindDevice("bp0".into()),
         Reply::ListAddresses(vec![HostAddress {

@@ -5,7 +5,7 @@
 use crate::threads::{self, MadeUp, Silent, made_up, socket};
 use bytepath::connection::Connection;
 use bytepath::host::LocalSteward;
-use bytepath::path::{DataPath, Wire};
+use bytepath::path::{DataPath, FlowNic};
 use bytepath::record::wire::Nic;
 use bytepath::record::{
     Fault, FaultKind, Options, Setting, SoftirqCpu, Study, Support, Trial, TrialStatus,
@@ -202,7 +202,7 @@ struct Asking(&'static str);
 static PATHS: &[&DataPath] = made_up![Asking: "plain", "wanting", "refused", "unwilling", "placed"];
 
 impl MadeUp for Asking {
-    fn nic_settings(&self, _: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+    fn nic_settings(&self, _: &Options, wire: &FlowNic) -> Result<Vec<Setting>, Fault> {
         // Only the receiver has a NIC.
         assert_eq!((wire.device, wire.queues), ("eth0", 4));
         let lines: &[&str] = match self.0 {

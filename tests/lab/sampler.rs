@@ -1,7 +1,7 @@
 //! A profile of a program under observation: when its sampler is called, and how its result is
 //! used.
 
-use bytepath::observe::{self, Asked, Method, Request, Sampler, Target};
+use bytepath::observe::{self, Method, Request, Sampler, SignalFlags, Target};
 use bytepath::profile::{Builder, Frame, Header, Owner, Profile, Sample, Thread, Weight};
 use bytepath::record::{CopyCount, Ending, Fault, FaultKind};
 
@@ -42,7 +42,7 @@ fn a_sampler_begins_before_the_program_and_ends_after_it() {
     let words = ["sh", "-c", "sleep 0.3; exit 8"].map(Into::into).to_vec();
     let request = Request { target: Target::Command(words), method: Method::None, limit: None };
     let mut fake = Fake { log: Vec::new(), refuse: false, pid: 0 };
-    let mut seen = observe::observe(&request, &Asked::default(), Some(&mut fake)).unwrap();
+    let mut seen = observe::observe(&request, &SignalFlags::default(), Some(&mut fake)).unwrap();
     let own = std::env::current_exe().unwrap();
     let own = own.file_name().unwrap().to_string_lossy();
     // The child is still this binary, and not yet the shell.
@@ -57,7 +57,7 @@ fn a_sampler_begins_before_the_program_and_ends_after_it() {
     assert!(seen.observation.disagreement.unwrap().contains("at least"));
 
     let mut fake = Fake { log: Vec::new(), refuse: true, pid: 0 };
-    let seen = observe::observe(&request, &Asked::default(), Some(&mut fake)).unwrap();
+    let seen = observe::observe(&request, &SignalFlags::default(), Some(&mut fake)).unwrap();
     assert_eq!((fake.log.len(), seen.profile), (1, None), "who cannot begin is left alone");
     assert_eq!(seen.observation.ending, Ending::Code(8));
     let absent = seen.observation.absent.iter().find(|absent| absent.what == "profile");

@@ -4,7 +4,7 @@
 use bytepath::connection::{Connection, KERNEL_TCP, Transport};
 use bytepath::host::{Adapter, AgentPipe, Attachment, Host, Place};
 use bytepath::meter::Meter;
-use bytepath::path::{self, DataPath, Wire};
+use bytepath::path::{self, DataPath, FlowNic};
 use bytepath::record::wire::Nic;
 use bytepath::record::{
     Cell, CellId, Facts, Fault, Half, Options, Schedule, Setting, Stream, Support, Trial,
@@ -43,7 +43,7 @@ pub trait MadeUp {
     fn check(&self, _: &HalfConfig, _: &Facts) -> Support {
         Support::Yes
     }
-    fn nic_settings(&self, _: &Options, _: &Wire) -> Result<Vec<Setting>, Fault> {
+    fn nic_settings(&self, _: &Options, _: &FlowNic) -> Result<Vec<Setting>, Fault> {
         Ok(Vec::new())
     }
     fn open_tx(

@@ -402,7 +402,7 @@ pub(crate) fn settings(sys: &Path) -> Vec<(String, String)> {
     let clock = pmu::offered(sys, "msr").into_iter().filter(|event| event.name == "aperf");
     keep("perf.aperf", clock.map(|event| event.name).collect());
     keep("perf.dsa", pmu::units(sys, "dsa"));
-    keep("power.hwmon", hwmon::whole(sys).iter().map(hwmon::Sensor::name).collect());
+    keep("power.hwmon", hwmon::machine_sensors(sys).iter().map(hwmon::Sensor::name).collect());
     all
 }
 

@@ -113,7 +113,7 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HwGro {
     /// The one that the cell requests.
-    AsAsked,
+    AsRequested,
     /// Off: the device passes packets on unchanged.
     Never,
     /// Also on with TSO: large packets that cross a tap are received unsegmented only by a device
@@ -146,7 +146,7 @@ impl Attachment {
     ) -> Vec<LinkEnd> {
         let (ends, hw_gro) = self.bare_ends(settings);
         let hw_gro = match hw_gro {
-            HwGro::AsAsked => settings.hw_gro,
+            HwGro::AsRequested => settings.hw_gro,
             HwGro::Never => false,
             HwGro::WithTso => settings.hw_gro || settings.tso,
         };
@@ -167,10 +167,10 @@ impl Attachment {
                 Some(_) => &**tap,
                 None => veth,
             },
-            Attachment::Given(_) => return (Vec::new(), HwGro::AsAsked),
+            Attachment::Given(_) => return (Vec::new(), HwGro::AsRequested),
         };
         let ends = (0..settings.adapters).map(|adapter| ends::of_adapter(end, adapter));
-        (ends.collect(), HwGro::AsAsked)
+        (ends.collect(), HwGro::AsRequested)
     }
 }
 

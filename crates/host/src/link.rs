@@ -124,7 +124,7 @@ fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result
     let begin = Instant::now();
     let both = |netlink: &mut Netlink| -> io::Result<Option<()>> {
         let is_settled = |link: &Link| {
-            !link.of_unknown_state || link.kind == tap::KIND || begin.elapsed() > SETTLING
+            !link.state_unknown || link.kind == tap::KIND || begin.elapsed() > SETTLING
         };
         let Some(own) = netlink.link(device)?.filter(can_send).filter(is_settled) else {
             return Ok(None);
@@ -150,7 +150,7 @@ const SETTLING: Duration = Duration::from_millis(1200);
 
 /// True if a device is up and has a carrier, or is a tap, which accepts packets without one.
 pub(super) fn can_send(link: &Link) -> bool {
-    link.operational || link.of_unknown_state || (link.kind == tap::KIND && link.up)
+    link.operational || link.state_unknown || (link.kind == tap::KIND && link.up)
 }
 
 /// Calls `ask` every millisecond until it returns something; `None` if it does not in time.
@@ -234,7 +234,8 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
     }
     netlink.set_up(link.index).map_err(|e| refused("bringing it up", &e))?;
     if let Some(kind) = discipline(link, settings) {
-        let options = settings.netem.map(|netem| on_its_way(netem).options()).unwrap_or_default();
+        let options =
+            settings.netem.map(|netem| to_kernel_units(netem).options()).unwrap_or_default();
         let set = netlink.replace_root_qdisc(link.index, kind, 0, &options);
         set.map_err(|e| {
             let fault = refused(format!("setting the queueing discipline {kind}"), &e);
@@ -262,7 +263,7 @@ fn discipline<'a>(link: &Link, settings: &'a LinkSettings) -> Option<&'a str> {
 }
 
 /// Converts the impairment to the kernel's units.
-fn on_its_way(Netem { delay, rate, loss, reorder }: Netem) -> qdisc::Netem {
+fn to_kernel_units(Netem { delay, rate, loss, reorder }: Netem) -> qdisc::Netem {
     let rate = rate.map(|megabits| u64::from(megabits) * 1_000_000 / 8);
     qdisc::Netem { delay: u64::from(delay) * 1000, rate, loss, reorder }
 }
@@ -519,7 +520,7 @@ pub(crate) fn reset_tap(netlink: &mut Netlink, link: &Link, name: &str) -> Resul
     };
     netlink.set_down(link.index).map_err(failed("taking it down"))?;
     netlink.remove_addresses(link.index).map_err(failed("removing its addresses"))?;
-    let limits = beginning(&link.limits);
+    let limits = limits_to_reset(&link.limits);
     if limits != Limits::default() {
         netlink.set_limits(link.index, &limits).map_err(failed("its limits of GSO and GRO"))?;
     }
@@ -542,7 +543,7 @@ pub(crate) fn reset_tap(netlink: &mut Netlink, link: &Link, name: &str) -> Resul
 }
 
 /// Returns the initial limits for those that differ from them.
-fn beginning(now: &Limits) -> Limits {
+fn limits_to_reset(now: &Limits) -> Limits {
     let other =
         |size: Option<u32>| size.filter(|size| *size != LEGACY_MAX_SIZE).map(|_| LEGACY_MAX_SIZE);
     Limits {
@@ -572,9 +573,9 @@ mod tests {
             gso_ipv4: Some(LEGACY_MAX_SIZE),
             gro_ipv4: None,
         };
-        assert_eq!(beginning(&begun), Limits::default());
+        assert_eq!(limits_to_reset(&begun), Limits::default());
         let changed = Limits { gro: Some(524_280), ..begun };
         let set = Limits { gro: Some(LEGACY_MAX_SIZE), ..Limits::default() };
-        assert_eq!(beginning(&changed), set);
+        assert_eq!(limits_to_reset(&changed), set);
     }
 }

@@ -264,7 +264,7 @@ fn receiving(channels: &Channels) -> Option<(u32, u32)> {
 /// Returns netlink's reports on the NICs of a host, by name, or a recording of them; empty if the
 /// recording cannot be read.
 fn reports(roots: &Roots) -> BTreeMap<String, NicReport> {
-    match &roots.cards {
+    match &roots.nics {
         Some(file) => {
             text(file).and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
         }

@@ -51,12 +51,14 @@ mod workers;
 
 pub use catalog::{CATALOG, Chosen, SIZES, SYSCALLS, chosen, regular, selectable};
 pub use context::{Context, PreviousSnapshot, ThreadTag};
-pub use memory_roles::{left as left_memory_groups, remove_left as remove_memory_groups};
+pub use memory_roles::{
+    leftover_groups as left_memory_groups, remove_left as remove_memory_groups,
+};
 use meter::attempted;
 pub use meter::{Meter, Prepared, Reach, Running, TICK, at_stop};
 pub use output::{Capture, Output};
 pub use power::{
-    NAME as POWER_NAME, at_rest, dcmi_reading, printed_watts, support as power_support,
+    NAME as POWER_NAME, dcmi_reading, measure_idle_power, printed_watts, support as power_support,
 };
 use proc_file::ProcFile;
 pub use profile::{NAME as PROFILE_NAME, TURN as SAMPLE_TURN, price as sample_price};

@@ -26,7 +26,7 @@ pub(crate) static METER: Meter = Meter {
     summary: "bytes between processor and memory by role, by a monitoring group of resctrl for each",
     reach: Reach::Agent,
     usual: false,
-    attempt: |roots| attempted(ATTEMPT, able(&roots.sys)),
+    attempt: |roots| attempted(ATTEMPT, describe_free_ids(&roots.sys)),
     probe: |facts: &Facts| facts.require(ATTEMPT, REMEDY),
     prepare,
     start,
@@ -46,7 +46,7 @@ const COUNTED: [(&str, &str); 2] =
 
 /// Returns how many monitoring ids are free, or why threads cannot be monitored here. Makes no
 /// group.
-fn able(sys: &Path) -> Result<String, Fault> {
+fn describe_free_ids(sys: &Path) -> Result<String, Fault> {
     let mount = sys.join(resctrl::MOUNT);
     let [all, taken] = resctrl::ids(&mount).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Fault::unsupported(
@@ -188,7 +188,7 @@ fn own_caches(context: &Context) -> Option<Vec<String>> {
 }
 
 /// Returns the folders of groups left behind by processes that were killed.
-pub fn left(sys: &Path) -> Vec<PathBuf> {
+pub fn leftover_groups(sys: &Path) -> Vec<PathBuf> {
     of_roles(sys, resctrl::left)
 }
 

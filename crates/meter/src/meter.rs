@@ -18,7 +18,7 @@ pub struct Meter {
     pub usual: bool,
     /// Whether it runs in separate trials only, because it costs the stream
     /// more than other meters do.
-    pub apart: bool,
+    pub separate_trials: bool,
     /// Whether its trials fail on a host where it does not work. Otherwise they go on without it.
     pub needed: bool,
     /// Tries on a host whether it works there, if facts alone do not show that.
@@ -44,7 +44,7 @@ impl Meter {
         reach: Reach::Machine,
         options: &[],
         usual: true,
-        apart: false,
+        separate_trials: false,
         needed: false,
         attempt: |_| None,
         probe: |_| Support::Yes,

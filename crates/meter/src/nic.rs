@@ -162,7 +162,7 @@ impl Sum {
             };
             self.add(&format!("nic.pool.{user}.{kind}.{name}"), Unit::Count, sum as f64);
         }
-        self.output.warnings.extend(exhausted(&sums, device));
+        self.output.warnings.extend(exhausted_pool_warnings(&sums, device));
     }
 
     /// Adds the counters of the root qdisc, which include those of its children (`mq_dump`,
@@ -233,7 +233,7 @@ const SLOW: f64 = 0.01;
 /// allocator. If it does, it is too small for what the application holds on to, or its pages are
 /// never returned: a copying path then pays for allocation, and one that provides the memory itself
 /// (zcrx, devmem) copies or drops.
-fn exhausted(sums: &[(&'static str, u64)], device: &str) -> Vec<String> {
+fn exhausted_pool_warnings(sums: &[(&'static str, u64)], device: &str) -> Vec<String> {
     let count = |name: &str| count_of(sums, name);
     let slow = count("alloc-slow").saturating_add(count("alloc-slow-high-order"));
     let all = slow.saturating_add(count("alloc-fast"));

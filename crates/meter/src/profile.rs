@@ -25,7 +25,7 @@ pub(crate) static METER: Meter = Meter {
     summary: "samples of what runs on the CPUs, with call chains; in separate trials (perf_event_open)",
     options: &SAMPLING_OPTIONS,
     usual: false,
-    apart: true,
+    separate_trials: true,
     probe,
     prepare,
     start: |_| Err(Fault::failed("the options do not say what to sample")),

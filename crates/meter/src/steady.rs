@@ -80,7 +80,7 @@ impl Snapshot {
             let more = before.map_or(0, |(_, before)| count.saturating_sub(*before));
             output.add("steady.throttled", Unit::Count, more as f64, &Scope::Cpu(*cpu));
         }
-        let moved: Vec<String> = context.threads.iter().filter_map(moved).collect();
+        let moved: Vec<String> = context.threads.iter().filter_map(describe_moved_thread).collect();
         let scope = Scope::Role(context.role);
         output.add("steady.moved", Unit::Count, moved.len() as f64, &scope);
         output.warnings.extend(moved);
@@ -95,7 +95,7 @@ impl Snapshot {
 }
 
 /// Describes where a pinned thread may run, if not only on its CPU; `None` if it has ended.
-fn moved(thread: &ThreadTag) -> Option<String> {
+fn describe_moved_thread(thread: &ThreadTag) -> Option<String> {
     let pinned = thread.cpu?;
     let cpus = allowed_to(thread.tid).ok().filter(|cpus| cpus[..] != [pinned])?;
     let is = joined(cpus, ",");

@@ -93,7 +93,7 @@ impl Tallies {
 
 /// One in this many frequent events is unwound to find its function; a power of two. Unwinding a
 /// call stack takes 5 to 20 us on a virtual machine, longer than most waits for a lock.
-pub(crate) const ASKED: u64 = 16;
+pub(crate) const UNWIND_ONE_IN: u64 = 16;
 
 /// Name of a function for whose call stack there was no room.
 const UNKNOWN: &str = "[unknown]";
@@ -200,14 +200,14 @@ impl Maps {
         a.call(Helper::GetStackId);
     }
 
-    /// Like [`Self::stack`], for one event in [`ASKED`] at random; [`key::NOT_TAKEN`] for the
-    /// others.
+    /// Like [`Self::stack`], for one event in [`UNWIND_ONE_IN`] at random; [`key::NOT_TAKEN`] for
+    /// the others.
     ///
     /// ```c
-    /// bpf_get_prandom_u32() & (ASKED - 1) ? NOT_TAKEN : stack(context)
+    /// bpf_get_prandom_u32() & (UNWIND_ONE_IN - 1) ? NOT_TAKEN : stack(context)
     /// ```
-    pub(crate) fn stack_of_some(&self, a: &mut Assembler, context: Reg) {
-        a.call(Helper::GetPrandomU32).alu(Alu::And, R0, ASKED as i32 - 1);
+    pub(crate) fn sampled_stack(&self, a: &mut Assembler, context: Reg) {
+        a.call(Helper::GetPrandomU32).alu(Alu::And, R0, UNWIND_ONE_IN as i32 - 1);
         a.mov(R1, R0).mov(R0, key::NOT_TAKEN).jump_if(If::Ne, R1, 0, "not taken");
         self.stack(a, context);
         a.label("not taken");
@@ -359,21 +359,21 @@ impl Task {
     }
 }
 
-/// The owner of a thread, by its name: indexed by the result of [`Task::whose`].
-pub(crate) const WHOSE: [&str; 5] = ["other", "sender", "receiver", "vhost", "pktgen"];
+/// The owner of a thread, by its name: indexed by the result of [`Task::load_owner`].
+pub(crate) const THREAD_OWNERS: [&str; 5] = ["other", "sender", "receiver", "vhost", "pktgen"];
 
 impl Task {
-    /// `to` = the index in [`WHOSE`] of the task in a register, by the start of `task->comm`.
-    /// Changes R2 to R4; `tag` makes its labels unique.
-    pub(crate) fn whose(self, a: &mut Assembler, task: Reg, to: Reg, tag: &str) {
+    /// `to` = the index in [`THREAD_OWNERS`] of the task in a register, by the start of
+    /// `task->comm`. Changes R2 to R4; `tag` makes its labels unique.
+    pub(crate) fn load_owner(self, a: &mut Assembler, task: Reg, to: Reg, tag: &str) {
         const STARTS: [&[u8]; 4] = [b"sender/", b"receiver", b"vhost-", b"kpktgend"];
         let label = |name: &str| format!("{name} {tag}");
         a.load(Size::Double, R2, task, self.comm);
-        for (start, name) in STARTS.iter().zip(&WHOSE[1..]) {
+        for (start, name) in STARTS.iter().zip(&THREAD_OWNERS[1..]) {
             bpf::named(a, start, &label(name));
         }
         a.mov(to, 0).jump(label("known"));
-        for (number, name) in (1..).zip(&WHOSE[1..]) {
+        for (number, name) in (1..).zip(&THREAD_OWNERS[1..]) {
             a.label(label(name)).mov(to, number).jump(label("known"));
         }
         a.label(label("known"));

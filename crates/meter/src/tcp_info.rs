@@ -32,14 +32,14 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
             enter(&mut output, before, after, &Scope::Flow(role, flow));
         }
         if flows.len() > MOST_FLOWS {
-            output.readings = together(output.readings, &Scope::Role(role));
+            output.readings = combine_flows(output.readings, &Scope::Role(role));
         }
         Ok(output)
     })
 }
 
 /// Combines the readings of all flows into one per metric.
-fn together(readings: Vec<Reading>, scope: &Scope) -> Vec<Reading> {
+fn combine_flows(readings: Vec<Reading>, scope: &Scope) -> Vec<Reading> {
     let of_end = |one| Reading { scope: scope.clone(), ..one };
     Reading::combined(readings.into_iter().map(of_end))
 }
@@ -138,7 +138,7 @@ mod tests {
             let after = TcpInfo { retransmits: lost, cwnd, min_rtt, ..TcpInfo::default() };
             enter(&mut output, &TcpInfo::default(), &after, &Scope::Flow(Role::Sender, flow));
         }
-        output.readings = together(output.readings, &Scope::Role(Role::Sender));
+        output.readings = combine_flows(output.readings, &Scope::Role(Role::Sender));
         assert_eq!(output.readings.len(), 12);
         assert!(output.readings.iter().all(|r| r.scope == Scope::Role(Role::Sender)));
         for (metric, expected) in

@@ -91,7 +91,7 @@ impl Running for Window {
                 Ok(now) => {
                     let (time, by_ticks) = thread.time(&now);
                     without_schedstat |= by_ticks;
-                    output.warnings.extend(doubt(&time).filter(|_| !by_ticks));
+                    output.warnings.extend(clock_disagreement(&time).filter(|_| !by_ticks));
                     output.threads.push(time);
                 }
                 Err(fault) => self.missed.push((thread.name.clone(), fault)),
@@ -234,7 +234,7 @@ impl Thread {
 }
 
 /// Returns a warning if scheduler and ticks disagree by more than rounding explains.
-fn doubt(ThreadTime { name, run, user, system, .. }: &ThreadTime) -> Option<String> {
+fn clock_disagreement(ThreadTime { name, run, user, system, .. }: &ThreadTime) -> Option<String> {
     let ticks = user + system;
     let off = (ticks - run).abs();
     (off > 0.03 && off > 0.05 * run).then(|| {

@@ -2,7 +2,7 @@
 
 use super::absent::missing;
 use super::family;
-use super::kernel::{Counting, From};
+use super::kernel::{CountFrom, Counting};
 use bytepath_record::{Absent, Fault};
 use bytepath_sys::Roots;
 use std::collections::HashSet;
@@ -53,13 +53,13 @@ pub(crate) fn start(
 fn begin(roots: &Roots, start: &Start) -> Result<Counting, Fault> {
     let counting = Counting::new(roots)?;
     match *start {
-        Start::Exec(pid) => follow(&counting, pid, From::Exec)?,
+        Start::Exec(pid) => follow(&counting, pid, CountFrom::Exec)?,
         Start::Now(pid) => follow_all(&counting, pid, roots)?,
     }
     Ok(counting)
 }
 
-fn follow(counting: &Counting, tid: u32, from: From) -> Result<(), Fault> {
+fn follow(counting: &Counting, tid: u32, from: CountFrom) -> Result<(), Fault> {
     match counting.follow(tid, from) {
         // It has ended, so there is nothing to follow.
         Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
@@ -79,7 +79,7 @@ fn follow_all(counting: &Counting, process: u32, roots: &Roots) -> Result<(), Fa
             return Ok(());
         }
         for tid in fresh {
-            follow(counting, tid, From::Now)?;
+            follow(counting, tid, CountFrom::Now)?;
             followed.insert(tid);
         }
     }

@@ -20,7 +20,7 @@ const SOCKETS: u32 = 256 << 10;
 
 /// Which calls are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum CountFrom {
     /// All from the next one on.
     Now,
     /// All from the next execve on, which is the first one counted.
@@ -88,7 +88,7 @@ impl Counting {
             let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
             let kernel = socket_with(kind.0, kind.1, kind.2, None)?;
             let (sent, mut received) = ([0; BYTES], [0; BYTES]);
-            self.follow(own, From::Now)?;
+            self.follow(own, CountFrom::Now)?;
             let moved = one
                 .write_all(&sent)
                 .and_then(|()| other.read_exact(&mut received))
@@ -117,10 +117,10 @@ impl Counting {
     }
 
     /// Follows a thread, and threads that it creates: from now on, or from its next execve.
-    pub(crate) fn follow(&self, tid: u32, from: From) -> io::Result<()> {
+    pub(crate) fn follow(&self, tid: u32, from: CountFrom) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         let mut fresh = [0; state::SIZE];
-        fresh[state::UNTIL_EXEC as usize] = u8::from(from == From::Exec);
+        fresh[state::UNTIL_EXEC as usize] = u8::from(from == CountFrom::Exec);
         let thread = open_thread(tid)?;
         match self.maps.state.update(&thread.as_raw_fd().to_ne_bytes(), &fresh, Update::IfNew) {
             // A thread that is already followed keeps its state.
@@ -326,7 +326,7 @@ mod tests {
         };
         let own = bytepath_sys::thread::id();
         let (one, other) = UnixStream::pair().unwrap();
-        counting.follow(own, From::Now).unwrap();
+        counting.follow(own, CountFrom::Now).unwrap();
         for _ in 0..3 {
             assert_eq!(rustix::io::write(&one, &[1; 100]), Ok(100));
             assert_eq!(rustix::io::read(&other, &mut [0; 100]), Ok(100));

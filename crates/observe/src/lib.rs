@@ -73,7 +73,7 @@ pub enum Target {
 
 /// Flags that signal handlers set.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct SignalFlags {
     /// Stop watching a process. A program that we started receives Ctrl-C itself, and is watched
     /// until it ends.
     pub stop: Arc<AtomicBool>,
@@ -127,7 +127,7 @@ pub const LOOK: Duration = Duration::from_millis(100);
 /// or a signal. Failures of the sampler are listed as absent.
 pub fn observe(
     request: &Request,
-    signals: &Asked,
+    signals: &SignalFlags,
     sampler: Option<&mut dyn Sampler>,
 ) -> Result<Observed, Fault> {
     match &request.target {
@@ -139,7 +139,7 @@ pub fn observe(
 fn command(
     words: &[OsString],
     method: Method,
-    signals: &Asked,
+    signals: &SignalFlags,
     sampler: Option<&mut dyn Sampler>,
 ) -> Result<Observed, Fault> {
     let name = words.first().ok_or_else(|| Fault::usage("no program is named"))?;
@@ -155,7 +155,7 @@ fn command(
     // If memory runs out, the kernel should kill this process and not the program, which keeps the
     // earlier score.
     let _ = std::fs::write(roots.proc.join("self/oom_score_adj"), "1000");
-    allowance::outlive(pid, "bytepath: no memory is left for the report\n");
+    allowance::exit_as_child(pid, "bytepath: no memory is left for the report\n");
     let started = counter::start(method, &roots, &Start::Exec(pid))?;
     let mut watch = Watch::begin(pid, BTreeMap::new(), started, sampler, roots);
     let end = end_of(pid)?;
@@ -169,7 +169,7 @@ fn command(
         }
     }
     let ended = launched.wait().map_err(|e| Fault::system("cannot wait for the program", &e))?;
-    allowance::outlived(match ended.how {
+    allowance::child_ended(match ended.how {
         How::Code(code) => code,
         How::Signal(signal) => 128 + signal,
     });
@@ -180,7 +180,7 @@ fn command(
 fn process(
     pid: u32,
     request: &Request,
-    signals: &Asked,
+    signals: &SignalFlags,
     sampler: Option<&mut dyn Sampler>,
 ) -> Result<Observed, Fault> {
     let roots = Roots::real();

@@ -6,7 +6,7 @@ use super::diff::{self, Diff, LeftOut, Options, Pair, Per, RankingLine, Row};
 use super::ends::Ends;
 use super::flame::{BOXES, Chart, flames};
 use super::subsystem::{Classes, Coverage, Rules};
-use super::symptom::{Seen, Tally};
+use super::symptom::{FoundSymptom, Tally};
 use super::waterfall::{Trials, Waterfall, waterfall};
 use bytepath_record::Fault;
 use schemars::JsonSchema;
@@ -53,7 +53,7 @@ pub struct Symptoms {
     /// The cells that the shares refer to, the baseline first.
     pub cells: Vec<String>,
     /// The symptoms above their limit, largest share first.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<FoundSymptom>,
 }
 
 /// The functions of two cells side by side, ranked by savings. A function's amount is its own code.
@@ -125,5 +125,5 @@ pub fn symptoms(cells: &[Trials], rules: &Rules) -> (Symptoms, Coverage) {
         }
     }
     let cells = cells.iter().map(|trials| trials.cell.to_owned()).collect();
-    (Symptoms { cells, seen: tally.seen() }, coverage)
+    (Symptoms { cells, seen: tally.into_symptoms() }, coverage)
 }

@@ -8,7 +8,7 @@ use super::diff::Diff;
 use super::subsystem::{Classes, Rules, is_idle};
 use super::text::intern;
 use super::{FrameKind, Owner, Profile, Sample, StackId, Weight, normalise};
-use bytepath_record::steers;
+use bytepath_record::is_unsafe_to_display;
 use hashbrown::{HashMap, HashSet};
 use indexmap::IndexSet;
 use schemars::JsonSchema;
@@ -315,14 +315,14 @@ fn root(profile: &Profile, sample: &Sample) -> Option<String> {
 /// Makes a name safe to show anywhere: characters that control a terminal, break XML or change the
 /// direction of text are escaped.
 pub fn label(name: &str) -> String {
-    let steers = |c: char| steers(c) || matches!(c, '\u{fffc}'..='\u{ffff}');
+    let is_unsafe = |c: char| is_unsafe_to_display(c) || matches!(c, '\u{fffc}'..='\u{ffff}');
     let name = name.trim();
     if name.is_empty() {
         return "[unknown]".to_owned();
     }
     let mut label = String::with_capacity(name.len());
     for c in name.chars() {
-        if steers(c) { label.extend(c.escape_unicode()) } else { label.push(c) }
+        if is_unsafe(c) { label.extend(c.escape_unicode()) } else { label.push(c) }
     }
     label
 }

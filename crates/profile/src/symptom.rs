@@ -21,7 +21,7 @@ const NAMED: usize = 4;
 
 /// A symptom found in profiles.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Seen {
+pub struct FoundSymptom {
     /// Its name, in a few words.
     pub name: String,
     /// Part of the busy time, 0 to 1, for each side in order. Idle samples and those of foreign
@@ -35,10 +35,10 @@ pub struct Seen {
 }
 
 /// Returns the symptoms of one profile.
-pub fn symptoms(profile: &Profile, classes: &Classes) -> Vec<Seen> {
+pub fn symptoms(profile: &Profile, classes: &Classes) -> Vec<FoundSymptom> {
     let mut tally = Tally::new(1);
     tally.add(0, profile, classes);
-    tally.seen()
+    tally.into_symptoms()
 }
 
 /// Accumulates symptoms, over any number of sides with any number of profiles.
@@ -84,16 +84,16 @@ impl Tally {
     }
 
     /// Returns the symptoms above their limit, largest share first.
-    pub fn seen(self) -> Vec<Seen> {
+    pub fn into_symptoms(self) -> Vec<FoundSymptom> {
         let mean = |(sum, n): (&f64, &usize)| sum / (*n).max(1) as f64;
-        let seen = |(at, symptom): (usize, &Symptom)| {
+        let found = |(at, symptom): (usize, &Symptom)| {
             let shares: Vec<f64> = self.shares[at].iter().zip(&self.profiles).map(mean).collect();
             let own = self.functions.iter().filter(|((of, _), _)| *of == at);
             let mut functions: Vec<(&str, f64)> =
                 own.map(|((_, name), share)| (name.as_str(), *share)).collect();
             functions.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
             let least = symptom.least.unwrap_or(SMALL);
-            shares.iter().any(|share| *share >= least).then(|| Seen {
+            shares.iter().any(|share| *share >= least).then(|| FoundSymptom {
                 name: symptom.name.clone(),
                 shares,
                 functions: functions.iter().take(NAMED).map(|(name, _)| (*name).into()).collect(),
@@ -101,8 +101,9 @@ impl Tally {
                 remedy: symptom.remedy.clone(),
             })
         };
-        let mut all: Vec<Seen> = table().symptoms.iter().enumerate().filter_map(seen).collect();
-        let most = |seen: &Seen| seen.shares.iter().copied().fold(0.0, f64::max);
+        let mut all: Vec<FoundSymptom> =
+            table().symptoms.iter().enumerate().filter_map(found).collect();
+        let most = |symptom: &FoundSymptom| symptom.shares.iter().copied().fold(0.0, f64::max);
         all.sort_by(|a, b| most(b).total_cmp(&most(a)));
         all
     }
@@ -224,12 +225,12 @@ mod tests {
         builder.build()
     }
 
-    fn seen(sides: &[Profile]) -> Vec<Seen> {
+    fn seen(sides: &[Profile]) -> Vec<FoundSymptom> {
         let mut tally = Tally::new(sides.len());
         for (side, profile) in sides.iter().enumerate() {
             tally.add(side, profile, &Classes::of(profile, Rules::built_in()));
         }
-        tally.seen()
+        tally.into_symptoms()
     }
 
     #[test]

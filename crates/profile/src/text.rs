@@ -1,6 +1,6 @@
 //! Bytes as text, and tables of texts.
 
-use bytepath_record::steers;
+use bytepath_record::is_unsafe_to_display;
 use indexmap::IndexSet;
 
 /// Quotes a line for an error: shortened if it is long, and without terminal control characters.
@@ -8,8 +8,11 @@ pub(crate) fn quote(line: impl AsRef<[u8]>) -> String {
     let line = line.as_ref();
     let text = String::from_utf8_lossy(line.get(..line.len().min(240)).unwrap_or_default());
     let text = text.trim();
-    let mut quoted: String =
-        text.chars().take(60).map(|c| if steers(c) { '\u{fffd}' } else { c }).collect();
+    let mut quoted: String = text
+        .chars()
+        .take(60)
+        .map(|c| if is_unsafe_to_display(c) { '\u{fffd}' } else { c })
+        .collect();
     if text.chars().count() > 60 {
         quoted.push_str("...");
     }

@@ -322,7 +322,7 @@ impl LinkSettings {
     }
 
     /// True if the setting `name` is in force because it was requested.
-    pub fn is_asked(&self, name: &str) -> bool {
+    pub fn is_requested(&self, name: &str) -> bool {
         self.asked.as_ref().is_none_or(|asked| asked.contains_key(name))
     }
 

@@ -64,13 +64,13 @@ pub struct Hops {
 impl Hops {
     /// Returned to the generator and not counted as dropped anywhere: the device's queue was
     /// stopped, and the generator tried again.
-    pub fn turned_back(&self) -> u64 {
+    pub fn returned(&self) -> u64 {
         self.refused.saturating_sub(self.qdisc_dropped + self.device_dropped)
     }
 
     /// Frames that were generated; those that were tried again count once.
     pub fn generated(&self) -> u64 {
-        self.offered.saturating_sub(self.turned_back())
+        self.offered.saturating_sub(self.returned())
     }
 
     /// Frames that the kernel accepted from the generator.
@@ -143,7 +143,7 @@ mod tests {
             received: 670,
             ..Hops::default()
         };
-        assert_eq!((pfifo.unaccounted(), pfifo.turned_back(), pfifo.lost()), (0, 0, 300));
+        assert_eq!((pfifo.unaccounted(), pfifo.returned(), pfifo.lost()), (0, 0, 300));
         assert_eq!(Hops { received: 669, ..pfifo }.unaccounted(), 1);
         assert_eq!(Hops { received: 671, ..pfifo }.unaccounted(), -1);
     }
@@ -157,7 +157,7 @@ mod tests {
             received: 1000,
             ..Hops::default()
         };
-        assert_eq!((stopped.turned_back(), stopped.generated(), stopped.lost()), (400, 1100, 100));
+        assert_eq!((stopped.returned(), stopped.generated(), stopped.lost()), (400, 1100, 100));
         assert_eq!(stopped.unaccounted(), 0);
     }
 }

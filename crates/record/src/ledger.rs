@@ -121,7 +121,7 @@ impl Ledger {
     }
 
     /// Marks all entries as bytes that were received at an end that also sends.
-    pub fn came_in(mut self) -> Ledger {
+    pub fn mark_received(mut self) -> Ledger {
         self.evidence.iter_mut().for_each(|entry| entry.came_in = true);
         self
     }
@@ -129,7 +129,7 @@ impl Ledger {
     /// Returns a copy in which the bytes that this end sent by reference have another manner;
     /// received bytes are left as they are.
     pub fn sent_by_reference(&self, manner: Manner, why: &str) -> Ledger {
-        self.gone_through(|entry| {
+        self.reclassify(|entry| {
             let is_meant = entry.manner == Manner::NotCopied && !entry.came_in;
             is_meant.then(|| (manner, why.to_owned()))
         })
@@ -137,7 +137,7 @@ impl Ledger {
 
     /// Returns a copy in which each entry has the manner that `each` returns, with the reason
     /// appended to its source; `None` leaves the entry as it is.
-    pub fn gone_through(&self, each: impl Fn(&Evidence) -> Option<(Manner, String)>) -> Ledger {
+    pub fn reclassify(&self, each: impl Fn(&Evidence) -> Option<(Manner, String)>) -> Ledger {
         let mut ledger = Ledger { mode: self.mode.clone(), ..Ledger::default() };
         for e in &self.evidence {
             let mut entry = e.clone();

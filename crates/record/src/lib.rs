@@ -67,10 +67,10 @@ pub use profile::{
     Bytes, ProfileRecord, ProfiledCells, Profiling, SAMPLING_OPTIONS, SamplePrice, Sampling,
 };
 pub use published::{
-    Levels, Ours, Published, PublishedColumn, PublishedFactor, PublishedFigure, PublishedRow,
-    ReadFrom,
+    Levels, Published, PublishedColumn, PublishedFactor, PublishedFigure, PublishedRow, ReadFrom,
+    StudyFigure,
 };
-pub use reach::{Contact, Met, Passage, Ports, Route};
+pub use reach::{Contact, Passage, Ports, ProbeResult, Route};
 pub use reading::{Aggregation, MOST_VALUES, Reading, Scope, Series, Unit};
 pub use setting::{
     Channels, Coalescing, Cpus, DeviceName, FlowRule, GRO, HW_GRO, IdleChoice, LRO, NapiTiming,
@@ -85,7 +85,7 @@ pub use trial::{
     CallRow, HOST_CHANGE, MODEL, MOST_TABLES, ProvenWitness, REVERSE, RX_PACKETS, Role, RoleRecord,
     SizeDistribution, ThreadCalls, ThreadTime, Trial, TrialStatus,
 };
-pub use visible::{one_line, steers, visible, visible_json};
+pub use visible::{is_unsafe_to_display, one_line, visible, visible_json};
 pub use work::{Cost, Terms, Work};
 
 /// Version of every record on disk and on the wire. A reader accepts this version and older ones,

@@ -77,13 +77,13 @@ pub struct PublishedColumn {
     pub unit: String,
     /// The study's figure to compare with, if the figure has no baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ours: Option<Ours>,
+    pub ours: Option<StudyFigure>,
 }
 
 /// A figure of a study that is the same quantity as a published one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Ours {
+pub struct StudyFigure {
     /// `rate`: work per second; `packets`: packets per second that the receiver's device received;
     /// otherwise the name of a reading of the sender's flows.
     pub figure: String,
@@ -99,7 +99,8 @@ pub struct PublishedRow {
     #[serde(default)]
     pub at: Levels,
     /// One number per column.
-    pub is: Vec<f64>,
+    #[serde(rename = "is")]
+    pub values: Vec<f64>,
     /// How they were read, if this differs from the figure's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<ReadFrom>,

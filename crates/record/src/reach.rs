@@ -66,7 +66,7 @@ pub enum Passage {
 
 /// What the receiver observed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Met {
+pub struct ProbeResult {
     /// Whether a connection was started but its third packet is missing (SYN_RECV): packets from
     /// the sender arrive, and the responses do not.
     pub half_open: bool,

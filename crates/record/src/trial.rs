@@ -233,7 +233,7 @@ impl ThreadCalls {
     /// thread or more than [`MOST_TABLES`]. Idle threads count towards that limit, too: which
     /// threads are idle differs between trials, and all trials of a cell should keep the same
     /// tables.
-    pub fn kept(mut all: Vec<ThreadCalls>) -> Vec<ThreadCalls> {
+    pub fn select_tables(mut all: Vec<ThreadCalls>) -> Vec<ThreadCalls> {
         let few = (2..=MOST_TABLES).contains(&all.len());
         all.retain(|thread| few && !thread.calls.is_empty());
         all
@@ -315,11 +315,11 @@ impl Trial {
     /// Returns units of work (bytes, exchanges, packets) per second, or `None` unless it was
     /// measured.
     pub fn rate(&self) -> Option<f64> {
-        self.ran_at().filter(|_| self.status == TrialStatus::Measured)
+        self.rate_even_if_rejected().filter(|_| self.status == TrialStatus::Measured)
     }
 
     /// Like [`Self::rate`], but also for a rejected trial.
-    pub fn ran_at(&self) -> Option<f64> {
+    pub fn rate_even_if_rejected(&self) -> Option<f64> {
         let ran = matches!(self.status, TrialStatus::Measured | TrialStatus::Rejected { .. });
         (ran && self.window > 0.0).then(|| self.count as f64 / self.window)
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// True if a character controls or disguises text instead of being visible: control characters (C0,
 /// DEL, C1), and those that change the direction of text, break lines or have no width (Unicode's
 /// `Bidi_Control`, `Zl`, `Zp` and most of `Cf`).
-pub fn steers(c: char) -> bool {
+pub fn is_unsafe_to_display(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
@@ -13,13 +13,13 @@ pub fn steers(c: char) -> bool {
 
 /// Escapes such characters (`\u{1b}`); line feeds are kept.
 pub fn visible(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| c != '\n' && steers(c);
-    if !text.contains(steers) {
+    let is_unsafe = |c: char| c != '\n' && is_unsafe_to_display(c);
+    if !text.contains(is_unsafe) {
         return text.into();
     }
     let mut shown = String::with_capacity(text.len() + 64);
     for c in text.chars() {
-        if steers(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+        if is_unsafe(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
     }
     shown.into()
 }
@@ -32,7 +32,7 @@ pub fn one_line(name: &str) -> String {
 /// Escapes such characters in JSON; a parser reads the same value. All of them are in the Basic
 /// Multilingual Plane and occur only within strings.
 pub fn visible_json(json: String) -> String {
-    let is_hidden = |c: char| c != '\n' && steers(c);
+    let is_hidden = |c: char| c != '\n' && is_unsafe_to_display(c);
     if !json.contains(is_hidden) {
         return json;
     }
@@ -62,7 +62,7 @@ mod tests {
     fn visible_json_says_the_same() {
         let value = "a\u{202e}b\u{9b}c\u{1b}\"\\\n\u{fffb}Grüße";
         let text = visible_json(serde_json::to_string_pretty(&[value]).unwrap());
-        assert!(!text.contains(|c| c != '\n' && steers(c)), "{text}");
+        assert!(!text.contains(|c| c != '\n' && is_unsafe_to_display(c)), "{text}");
         assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), [value]);
     }
 }

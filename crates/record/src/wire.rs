@@ -10,9 +10,9 @@
 //! another. Both ends are the same build ([`Hello`] makes sure), so this format may change freely.
 
 use super::{
-    Bytes, Cell, Contact, CopyCeiling, Facts, Fault, Finding, Hops, LinkSettings, Met, Placement,
-    Ports, ProvenWitness, Reading, RestorationRow, Role, RoleRecord, Route, SamplePrice, Series,
-    SettingRecord, SysctlName, ThreadTime, WantedSetting,
+    Bytes, Cell, Contact, CopyCeiling, Facts, Fault, Finding, Hops, LinkSettings, Placement, Ports,
+    ProbeResult, ProvenWitness, Reading, RestorationRow, Role, RoleRecord, Route, SamplePrice,
+    Series, SettingRecord, SysctlName, ThreadTime, WantedSetting,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -177,7 +177,7 @@ calls! {
     } -> Contact;
 
     /// Receiver: stops listening. The reply describes what arrived.
-    EndProbe {} -> Met;
+    EndProbe {} -> ProbeResult;
 
     /// The name of the device that has an address.
     FindDevice { address: IpAddr } -> String;
@@ -495,7 +495,7 @@ pub struct LinkEnd {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupts_there: bool,
     /// Seconds to wait for the carrier. The two ends of a cable need some to negotiate.
-    #[serde(default = "LinkEnd::moment")]
+    #[serde(default = "LinkEnd::virtual_link_timeout")]
     pub timeout: f64,
     /// The peer's address and hardware address, to avoid neighbour discovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -517,13 +517,13 @@ impl LinkEnd {
             softirq_cpu: None,
             softirq_required: false,
             interrupts_there: false,
-            timeout: LinkEnd::moment(),
+            timeout: LinkEnd::virtual_link_timeout(),
             neighbour: None,
         }
     }
 
     /// Longest time in seconds that a virtual link takes to come up.
-    pub fn moment() -> f64 {
+    pub fn virtual_link_timeout() -> f64 {
         2.0
     }
 }

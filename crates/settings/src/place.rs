@@ -198,7 +198,7 @@ impl StateFolder {
     /// The folder; refused if someone else could remove the journal from it.
     fn open(&self) -> io::Result<Folder> {
         let folder = Folder::open(&self.folder)?.private();
-        match files::stranger(&folder)? {
+        match files::other_writer(&folder)? {
             None => Ok(folder),
             Some(stranger) => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,

@@ -84,13 +84,13 @@ impl<'a> CellRequest<'a> {
 
 /// Returns the requested cells, and the id of the baseline. The baseline gets a second cell, marked
 /// `null`, with which the study measures its own noise.
-pub fn cells(ask: &CellRequest, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
+pub fn cells(request: &CellRequest, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
     let mut cells: Vec<Cell> = Vec::new();
-    let named = ask.kernels.iter().map(Some);
-    let kernels = if ask.kernels.is_empty() { vec![None] } else { named.collect() };
-    for text in ask.paths {
+    let named = request.kernels.iter().map(Some);
+    let kernels = if request.kernels.is_empty() { vec![None] } else { named.collect() };
+    for text in request.paths {
         for kernel in &kernels {
-            let mut cell = cell(text, *kernel, ask, spec)?;
+            let mut cell = cell(text, *kernel, request, spec)?;
             if cells.iter().any(|known| known.id == cell.id) {
                 let what = kernel.map_or(String::new(), |k| format!(" with kernel '{}'", k.name));
                 return Err(usage(format!("path '{text}'{what} is requested twice")));
@@ -102,7 +102,7 @@ pub fn cells(ask: &CellRequest, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), 
             cells.push(cell);
         }
     }
-    let baseline = match ask.baseline {
+    let baseline = match request.baseline {
         None => cells.first(),
         Some(text) => {
             let (_, tx, rx) = halves(text, spec)?;
@@ -110,7 +110,7 @@ pub fn cells(ask: &CellRequest, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), 
         }
     };
     let Some(baseline) = baseline.cloned() else {
-        let what = ask.baseline.unwrap_or("nothing");
+        let what = request.baseline.unwrap_or("nothing");
         return Err(usage(format!("the baseline '{what}' is not among the paths of this run"))
             .remedy("add it with --path"));
     };
@@ -122,17 +122,17 @@ pub fn cells(ask: &CellRequest, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), 
 pub(super) fn cell(
     path: &str,
     kernel: Option<&Kernel>,
-    ask: &CellRequest,
+    request: &CellRequest,
     spec: &PathSpec,
 ) -> Result<Cell, Fault> {
-    let (workload, workload_difference) = activity(ask.workload, spec)?;
-    let (stream, stream_options) = parse_stream(ask.stream)?;
-    let (link, link_difference) = link_for(&workload.name, ask.link, spec)?;
+    let (workload, workload_difference) = activity(request.workload, spec)?;
+    let (stream, stream_options) = parse_stream(request.stream)?;
+    let (link, link_difference) = link_for(&workload.name, request.link, spec)?;
     let (name, tx, rx) = halves(path, spec)?;
-    agree(&link, ask.cores)?;
+    agree(&link, request.cores)?;
     let mut levels = vec![workload_difference];
     levels.extend(differing(STREAM_OPTIONS, &stream_options));
-    levels.extend([link_difference, ask.cores.difference.clone()]);
+    levels.extend([link_difference, request.cores.difference.clone()]);
     levels.extend(kernel.map(|kernel| format!("kernel={}", kernel.name)));
     levels.retain(|level| !level.is_empty());
     let cell = Cell {
@@ -142,7 +142,7 @@ pub(super) fn cell(
         tx,
         rx,
         link,
-        placement: ask.cores.placement,
+        placement: request.cores.placement,
         kernel: kernel.cloned(),
         ..Cell::default()
     };
@@ -381,8 +381,8 @@ mod tests {
     fn ids(paths: &[&str], stream: &str, link: &str) -> Result<Vec<String>, Fault> {
         let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
         let cores = parse_cores("two", [0, 1])?;
-        let ask = CellRequest { stream, link, ..CellRequest::of(&paths, &cores) };
-        let (cells, baseline) = cells(&ask, &spec())?;
+        let request = CellRequest { stream, link, ..CellRequest::of(&paths, &cores) };
+        let (cells, baseline) = cells(&request, &spec())?;
         assert_eq!(cells[0].id, baseline);
         Ok(cells.into_iter().map(|c| c.id.0).collect())
     }
@@ -435,8 +435,8 @@ mod tests {
     fn every_adapter_has_a_flow_and_every_cpu_its_turn() {
         let of = |stream: &str, link: &str, cores: &str| {
             let (paths, cores) = (["socket".to_owned()], parse_cores(cores, [0, 1])?);
-            let ask = CellRequest { stream, link, ..CellRequest::of(&paths, &cores) };
-            cells(&ask, &spec()).map(|(cells, _)| cells[0].id.0.clone())
+            let request = CellRequest { stream, link, ..CellRequest::of(&paths, &cores) };
+            cells(&request, &spec()).map(|(cells, _)| cells[0].id.0.clone())
         };
         let id = of("flows=4", "wire:adapters=2", "sender=0,receiver=0+1,softirq=0+1").unwrap();
         assert_eq!(id, "socket flows=4 adapters=2 cores=none/sender=0/receiver=0+1/softirq=0+1");
@@ -470,8 +470,8 @@ mod tests {
         let cores = parse_cores("two", [0, 1]).unwrap();
         let kernels = [Kernel::named("old", "./a"), Kernel::named("new", "./b")];
         let paths = ["socket".to_owned(), "uring".to_owned()];
-        let ask = |kernels| CellRequest { kernels, ..CellRequest::of(&paths, &cores) };
-        let (all, baseline) = cells(&ask(&kernels), &spec()).unwrap();
+        let request = |kernels| CellRequest { kernels, ..CellRequest::of(&paths, &cores) };
+        let (all, baseline) = cells(&request(&kernels), &spec()).unwrap();
         let ids: Vec<&str> = all.iter().map(|cell| cell.id.0.as_str()).collect();
         assert_eq!(
             ids,
@@ -486,10 +486,12 @@ mod tests {
         assert_eq!(baseline.0, "socket kernel=old");
         assert_eq!(all[1].levels["kernel"], "new=./b");
         assert_eq!(all[1].kernel, Some(kernels[1].clone()));
-        let (one, _) = cells(&ask(&kernels[..1]), &spec()).unwrap();
+        let (one, _) = cells(&request(&kernels[..1]), &spec()).unwrap();
         assert_eq!((one[0].id.0.as_str(), one[0].levels.len()), ("socket kernel=old", 0));
         let twice = [kernels[0].clone(), kernels[0].clone()];
-        assert!(cells(&ask(&twice), &spec()).unwrap_err().message.contains("with kernel 'old'"));
+        assert!(
+            cells(&request(&twice), &spec()).unwrap_err().message.contains("with kernel 'old'")
+        );
     }
 
     #[test]
@@ -508,7 +510,7 @@ mod tests {
     fn the_baseline_must_be_there() {
         let paths = ["socket".to_owned()];
         let cores = parse_cores("two", [0, 1]).unwrap();
-        let ask = CellRequest { baseline: Some("uring"), ..CellRequest::of(&paths, &cores) };
-        assert!(cells(&ask, &spec()).unwrap_err().message.contains("not among"));
+        let request = CellRequest { baseline: Some("uring"), ..CellRequest::of(&paths, &cores) };
+        assert!(cells(&request, &spec()).unwrap_err().message.contains("not among"));
     }
 }

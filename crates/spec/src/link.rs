@@ -313,13 +313,18 @@ mod tests {
     fn existing_link_uses_only_named_options() {
         let (as_it_is, none) = parse_link("given").unwrap();
         assert_eq!(none, "link=given");
-        assert!(!as_it_is.is_asked("mtu") && as_it_is.asked == Some([].into()));
+        assert!(!as_it_is.is_requested("mtu") && as_it_is.asked == Some([].into()));
         let (settings, difference) = parse_link("given:mtu=4148,hw-gro=on").unwrap();
         assert!(
-            settings.is_asked("mtu") && settings.is_asked("hw-gro") && !settings.is_asked("gro")
+            settings.is_requested("mtu")
+                && settings.is_requested("hw-gro")
+                && !settings.is_requested("gro")
         );
         assert_eq!(difference, "link=given,hw-gro=on,mtu=4148", "the usual value is another cell");
-        assert!(parse_link("nic").unwrap().0.is_asked("gro"), "one that is made has everything");
+        assert!(
+            parse_link("nic").unwrap().0.is_requested("gro"),
+            "one that is made has everything"
+        );
     }
 
     #[test]

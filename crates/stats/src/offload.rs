@@ -70,7 +70,7 @@ pub struct CopyComparison<A = CopyAt> {
 pub struct CopyRow {
     /// The cell, compared with the first engine; the cost is the caller's time per copy.
     #[serde(flatten)]
-    pub beside: CopyComparison,
+    pub comparison: CopyComparison,
     /// Means over the blocks.
     pub mean: CopyTrial,
     /// Its rate over the blocks.
@@ -121,13 +121,13 @@ pub fn offload(cells: &[(CopyCell, Vec<CopyTrial>)]) -> (Vec<CopyRow>, Vec<Break
         };
         let (faster, dearer) = (effect(|trial| trial.rate), effect(|trial| trial.caller));
         Some(CopyRow {
-            beside: CopyComparison { cell: cell.clone(), faster, dearer },
+            comparison: CopyComparison { cell: cell.clone(), faster, dearer },
             mean: mean(trials),
             rate: Summary::of(trials.iter().map(|trial| trial.rate))?,
         })
     });
     let rows: Vec<CopyRow> = rows.collect();
-    let beside: Vec<&CopyComparison> = rows.iter().map(|row| &row.beside).collect();
+    let beside: Vec<&CopyComparison> = rows.iter().map(|row| &row.comparison).collect();
     let break_evens = break_evens(&beside, [Benefit::Time, Benefit::Rate]);
     (rows, break_evens)
 }
@@ -218,7 +218,7 @@ mod tests {
     fn break_even_is_the_least_size_better_at_all_larger_ones() {
         let (rows, found) = offload(&cells(&[64, 512, 1000, 2048, 65536]));
         assert_eq!(rows.len(), 10);
-        assert!(rows[0].beside.dearer.is_none());
+        assert!(rows[0].comparison.dearer.is_none());
         let [time, rate] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((time.pays, rate.pays), (Benefit::Time, Benefit::Rate));
         let (size, effect) = time.from.as_ref().unwrap();

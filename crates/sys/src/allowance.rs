@@ -38,14 +38,14 @@ pub fn limit(bytes: u64, words: impl Into<String>, code: i32) -> io::Result<Limi
 
 /// From now on, if an allocation fails, the process prints `words` and exits with the exit code of
 /// this child, which it waits for.
-pub fn outlive(child: u32, words: impl Into<String>) {
+pub fn exit_as_child(child: u32, words: impl Into<String>) {
     *WORDS.lock().unwrap_or_else(PoisonError::into_inner) = (words.into(), 0);
     CHILD.store(child as i32, Ordering::Release);
     HOLDS.store(true, Ordering::Release);
 }
 
-/// Records that the child of [`outlive`] has ended with this code and has been waited for.
-pub fn outlived(code: i32) {
+/// Records that the child of [`exit_as_child`] has ended with this code and has been waited for.
+pub fn child_ended(code: i32) {
     WORDS.lock().unwrap_or_else(PoisonError::into_inner).1 = code;
     CHILD.store(0, Ordering::Release);
 }

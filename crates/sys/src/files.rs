@@ -32,7 +32,7 @@ pub struct Folder {
 /// Opens a regular file that a user names, for reading. Refuses FIFOs and devices, without waiting
 /// for a writer.
 pub fn open(path: &Path) -> io::Result<File> {
-    let file = at_once(path, OFlags::RDONLY)?;
+    let file = open_nonblocking(path, OFlags::RDONLY)?;
     regular(&file)?;
     Ok(file)
 }
@@ -40,24 +40,24 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Like [`open`], but also accepts pipes and devices, such as `/dev/stdin` or what a shell creates
 /// for `<(command)`. Reading a FIFO without a writer returns end of file.
 pub fn open_stream(path: &Path) -> io::Result<File> {
-    waiting(at_once(path, OFlags::RDONLY)?)
+    make_blocking(open_nonblocking(path, OFlags::RDONLY)?)
 }
 
 /// Opens something that exists and is not a regular file, for writing; a FIFO must have a reader.
 pub fn open_sink(path: &Path) -> io::Result<File> {
-    waiting(at_once(path, OFlags::WRONLY).map_err(|e| match e.raw_os_error() {
+    make_blocking(open_nonblocking(path, OFlags::WRONLY).map_err(|e| match e.raw_os_error() {
         Some(libc::ENXIO) => refused("no program reads from this pipe".to_owned()),
         _ => e,
     })?)
 }
 
-fn at_once(path: &Path, flags: OFlags) -> io::Result<File> {
+fn open_nonblocking(path: &Path, flags: OFlags) -> io::Result<File> {
     let always = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     Ok(openat(CWD, path, flags | always, Mode::empty())?.into())
 }
 
 /// Makes reads and writes wait for the other end.
-fn waiting(file: File) -> io::Result<File> {
+fn make_blocking(file: File) -> io::Result<File> {
     rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
 }
@@ -72,7 +72,7 @@ fn regular(file: &File) -> io::Result<Stat> {
 
 /// Describes who may write to an open file or folder besides this user and root; `None` if no one
 /// may. The user who started root's command with sudo(8) does not count, nor does root's own group.
-pub fn stranger(file: impl AsFd) -> io::Result<Option<String>> {
+pub fn other_writer(file: impl AsFd) -> io::Result<Option<String>> {
     let stat = fstat(file)?;
     let own = geteuid();
     let caller = std::env::var("SUDO_UID").ok().filter(|_| own.is_root());
@@ -169,7 +169,7 @@ impl Folder {
     }
 
     /// Opens the folder that a file is in; returns it with the file's name there.
-    pub fn around(file: &Path) -> io::Result<(Folder, &OsStr)> {
+    pub fn parent_folder(file: &Path) -> io::Result<(Folder, &OsStr)> {
         let name = file.file_name().ok_or_else(|| refused("it names no file".to_owned()))?;
         Ok((Folder::open(file.parent().unwrap_or(Path::new("")))?, name))
     }

@@ -10,14 +10,14 @@ pub struct Sensor {
     pub chip: String,
     /// The driver's name for the sensor: "Esocket0"; empty if it has none.
     pub label: String,
-    pub shows: Shows,
+    pub quantity: Quantity,
     /// Path of the attribute with its value.
     pub path: PathBuf,
 }
 
 /// Quantity and unit of a sensor's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shows {
+pub enum Quantity {
     /// Energy so far, in microjoules.
     Energy,
     /// Power, in microwatts.
@@ -34,22 +34,22 @@ pub fn sensors(sys: &Path) -> Vec<Sensor> {
         let Some(chip) = attribute::text(&folder.join("name")) else { continue };
         let files = attribute::names(&folder);
         for file in &files {
-            let (number, shows) = match split(file) {
-                Some(("energy", number, "input")) => (number, Shows::Energy),
-                Some(("power", number, "average")) => (number, Shows::Power),
+            let (number, quantity) = match split(file) {
+                Some(("energy", number, "input")) => (number, Quantity::Energy),
+                Some(("power", number, "average")) => (number, Quantity::Power),
                 Some(("power", number, "input"))
                     if !files.contains(&format!("power{number}_average")) =>
                 {
-                    (number, Shows::Power)
+                    (number, Quantity::Power)
                 }
                 _ => continue,
             };
-            let kind = if shows == Shows::Energy { "energy" } else { "power" };
+            let kind = if quantity == Quantity::Energy { "energy" } else { "power" };
             let label = attribute::text(&folder.join(format!("{kind}{number}_label")));
             sensors.push(Sensor {
                 chip: chip.clone(),
                 label: label.unwrap_or_default(),
-                shows,
+                quantity,
                 path: folder.join(file),
             });
         }
@@ -68,7 +68,7 @@ impl Sensor {
 
     /// Whether it counts the energy of one processor (drivers/hwmon/amd_energy.c).
     pub fn is_socket(&self) -> bool {
-        self.shows == Shows::Energy && self.label.starts_with("Esocket")
+        self.quantity == Quantity::Energy && self.label.starts_with("Esocket")
     }
 }
 
@@ -76,11 +76,12 @@ impl Sensor {
 /// any. A sensor of the board (acpi_power_meter) takes precedence over a battery, and a battery
 /// counts only while it discharges: on mains its sensor shows the charging power. Sensors of parts
 /// (graphics cards, regulators, single cores) do not count: they cover only a part of the machine.
-pub fn whole(sys: &Path) -> Vec<Sensor> {
+pub fn machine_sensors(sys: &Path) -> Vec<Sensor> {
     let all = sensors(sys);
     let board = all.iter().filter(|sensor| sensor.chip == "power_meter").take(1);
-    let battery =
-        all.iter().filter(|sensor| sensor.shows == Shows::Power && discharges(sys, &sensor.chip));
+    let battery = all
+        .iter()
+        .filter(|sensor| sensor.quantity == Quantity::Power && discharges(sys, &sensor.chip));
     let sockets = all.iter().filter(|sensor| sensor.is_socket());
     let choices = [board.collect::<Vec<_>>(), battery.collect(), sockets.collect()];
     let chosen = choices.into_iter().find(|chosen| !chosen.is_empty()).unwrap_or_default();

@@ -2,7 +2,7 @@
 //! alive, as with ip-netns(8). Only [`release`], or a reboot, ends one; devices in it are still
 //! there after a crash.
 
-use super::namespace::reside;
+use super::namespace::remount_sysfs;
 use rustix::fs::{CWD, FsWord, Mode, OFlags, fstatfs, openat};
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
@@ -102,7 +102,7 @@ pub fn inside<T: Send>(file: &Path, work: impl FnOnce() -> T + Send) -> io::Resu
 pub fn within<T: Send>(namespace: BorrowedFd, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     aside(|| {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-        reside()?;
+        remount_sysfs()?;
         Ok(work())
     })?
 }

@@ -101,17 +101,17 @@ pub struct Roots {
     pub sys: PathBuf,
     /// File used in place of what netlink reports about NICs; `None` to query the kernel. If the
     /// file does not exist, nothing is known about NICs.
-    pub cards: Option<PathBuf>,
+    pub nics: Option<PathBuf>,
 }
 
 impl Roots {
     pub fn real() -> Self {
-        Roots { proc: "/proc".into(), sys: "/sys".into(), cards: None }
+        Roots { proc: "/proc".into(), sys: "/sys".into(), nics: None }
     }
 
     /// Trees of files below one folder: `DIR/proc`, `DIR/sys`, `DIR/cards.json`.
     pub fn recorded(dir: &Path) -> Self {
-        Roots { proc: dir.join("proc"), sys: dir.join("sys"), cards: Some(dir.join("cards.json")) }
+        Roots { proc: dir.join("proc"), sys: dir.join("sys"), nics: Some(dir.join("cards.json")) }
     }
 }
 

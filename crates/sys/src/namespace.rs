@@ -109,13 +109,13 @@ pub fn privileged() -> bool {
 /// the program is setuid or has file capabilities; such a program has to exit on its own at end of
 /// file on its standard input.
 pub fn spawn(command: Command, enter: Enter) -> Result<Child, Refused> {
-    Plan::new(Way::of(enter)?)?.spawn(command, None)
+    Plan::new(EntryMode::of(enter)?)?.spawn(command, None)
 }
 
 /// Like [`spawn`], in a network namespace that already exists, with its own mount namespace in
 /// which `/sys` shows that namespace's devices. Requires CAP_SYS_ADMIN.
 pub fn spawn_in(command: Command, network: OwnedFd) -> Result<Child, Refused> {
-    Plan::new(Way::Resident(network))?.spawn(command, None)
+    Plan::new(EntryMode::Resident(network))?.spawn(command, None)
 }
 
 /// Does everything that [`spawn`] does with [`Enter::New`], sends one request to rtnetlink from
@@ -133,7 +133,7 @@ type Work = Box<dyn FnMut() -> Attempted + Send + Sync>;
 fn inside_new(step: Step, work: Work) -> Result<(), Refused> {
     // The name of the program does not matter: the child ends before exec.
     let command = Command::new("/proc/self/exe");
-    let mut child = Plan::new(Way::of(Enter::New)?)?.spawn(command, Some(work))?;
+    let mut child = Plan::new(EntryMode::of(Enter::New)?)?.spawn(command, Some(work))?;
     let fail = |error| Refused { step, error };
     let status = child.wait().map_err(fail)?;
     if status.success() { Ok(()) } else { Err(fail(io::Error::other(status.to_string()))) }
@@ -143,7 +143,7 @@ fn inside_new(step: Step, work: Work) -> Result<(), Refused> {
 /// are allowed, because another thread of the parent may have held the allocator's lock at that
 /// moment.
 struct Plan {
-    way: Way,
+    mode: EntryMode,
     parent: Pid,
     /// Where the child writes the step that failed; `std` passes only the
     /// error number.
@@ -151,7 +151,7 @@ struct Plan {
     step_reader: OwnedFd,
 }
 
-enum Way {
+enum EntryMode {
     Privileged,
     Resident(OwnedFd),
     NewUser {
@@ -163,37 +163,37 @@ enum Way {
     JoinKept(Kept),
 }
 
-impl Way {
-    fn of(enter: Enter) -> Result<Way, Refused> {
+impl EntryMode {
+    fn of(enter: Enter) -> Result<EntryMode, Refused> {
         Ok(match enter {
-            _ if privileged() => Way::Privileged,
-            Enter::New => Way::NewUser {
+            _ if privileged() => EntryMode::Privileged,
+            Enter::New => EntryMode::NewUser {
                 uid_map: format!("0 {} 1\n", rustix::process::geteuid()).into_bytes(),
                 gid_map: format!("0 {} 1\n", rustix::process::getegid()).into_bytes(),
             },
             Enter::Beside(pid) => {
                 let namespace = std::fs::File::open(format!("/proc/{pid}/ns/user"));
                 let fail = |error| Refused { step: Step::FindPeer, error };
-                Way::JoinUser(namespace.map_err(fail)?.into())
+                EntryMode::JoinUser(namespace.map_err(fail)?.into())
             }
         })
     }
 }
 
 impl Plan {
-    fn new(way: Way) -> Result<Plan, Refused> {
+    fn new(mode: EntryMode) -> Result<Plan, Refused> {
         use rustix::pipe::{PipeFlags, pipe_with};
         let (step_reader, failed_step) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(|errno| Refused { step: Step::Program, error: errno.into() })?;
-        Ok(Plan { way, parent: rustix::process::getpid(), failed_step, step_reader })
+        Ok(Plan { mode, parent: rustix::process::getpid(), failed_step, step_reader })
     }
 
     /// Runs the program, or does `work` in its place and ends.
     fn spawn(self, mut command: Command, work: Option<Work>) -> Result<Child, Refused> {
-        let Plan { way, parent, failed_step, step_reader } = self;
+        let Plan { mode, parent, failed_step, step_reader } = self;
         let mut work = work;
         let mut inside = move || {
-            enter(&way, parent)?;
+            enter(&mode, parent)?;
             match &mut work {
                 Some(work) => work().map(|()| end_now()),
                 None => Ok(()),
@@ -224,16 +224,16 @@ fn attempt(step: Step, result: Result<(), Errno>) -> Attempted {
 }
 
 /// Runs in the child. System calls only.
-fn enter(way: &Way, parent: Pid) -> Attempted {
-    match way {
-        Way::Privileged => {}
-        Way::Resident(network) => {
+fn enter(mode: &EntryMode, parent: Pid) -> Attempted {
+    match mode {
+        EntryMode::Privileged => {}
+        EntryMode::Resident(network) => {
             let kind = Some(LinkNameSpaceType::Network);
             let joined = rustix::thread::move_into_link_name_space(network.as_fd(), kind);
             attempt(Step::Namespaces, joined)?;
-            attempt(Step::Sysfs, reside())?;
+            attempt(Step::Sysfs, remount_sysfs())?;
         }
-        Way::NewUser { uid_map, gid_map } => {
+        EntryMode::NewUser { uid_map, gid_map } => {
             attempt(Step::UserNamespace, unshare(UnshareFlags::NEWUSER))?;
             // setgroups(2) has to be given up before an unprivileged user may
             // write a group map (user_namespaces(7), CVE-2014-8989).
@@ -241,14 +241,14 @@ fn enter(way: &Way, parent: Pid) -> Attempted {
             attempt(Step::IdMap, write_file(c"/proc/self/uid_map", uid_map))?;
             attempt(Step::IdMap, write_file(c"/proc/self/gid_map", gid_map))?;
         }
-        Way::JoinUser(namespace) => {
+        EntryMode::JoinUser(namespace) => {
             let user = Some(LinkNameSpaceType::User);
             let joined = rustix::thread::move_into_link_name_space(namespace.as_fd(), user);
             attempt(Step::JoinPeer, joined)?;
         }
-        Way::JoinKept(kept) => kept.enter()?,
+        EntryMode::JoinKept(kept) => kept.enter()?,
     }
-    if !matches!(way, Way::Resident(_) | Way::JoinKept(_)) {
+    if !matches!(mode, EntryMode::Resident(_) | EntryMode::JoinKept(_)) {
         attempt(Step::Namespaces, unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS))?;
         attempt(Step::Mounts, mount_change(c"/", PRIVATE))?;
     }
@@ -273,7 +273,7 @@ const BELOW_SYS: &[(&CStr, &CStr)] = &[
 
 /// Gives the calling thread a mount namespace in which `/sys` shows the devices of its network
 /// namespace. System calls only, so that a child may call it before exec.
-pub(super) fn reside() -> Result<(), Errno> {
+pub(super) fn remount_sysfs() -> Result<(), Errno> {
     unshare(UnshareFlags::NEWNS)?;
     mount_change(c"/", PRIVATE)?;
     let old = rustix::fs::open(c"/sys", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;

@@ -53,7 +53,7 @@ pub struct Link {
     /// Whether it is up and has a carrier, but its operational state is unknown: always so for an
     /// ipvlan, for other devices until the kernel has handled the first change of their carrier
     /// (Documentation/networking/operstates.rst).
-    pub of_unknown_state: bool,
+    pub state_unknown: bool,
     /// How often the carrier appeared or disappeared since the device was made.
     pub carrier_changes: u32,
     /// Interface index of the bridge, bond or similar device that it is a port of; 0 if there is
@@ -505,7 +505,7 @@ fn read_link(
         kind: kind.map(text).unwrap_or_default(),
         up: header.ifi_flags & libc::IFF_UP as u32 != 0,
         operational: state == Some(libc::IF_OPER_UP),
-        of_unknown_state: state == Some(libc::IF_OPER_UNKNOWN)
+        state_unknown: state == Some(libc::IF_OPER_UNKNOWN)
             && header.ifi_flags & carries == carries,
         carrier_changes: attributes.get_carrier_changes().unwrap_or(0),
         master: attributes.get_master().unwrap_or(0),

@@ -190,7 +190,7 @@ impl Receiver {
 
     /// Passes the next frame to `at` and releases it; `None` if there is none.
     #[inline]
-    pub fn look<T>(&mut self, at: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    pub fn with_next_frame<T>(&mut self, at: impl FnOnce(&[u8]) -> T) -> Option<T> {
         if !self.is_there() {
             return None;
         }

@@ -28,7 +28,7 @@ const GSO_TCPV6: u8 = 4;
 pub struct Offload {
     /// The checksum of a received frame need not be verified: it is not filled in, or the kernel
     /// has found it correct.
-    pub vouched: bool,
+    pub checksum_trusted: bool,
     /// For a frame to be sent: the offset at which the checksummed bytes begin, and the checksum's
     /// offset from there. The sum of the pseudo header is already filled in.
     pub checksum: Option<[u16; 2]>,
@@ -72,7 +72,7 @@ impl Offload {
         let segments =
             Segments { size: number(4), headers: number(2), v6: header[1] & !0x80 == GSO_TCPV6 };
         Offload {
-            vouched: waits || header[0] & DATA_VALID != 0,
+            checksum_trusted: waits || header[0] & DATA_VALID != 0,
             checksum: waits.then(|| [number(6), number(8)]),
             segments: merged.then_some(segments),
         }
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_header_says_what_was_written() {
         let whole = Offload {
-            vouched: true,
+            checksum_trusted: true,
             checksum: Some([34, 16]),
             segments: Some(Segments { size: 8948, headers: 54, v6: false }),
         };

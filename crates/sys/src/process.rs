@@ -21,7 +21,7 @@ pub fn spawn_tied(command: Command, inherited: &[BorrowedFd]) -> io::Result<Chil
 }
 
 /// Like [`spawn_tied`], but with SIGTERM instead, for a program that may have to clean up.
-pub fn spawn_asked(command: Command) -> io::Result<Child> {
+pub fn spawn_tied_sigterm(command: Command) -> io::Result<Child> {
     spawn_signalled(command, Signal::TERM, &[])
 }
 

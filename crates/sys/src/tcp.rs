@@ -20,7 +20,7 @@ pub struct FlowOptions {
     /// `TCP_CONGESTION`.
     pub congestion: Option<String>,
     /// `TCP_NODELAY`: a small message does not wait for acknowledgements of earlier ones.
-    pub at_once: bool,
+    pub no_delay: bool,
     /// `TCP_FASTOPEN_CONNECT`: connecting waits for the first send, whose bytes are sent with the
     /// SYN if the peer has given us a cookie (RFC 7413).
     pub fast_open: bool,
@@ -66,7 +66,7 @@ pub fn listen_beside(
 
 /// Makes a listening socket accept data in a SYN, with up to `most` such connections handed out
 /// before their handshake is complete (`TCP_FASTOPEN`, tcp(7)).
-pub fn accept_early(listener: BorrowedFd, most: u32) -> io::Result<()> {
+pub fn set_fast_open_backlog(listener: BorrowedFd, most: u32) -> io::Result<()> {
     let most = i32::try_from(most).unwrap_or(i32::MAX);
     set_int(listener, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, most)
 }
@@ -186,7 +186,7 @@ pub fn set_options(socket: BorrowedFd, options: &FlowOptions) -> io::Result<()> 
         // `tcp_allowed_congestion_control`.
         rustix::net::sockopt::set_tcp_congestion(socket, name)?;
     }
-    if options.at_once {
+    if options.no_delay {
         rustix::net::sockopt::set_tcp_nodelay(socket, true)?;
     }
     if options.fast_open {
@@ -508,7 +508,7 @@ mod tests {
     /// As the server of short-lived connections does.
     #[test]
     fn listens_again_beside_connections_of_an_earlier_listener() {
-        let options = FlowOptions { at_once: true, ..FlowOptions::default() };
+        let options = FlowOptions { no_delay: true, ..FlowOptions::default() };
         let earlier = listen_at((Ipv4Addr::LOCALHOST, 0).into(), 1, &options).unwrap();
         let at = earlier.local_addr().unwrap();
         let listening = listen_beside(at, 1, true, &options).unwrap_err();

@@ -165,7 +165,7 @@ impl Core {
 
     /// Lets the operation queued last close `descriptor`, which stays ours until that operation
     /// begins.
-    fn closes(&mut self, descriptor: OwnedFd) {
+    fn defer_close(&mut self, descriptor: OwnedFd) {
         self.hand_over();
         self.closing.push_back((self.queued, descriptor));
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a wait for an acknowledgement may take to notice a cut.
-const NOTICE: Duration = Duration::from_millis(10);
+const CUT_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// One connection, and the state that its movers need.
 #[derive(Debug)]
@@ -225,12 +225,12 @@ impl Connection for Flow {
         let begun = Instant::now();
         loop {
             let left = timeout.saturating_sub(begun.elapsed());
-            match tcp::wait_acknowledged(self.fd(), left.min(NOTICE)) {
+            match tcp::wait_acknowledged(self.fd(), left.min(CUT_CHECK_INTERVAL)) {
                 // The FIN is already sent and still waits for a peer that may be gone. Shutting the
                 // socket down again changes nothing that the kernel reports, so only the flag shows
                 // the cut.
                 Err(_) if self.cut.load(Ordering::Relaxed) => return Err(self.cut_off()),
-                Err(e) if e.kind() == ErrorKind::TimedOut && left > NOTICE => {}
+                Err(e) if e.kind() == ErrorKind::TimedOut && left > CUT_CHECK_INTERVAL => {}
                 waited => {
                     let what = "waiting for an acknowledgement";
                     return waited.map_err(|e| self.fault(what, &e));

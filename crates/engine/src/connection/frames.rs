@@ -62,13 +62,13 @@ impl Device {
     fn find(name: &str) -> Result<Device, Fault> {
         let found = Netlink::new().link(name);
         let found = found.map_err(|e| Fault::system(format!("cannot look for {name}"), &e))?;
-        let index = found.ok_or_else(|| gone(name))?.index;
+        let index = found.ok_or_else(|| missing_device(name))?.index;
         Ok(Device { name: name.to_owned(), index })
     }
 }
 
 /// The fault for a missing device.
-fn gone(name: &str) -> Fault {
+fn missing_device(name: &str) -> Fault {
     Fault::peer_lost(format!("there is no device {name}"))
         .remedy("find out what removed it; a tap disappears when its reader closes it")
 }

@@ -28,22 +28,22 @@ pub enum Handshake {
 
 /// TLS configuration of one end.
 #[derive(Clone)]
-pub enum End {
+pub enum TlsConfig {
     Client(Arc<ClientConfig>),
     Server(Arc<ServerConfig>),
 }
 
-impl End {
+impl TlsConfig {
     /// A client that keeps at most this many tickets.
-    pub fn client(handshake: Handshake, tickets: usize) -> Result<End, Fault> {
-        End::client_that_trusts(CERTIFICATE, handshake, tickets)
+    pub fn client(handshake: Handshake, tickets: usize) -> Result<TlsConfig, Fault> {
+        TlsConfig::client_that_trusts(CERTIFICATE, handshake, tickets)
     }
 
     fn client_that_trusts(
         certificate: &'static [u8],
         handshake: Handshake,
         tickets: usize,
-    ) -> Result<End, Fault> {
+    ) -> Result<TlsConfig, Fault> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(certificate)).map_err(|e| cannot("trust", &e))?;
         let config = ClientConfig::builder_with_provider(provider().into());
@@ -53,11 +53,11 @@ impl End {
             Handshake::Full => Resumption::disabled(),
             Handshake::Resumed => Resumption::store(Arc::new(Tickets::at_most(tickets))),
         };
-        Ok(End::Client(config.into()))
+        Ok(TlsConfig::Client(config.into()))
     }
 
     /// A server. Its threads must share it, so that a ticket from one is valid at the others.
-    pub fn server(handshake: Handshake) -> Result<End, Fault> {
+    pub fn server(handshake: Handshake) -> Result<TlsConfig, Fault> {
         let config = ServerConfig::builder_with_provider(provider().into());
         let config = config.with_protocol_versions(&[&TLS13]).map_err(|e| cannot("have", &e))?;
         let (chain, key) = (vec![CERTIFICATE.into()], PrivatePkcs8KeyDer::from(KEY));
@@ -70,17 +70,19 @@ impl End {
             // Each resumption uses up one ticket and obtains the next.
             config.send_tls13_tickets = 1;
         }
-        Ok(End::Server(config.into()))
+        Ok(TlsConfig::Server(config.into()))
     }
 
     /// Starts a session.
     pub fn begin(&self) -> io::Result<Connection> {
         let begun = match self {
-            End::Client(config) => {
+            TlsConfig::Client(config) => {
                 let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
                 ClientConnection::new(config.clone(), name).map(Connection::Client)
             }
-            End::Server(config) => ServerConnection::new(config.clone()).map(Connection::Server),
+            TlsConfig::Server(config) => {
+                ServerConnection::new(config.clone()).map(Connection::Server)
+            }
         };
         begun.map_err(failure)
     }
@@ -188,7 +190,7 @@ mod tests {
         Ok(())
     }
 
-    fn kinds(client: &End, server: &End) -> [Option<HandshakeKind>; 2] {
+    fn kinds(client: &TlsConfig, server: &TlsConfig) -> [Option<HandshakeKind>; 2] {
         let mut ends = [client, server].map(|end| end.begin().unwrap());
         exchange(&mut ends).unwrap();
         assert!(ends.iter().all(|end| !end.is_handshaking()));
@@ -198,15 +200,15 @@ mod tests {
     #[test]
     fn a_ticket_is_used_once_and_brings_the_next() {
         let [full, resumed] = [HandshakeKind::Full, HandshakeKind::Resumed].map(|k| [Some(k); 2]);
-        let server = End::server(Handshake::Resumed).unwrap();
-        let client = End::client(Handshake::Resumed, 4).unwrap();
+        let server = TlsConfig::server(Handshake::Resumed).unwrap();
+        let client = TlsConfig::client(Handshake::Resumed, 4).unwrap();
         assert_eq!(kinds(&client, &server), full);
         for _ in 0..3 {
             assert_eq!(kinds(&client, &server), resumed);
         }
         // Another server cannot decrypt the ticket.
-        assert_eq!(kinds(&client, &End::server(Handshake::Resumed).unwrap()), full);
-        let of_full = [End::client(Handshake::Full, 4), End::server(Handshake::Full)];
+        assert_eq!(kinds(&client, &TlsConfig::server(Handshake::Resumed).unwrap()), full);
+        let of_full = [TlsConfig::client(Handshake::Full, 4), TlsConfig::server(Handshake::Full)];
         let [client, server] = of_full.map(Result::unwrap);
         for _ in 0..3 {
             assert_eq!(kinds(&client, &server), full);
@@ -218,8 +220,8 @@ mod tests {
         let mut other = CERTIFICATE.to_vec();
         let key = other.windows(5).position(|five| five == [0x03, 0x42, 0x00, 0x04, 0xc8]).unwrap();
         other[key + 5] ^= 1;
-        let client = End::client_that_trusts(other.leak(), Handshake::Full, 0).unwrap();
-        let server = End::server(Handshake::Full).unwrap();
+        let client = TlsConfig::client_that_trusts(other.leak(), Handshake::Full, 0).unwrap();
+        let server = TlsConfig::server(Handshake::Full).unwrap();
         let mut ends = [client, server].map(|end| end.begin().unwrap());
         let refused = exchange(&mut ends).unwrap_err();
         assert!(matches!(refused, Error::InvalidCertificate(CertificateError::BadSignature)));

@@ -13,7 +13,7 @@ const TIME_WAIT: u64 = 60;
 
 /// Kernel parameters for a client that connects over and over: all ports, each reusable a second
 /// after its connection was closed (Documentation/networking/ip-sysctl.rst, `tcp_tw_reuse`).
-pub const RECONNECTING: &[(&str, &str)] = &[(PORTS, "1024 65535"), (REUSE, "1")];
+pub const CLIENT_SYSCTLS: &[(&str, &str)] = &[(PORTS, "1024 65535"), (REUSE, "1")];
 
 /// Number of connections up to which their files are not checked.
 const FEW: u32 = 256;
@@ -32,7 +32,7 @@ const FAST_OPEN: &str = "net.ipv4.tcp_fastopen";
 
 /// Kernel parameters for the server of such a client, so that it accepts data in a SYN if
 /// requested.
-pub const RECONNECTED: &[(&str, &str)] = &[(FAST_OPEN, "3")];
+pub const SERVER_SYSCTLS: &[(&str, &str)] = &[(FAST_OPEN, "3")];
 
 /// Returns whether a role can use TCP Fast Open on a host with these facts
 /// (Documentation/networking/ip-sysctl.rst, `tcp_fastopen`).
@@ -185,7 +185,7 @@ mod tests {
             &[ports, device, (REUSE, "1")],
             &[ports, (REUSE, "2")],
             &[device, (REUSE, "0")],
-            RECONNECTING,
+            CLIENT_SYSCTLS,
         ] {
             assert_eq!(refusal(fine), "", "{fine:?}");
         }

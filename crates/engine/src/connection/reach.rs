@@ -5,7 +5,7 @@
 
 use super::{hello, ports};
 use bytepath_record::wire::Token;
-use bytepath_record::{Contact, Fault, Met, Passage, Ports, Route};
+use bytepath_record::{Contact, Fault, Passage, Ports, ProbeResult, Route};
 use bytepath_sys::addressing::RouteTo;
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::tcp::{self, FlowOptions};
@@ -25,10 +25,10 @@ use std::time::Duration;
 pub const CONNECTING: Duration = Duration::from_secs(4);
 
 /// Timeout for data that is expected to arrive.
-const ARRIVING: Duration = Duration::from_secs(2);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Timeout while searching for the size from which on packets are lost.
-const PROBING: Duration = Duration::from_millis(700);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// Bytes of data sent: two packets of the largest possible MTU.
 const AMOUNT: usize = 128 << 10;
@@ -69,7 +69,7 @@ fn no_route(to: IpAddr, error: &io::Error) -> Fault {
 /// data.
 pub struct Meeting {
     address: SocketAddr,
-    met: Arc<Mutex<Met>>,
+    met: Arc<Mutex<ProbeResult>>,
     over: Arc<AtomicBool>,
 }
 
@@ -79,9 +79,9 @@ impl Meeting {
         let failed = |e| ports::fault(format!("cannot listen at {address}"), &e);
         let open = |at| tcp::listen_at(at, 8, &FlowOptions::default());
         let listener = ports::at_free_port(address, ports, open).map_err(failed)?;
-        keep_whole(listener.as_fd(), address).map_err(failed)?;
+        forbid_fragmentation(listener.as_fd(), address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let (met, over) = (Arc::<Mutex<Met>>::default(), Arc::<AtomicBool>::default());
+        let (met, over) = (Arc::<Mutex<ProbeResult>>::default(), Arc::<AtomicBool>::default());
         let meeting = Meeting { address, met: met.clone(), over: over.clone() };
         let serve = move || {
             while !over.load(Ordering::Relaxed) {
@@ -108,14 +108,14 @@ impl Meeting {
     }
 
     /// Returns which connections arrived, and whether one is half open.
-    pub fn met(&self) -> Result<Met, Fault> {
+    pub fn met(&self) -> Result<ProbeResult, Fault> {
         let file = if self.address.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
         let text = std::fs::read_to_string(file)
             .map_err(|e| Fault::system(format!("cannot read {file}"), &e))?;
         let half_open = procfs::parse_half_open(&text, self.port())
             .map_err(|e| Fault::failed(e.to_string()))?;
         let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Met { half_open: half_open > 0, ..met.clone() })
+        Ok(ProbeResult { half_open: half_open > 0, ..met.clone() })
     }
 }
 
@@ -126,12 +126,12 @@ impl Drop for Meeting {
 }
 
 /// Serves one connection. Errors here show up at the sender, which reports them.
-fn answer(mut socket: &TcpStream, token: &Token, met: &Mutex<Met>) -> io::Result<()> {
-    let with_met = |change: &dyn Fn(&mut Met)| {
+fn answer(mut socket: &TcpStream, token: &Token, met: &Mutex<ProbeResult>) -> io::Result<()> {
+    let with_met = |change: &dyn Fn(&mut ProbeResult)| {
         change(&mut met.lock().unwrap_or_else(PoisonError::into_inner));
     };
     with_met(&|met| met.accepted += 1);
-    limit(socket, ARRIVING)?;
+    limit(socket, ARRIVAL_TIMEOUT)?;
     let mut shown = hello::of(token, 0);
     socket.read_exact(&mut shown)?;
     let Some(direction) = hello::read(&shown, token) else { return Ok(()) };
@@ -153,18 +153,19 @@ fn answer(mut socket: &TcpStream, token: &Token, met: &Mutex<Met>) -> io::Result
 /// that of the ends' devices, the sender's first.
 pub fn connect(peer: SocketAddr, token: &Token, mtu: [u32; 2]) -> Contact {
     let mut path = mtu[0];
-    let mut passage = |direction: Direction| match attempt(peer, token, direction, None, ARRIVING) {
-        ProbeOutcome::Nowhere(error) => Err(nowhere(&error)),
-        ProbeOutcome::Unanswered => Err(Contact::Mute),
-        ProbeOutcome::Through(own) => {
-            path = path.min(own);
-            Ok(Passage::Whole)
-        }
-        ProbeOutcome::Stuck => {
-            let mtu = mtu[direction as usize];
-            Ok(Passage::UpTo(largest(peer, token, direction, mtu)))
-        }
-    };
+    let mut passage =
+        |direction: Direction| match attempt(peer, token, direction, None, ARRIVAL_TIMEOUT) {
+            ProbeOutcome::Nowhere(error) => Err(failed_contact(&error)),
+            ProbeOutcome::Unanswered => Err(Contact::Mute),
+            ProbeOutcome::Through(own) => {
+                path = path.min(own);
+                Ok(Passage::Whole)
+            }
+            ProbeOutcome::Stuck => {
+                let mtu = mtu[direction as usize];
+                Ok(Passage::UpTo(largest(peer, token, direction, mtu)))
+            }
+        };
     let both = passage(Direction::Forth).and_then(|forth| Ok((forth, passage(Direction::Back)?)));
     match both {
         Ok((forth, back)) => Contact::Made { forth, back, mtu: path },
@@ -172,7 +173,7 @@ pub fn connect(peer: SocketAddr, token: &Token, mtu: [u32; 2]) -> Contact {
     }
 }
 
-fn nowhere(error: &io::Error) -> Contact {
+fn failed_contact(error: &io::Error) -> Contact {
     match error.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => Contact::Silent,
         ErrorKind::ConnectionRefused => Contact::Refused,
@@ -229,7 +230,7 @@ fn attempt(
 
 fn open(peer: SocketAddr, packet: Option<u32>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(peer), Type::STREAM, None)?;
-    keep_whole(socket.as_fd(), peer.ip())?;
+    forbid_fragmentation(socket.as_fd(), peer.ip())?;
     if let Some(packet) = packet {
         // The MSS is announced to the peer, so this limits its packets, too.
         let segment = (packet - headers(peer.ip())) as i32;
@@ -247,7 +248,7 @@ fn largest(peer: SocketAddr, token: &Token, direction: Direction, mtu: u32) -> u
     // The kernel accepts no TCP_MAXSEG above 32767 (net/ipv4/tcp.c).
     let most = mtu.min(32767 + headers(peer.ip()));
     let arrives = |packet| {
-        let came = attempt(peer, token, direction, Some(packet), PROBING);
+        let came = attempt(peer, token, direction, Some(packet), PROBE_TIMEOUT);
         matches!(came, ProbeOutcome::Through(_))
     };
     if least >= most || !arrives(least) {
@@ -268,7 +269,7 @@ fn headers(address: IpAddr) -> u32 {
 }
 
 /// Forbids fragmentation.
-fn keep_whole(socket: BorrowedFd, address: IpAddr) -> io::Result<()> {
+fn forbid_fragmentation(socket: BorrowedFd, address: IpAddr) -> io::Result<()> {
     match address {
         IpAddr::V4(_) => sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO)?,
         IpAddr::V6(_) => sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DO)?,
@@ -311,7 +312,7 @@ mod tests {
         let whole = Passage::Whole;
         assert_eq!(contact, Contact::Made { forth: whole, back: whole, mtu: path });
         let met = meeting.met().unwrap();
-        assert_eq!(met, Met { half_open: false, accepted: 2, mtu: Some(path) });
+        assert_eq!(met, ProbeResult { half_open: false, accepted: 2, mtu: Some(path) });
     }
 
     #[test]

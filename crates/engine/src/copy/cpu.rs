@@ -71,7 +71,7 @@ const WAYS: [Method; 3] = [Method::Memmove, Method::RepMovsb, Method::NonTempora
 const ROWS: usize = 5;
 
 /// Untimed copies at the start of a row, until the caches no longer reflect the previous method.
-const BEFORE: u32 = 2;
+const WARM_UP_COPIES: u32 = 2;
 
 /// Returns the number of timed copies of this size in a row: 2 MiB of them, so that a cache cannot
 /// absorb a method's writes to memory; but not so few that a single copy decides, nor so many that
@@ -93,12 +93,12 @@ impl Trials {
     fn timed(&mut self, from: Piece, to: Piece, len: u32) {
         let (row_number, copy) = self.at;
         let (way, turn) = (row_number % WAYS.len(), row_number / WAYS.len());
-        if copy == BEFORE {
+        if copy == WARM_UP_COPIES {
             self.begin = clock::now();
         }
         WAYS[way].copy(from, to, len as usize);
         self.at.1 += 1;
-        if self.at.1 < BEFORE + row(len) {
+        if self.at.1 < WARM_UP_COPIES + row(len) {
             return;
         }
         self.times[way][turn] = clock::now() - self.begin;

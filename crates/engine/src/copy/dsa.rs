@@ -193,7 +193,7 @@ impl Dsa {
             self.empty = 0;
             self.progress = Instant::now();
         } else if self.done < self.posted {
-            self.overdue()?;
+            self.check_timeout()?;
         }
         Ok(self.done)
     }
@@ -241,7 +241,7 @@ impl Dsa {
 
     /// Errors if nothing has completed for too long: the device cannot report a record that it
     /// fails to write.
-    fn overdue(&mut self) -> Result<(), Fault> {
+    fn check_timeout(&mut self) -> Result<(), Fault> {
         self.empty += 1;
         if !self.empty.is_multiple_of(GLANCES) || self.progress.elapsed() < self.timeout {
             return Ok(());

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
     use crate::copy::dsa::status;
     use crate::copy::dsa_model::{self, InjectedFault, Settings};
-    use crate::copy::tests::{HERE, dealt_with, header, kind, options};
+    use crate::copy::tests::{PORTABLE_ENGINES, dealt_with, header, kind, options};
     use crate::copy::{EngineKind, Shape};
     use bytepath_record::Options;
     use bytepath_sys::allocations;
@@ -342,11 +342,11 @@ mod tests {
             steps in steps(),
             ring in 1..2000_usize,
             (depth, batch) in (1..6_usize).prop_flat_map(|depth| (Just(depth), 1..=depth)),
-            engine in 0..HERE.len(),
+            engine in 0..PORTABLE_ENGINES.len(),
             locked: bool,
         ) {
             let (memories, bytes) = memories(4096, ring);
-            let (name, given) = HERE[engine];
+            let (name, given) = PORTABLE_ENGINES[engine];
             let kind = kind(name);
             let sharing = BOTH[usize::from(locked)];
             let opening = (kind, &options(kind, given));
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn two_threads_transfer_all_bytes_in_order() {
         const ALL: usize = 2 << 20;
-        for (name, given) in [HERE[0], HERE[4], HERE[6]] {
+        for (name, given) in [PORTABLE_ENGINES[0], PORTABLE_ENGINES[4], PORTABLE_ENGINES[6]] {
             for sharing in BOTH {
                 let (memories, bytes) = memories(100_003, 30_000);
                 let opening = (kind(name), &options(kind(name), given));
@@ -439,7 +439,7 @@ mod tests {
     fn allocates_nothing() {
         // Determines the clock, which may allocate.
         clock::tick_seconds();
-        for (name, given) in HERE {
+        for (name, given) in PORTABLE_ENGINES {
             let (memories, _) = memories(1 << 16, 10_000);
             let opening = (kind(name), &options(kind(name), given));
             let shape = Shape { depth: 4, batch: 2 };

@@ -26,7 +26,7 @@ pub(super) fn kind(name: &str) -> &'static EngineKind {
 }
 
 /// Engines that run on every machine, and their options.
-pub(super) const HERE: [(&str, &[(&str, &str)]); 9] = [
+pub(super) const PORTABLE_ENGINES: [(&str, &[(&str, &str)]); 9] = [
     ("cpu", &[]),
     ("cpu", &[("method", "best")]),
     ("cpu", &[("method", "rep-movsb")]),
@@ -40,7 +40,7 @@ pub(super) const HERE: [(&str, &[(&str, &str)]); 9] = [
 
 #[test]
 fn every_engine_copies_with_several_in_flight() {
-    for (name, given) in HERE {
+    for (name, given) in PORTABLE_ENGINES {
         for (depth, batch, size) in [(1, 1, 1), (7, 1, 65), (8, 4, 5000), (8, 8, 64)] {
             let shape = Shape { depth, batch };
             let time = Duration::from_millis(2);

@@ -5,7 +5,9 @@
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, Call, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
+use crate::workload::{
+    Account, Call, FRAME_WAIT_LIMIT, FramePlan, Group, HalfConfig, Recorder, Rx, Tx,
+};
 use bytepath_record::{Fault, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Unit};
 use bytepath_sys::bpf::xdp::{Mode, Passer, Redirector};
 use bytepath_sys::device;
@@ -24,7 +26,7 @@ pub(super) static PATH: DataPath = DataPath {
             .over(&[FRAMES]),
     ),
     rx: Some(
-        HalfPath::rx(|job, _| frames::on_a_device(job).and(super::fits(ring(job))), open_rx)
+        HalfPath::rx(|job, _| frames::require_device(job).and(super::fits(ring(job))), open_rx)
             .with_options(RX_OPTIONS)
             .over(&[FRAMES]),
     ),
@@ -180,7 +182,7 @@ impl Generator {
         if sent.no_room {
             // A stopped queue, or completions are still outstanding.
             self.at.check()?;
-            let waited = recorder.timed_with(POLL, || self.sender.wait(QUIET), |()| 0);
+            let waited = recorder.timed_with(POLL, || self.sender.wait(FRAME_WAIT_LIMIT), |()| 0);
             waited.map_err(|e| self.at.fault("poll", &e))?;
         }
         Ok(sent.shown.into())
@@ -238,7 +240,7 @@ struct Queues {
 impl Rx for Queues {
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        let Some(most) = self.received.most(TURN, recorder)? else { return Ok(false) };
+        let Some(most) = self.received.receive_budget(TURN, recorder)? else { return Ok(false) };
         let mut entered = Ok(());
         let visit = |frame: &[u8]| {
             if entered.is_ok() {

@@ -214,17 +214,19 @@ impl FixedQueues {
 
     /// Returns a note for the reader if connections of such rings now receive from a queue that
     /// their ring does not poll, or `None` if there is no such connection.
-    pub fn left(rings: &[FixedQueues]) -> Option<String> {
-        describe_left(rings.iter().map(|ring| {
+    pub fn unpolled_note(rings: &[FixedQueues]) -> Option<String> {
+        describe_unpolled(rings.iter().map(|ring| {
             let now = sockets(&ring.connections).into_iter().map(queue).collect();
             (&ring.queues[..], now)
         }))
     }
 }
 
-/// Like [`FixedQueues::left`], given the queues that each ring polls and, if known, the queue from
-/// which each of its connections now receives.
-fn describe_left<'q>(rings: impl Iterator<Item = (&'q [u32], Vec<Option<u32>>)>) -> Option<String> {
+/// Like [`FixedQueues::unpolled_note`], given the queues that each ring polls and, if known, the
+/// queue from which each of its connections now receives.
+fn describe_unpolled<'q>(
+    rings: impl Iterator<Item = (&'q [u32], Vec<Option<u32>>)>,
+) -> Option<String> {
     let (mut left, mut all) = (0, 0);
     for (polled, now) in rings {
         all += now.len();
@@ -368,7 +370,7 @@ mod tests {
     #[test]
     fn a_ring_does_not_poll_queues_that_were_not_known_at_the_start() {
         let left = |rings: &[(&[u32], &[Option<u32>])]| {
-            describe_left(rings.iter().map(|(polled, now)| (*polled, now.to_vec())))
+            describe_unpolled(rings.iter().map(|(polled, now)| (*polled, now.to_vec())))
         };
         // Another connection of the ring may have received from it earlier.
         assert_eq!(left(&[(&[7, 8], &[Some(8), Some(8)]), (&[9], &[Some(9)])]), None);
@@ -388,7 +390,7 @@ mod tests {
         assert!(of(&[("busy-poll", "50")]).is_none(), "it finds them by itself");
         let ring = of(&[("busy-poll", "50"), ("napi-tracking", "static")]).unwrap();
         assert!(ring.queues.is_empty() && ring.connections.len() == 1, "loopback has none");
-        assert_eq!(FixedQueues::left(&[ring]), None);
+        assert_eq!(FixedQueues::unpolled_note(&[ring]), None);
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub(crate) fn cell_of(name: &str, given: &[(&str, &str)]) -> Cell {
 /// Returns the cell as one of its ends runs it. Each end uses the path of its own role for both
 /// directions if one of the paths is an event loop, if connections come and go, or if the workload
 /// opens both halves at each end and they use different stacks, so that no end can have both.
-pub fn of_end(paths: &[&DataPath], cell: &Cell, role: Role) -> Cell {
+pub fn cell_for_end(paths: &[&DataPath], cell: &Cell, role: Role) -> Cell {
     let meets = |cell: &Cell| {
         let find = |role: Role| find(paths, &cell.half(role).path);
         let both = find(Role::Sender).zip(find(Role::Receiver));
@@ -276,7 +276,7 @@ mod tests {
         let names = |tx: &str, rx: &str, workload: &str, role| {
             let mut cell = Cell::new("test", Half::plain(tx), Half::plain(rx));
             cell.workload.name = workload.into();
-            let cell = of_end(CATALOG, &cell, role);
+            let cell = cell_for_end(CATALOG, &cell, role);
             [cell.tx.path, cell.rx.path]
         };
         let [own, other] = ["userspace", "socket"];

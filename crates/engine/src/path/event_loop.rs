@@ -127,7 +127,7 @@ impl Counts {
     ) -> Account {
         let of = |sum: Sum, source| Account::of(Manner::Copied, sum.bytes, sum.events, source);
         let (mut account, input) = (of(self.sent, sent), of(self.received, received));
-        account.add(Account { ledger: input.ledger.came_in(), ..input });
+        account.add(Account { ledger: input.ledger.mark_received(), ..input });
         let scope = Scope::Role(role);
         let counts = [
             ("connections", connections as u64),
@@ -275,7 +275,7 @@ impl<R: Readiness> ReadyLoop<R> {
         let mut turn = if output.is_endless() { TURN } else { usize::MAX };
         while output.left > 0 {
             if turn == 0 {
-                return self.come_again(place, true);
+                return self.reschedule(place, true);
             }
             let part = &self.message[output.part(self.message.len())];
             let part = &part[..part.len().min(turn)];
@@ -357,7 +357,7 @@ impl<R: Readiness> ReadyLoop<R> {
 
     /// A connection's turn ended with work left over: schedules another one. `room`: for sending.
     #[cold]
-    fn come_again(&mut self, place: usize, room: bool) -> Result<(), Fault> {
+    fn reschedule(&mut self, place: usize, room: bool) -> Result<(), Fault> {
         let output = &mut self.outputs[place];
         let is_new = room && !output.busy;
         output.busy |= room;
@@ -418,7 +418,7 @@ impl<R: Readiness> ReadyLoop<R> {
                     }
                     turn += bytes;
                     if turn >= TURN {
-                        return self.come_again(place, false);
+                        return self.reschedule(place, false);
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}

@@ -2,7 +2,7 @@
 
 use crate::connection::{Attached, Connection};
 use crate::workload::{
-    Account, Call, FrameInspector, FramePlan, Group, HalfConfig, Phase, QUIET, Recorder,
+    Account, Call, FRAME_WAIT_LIMIT, FrameInspector, FramePlan, Group, HalfConfig, Phase, Recorder,
 };
 use bytepath_record::{
     Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support, Touch,
@@ -97,11 +97,12 @@ pub(super) const WAIT: OptionSpec =
     OptionSpec::new("wait", OptionKind::Choice(&["block", "spin"]), "block")
         .help("while there is nothing: sleep, or look again, so that no frame costs a wake-up");
 
-/// Polls shared memory for a frame, without system calls, for [`QUIET`]. True if there is one.
+/// Polls shared memory for a frame, without system calls, for [`FRAME_WAIT_LIMIT`]. True if there
+/// is one.
 /// poll(2) would contend with the sender for the socket's lock each time.
 pub(super) fn spin(is_there: impl Fn() -> bool) -> bool {
     let begin = Instant::now();
-    while begin.elapsed() < QUIET {
+    while begin.elapsed() < FRAME_WAIT_LIMIT {
         if is_there() {
             return true;
         }
@@ -127,7 +128,7 @@ impl ReceivedFrames {
     /// Returns how many frames to receive in a turn of at most `turn`; `None`, after a sleep, if
     /// the rest must stay in the queues. After the generator has ended, the rest is received to be
     /// counted.
-    pub(super) fn most(
+    pub(super) fn receive_budget(
         &self,
         turn: usize,
         recorder: &mut Recorder,
@@ -139,7 +140,7 @@ impl ReceivedFrames {
             return Ok(Some(turn));
         }
         self.at.check()?;
-        std::thread::sleep(QUIET);
+        std::thread::sleep(FRAME_WAIT_LIMIT);
         Ok(None)
     }
 
@@ -165,7 +166,7 @@ impl ReceivedFrames {
         self.hops.strays += 1;
     }
 
-    /// Waits for a frame by this call, for at most [`QUIET`]. True if there is one.
+    /// Waits for a frame by this call, for at most [`FRAME_WAIT_LIMIT`]. True if there is one.
     pub(super) fn wait(
         &mut self,
         recorder: &mut Recorder,
@@ -174,11 +175,11 @@ impl ReceivedFrames {
     ) -> Result<bool, Fault> {
         self.at.check()?;
         let begin = Instant::now();
-        let time = if self.spins { Duration::ZERO } else { QUIET };
+        let time = if self.spins { Duration::ZERO } else { FRAME_WAIT_LIMIT };
         loop {
             let waited = recorder.timed_with(call, || wait(time), |_| 0);
             let there = waited.map_err(|e| self.at.fault(call.1, &e))?;
-            if there || !self.spins || begin.elapsed() >= QUIET {
+            if there || !self.spins || begin.elapsed() >= FRAME_WAIT_LIMIT {
                 return Ok(self.woken(there));
             }
         }
@@ -201,7 +202,7 @@ impl ReceivedFrames {
 }
 
 /// Check of a sink that reads from the file descriptors of a tap.
-pub(super) fn on_a_tap(job: &HalfConfig) -> Support {
+pub(super) fn require_tap(job: &HalfConfig) -> Support {
     super::refuse_if(
         job.frames.as_ref().is_some_and(|frames| frames.descriptors().is_none()),
         "the link is not a tap",
@@ -210,7 +211,7 @@ pub(super) fn on_a_tap(job: &HalfConfig) -> Support {
 }
 
 /// Check of a sink that cannot receive unsegmented messages.
-pub(super) fn cut(job: &HalfConfig, name: &str) -> Support {
+pub(super) fn refuse_unsegmented(job: &HalfConfig, name: &str) -> Support {
     super::refuse_if(
         job.frames.as_ref().and_then(|frames| frames.tap).is_some_and(|tap| tap.uso),
         format!("{name} negotiates no offloads, and would receive unsegmented messages"),
@@ -219,7 +220,7 @@ pub(super) fn cut(job: &HalfConfig, name: &str) -> Support {
 }
 
 /// Check of a sink that receives from a network device.
-pub(super) fn on_a_device(job: &HalfConfig) -> Support {
+pub(super) fn require_device(job: &HalfConfig) -> Support {
     super::refuse_if(
         job.frames.as_ref().is_some_and(|frames| frames.descriptors().is_some()),
         "the sink's end of a tap is not a device",
@@ -228,7 +229,7 @@ pub(super) fn on_a_device(job: &HalfConfig) -> Support {
 }
 
 /// Check of a generator whose frames are all of the same size.
-pub(super) fn of_one_size(job: &HalfConfig, name: &str) -> Support {
+pub(super) fn require_one_size(job: &HalfConfig, name: &str) -> Support {
     let sizes = job.frames.as_ref().map_or(&[][..], |frames| &frames.sizes);
     super::refuse_if(
         !sizes.windows(2).all(|pair| pair[0] == pair[1]),

@@ -88,7 +88,7 @@ pub struct HalfPath<Open = ()> {
     pub check: fn(&HalfConfig, &Facts) -> Support,
     /// Settings that the NIC needs, in this order, before this half can be opened with these
     /// options. Pure: nothing is set here, and virtual devices get no settings.
-    pub nic_settings: fn(&Options, &Wire) -> Result<Vec<Setting>, Fault>,
+    pub nic_settings: fn(&Options, &FlowNic) -> Result<Vec<Setting>, Fault>,
     /// The reserved huge pages that its flows over the adapter of this number take, on a host with
     /// these facts for that adapter's device. `check` leaves them out, since others take from the
     /// same pages.
@@ -128,7 +128,7 @@ impl HalfPath<OpenRx> {
 
 impl<Open: Copy> HalfPath<Open> {
     const fn new(check: fn(&HalfConfig, &Facts) -> Support, open: Open) -> Self {
-        let nic_settings = |_: &Options, _: &Wire| Ok(Vec::new());
+        let nic_settings = |_: &Options, _: &FlowNic| Ok(Vec::new());
         let huge_pages = |_: &HalfConfig, _: &Facts, _: u32| HugePages::default();
         let gpu = |_: &Options, _: &Facts| None;
         let (options, transports, sizes_reads) = (&[], &[KERNEL_TCP], true);
@@ -180,7 +180,7 @@ impl<Open: Copy> HalfPath<Open> {
 
 /// The NIC that flows arrive on, for [`HalfPath::nic_settings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wire<'a> {
+pub struct FlowNic<'a> {
     /// Name of the network interface.
     pub device: &'a str,
     /// Receive queues in use.

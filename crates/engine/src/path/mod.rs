@@ -51,15 +51,15 @@ pub use busy_poll::{FixedQueues, unpolled};
 #[cfg(test)]
 pub(crate) use catalog::cell_of;
 pub use catalog::{
-    CATALOG, FRAME_PAIRS, PAIRS, Pair, TAP_PAIRS, crosses_adapters, find, has_vhost_worker, of_end,
-    suits_workload, transport,
+    CATALOG, FRAME_PAIRS, PAIRS, Pair, TAP_PAIRS, cell_for_end, crosses_adapters, find,
+    has_vhost_worker, suits_workload, transport,
 };
 #[cfg(test)]
 pub(crate) use event_loop::tests::loops;
-pub use half::{DataPath, HalfPath, OpenLoop, OpenRx, OpenTx, Opened, Wire};
+pub use half::{DataPath, FlowNic, HalfPath, OpenLoop, OpenRx, OpenTx, Opened};
 pub use huge_pages::{HugePages, PagesTaken, check_huge_pages};
 pub use nic::{
-    OwnQueues, STEERED_PORTS, channels, header_split, spread_ports, steering, wanted,
+    OwnQueues, STEERED_PORTS, channels, header_split, spread_ports, steering, to_requested,
     warn_of_first_queue,
 };
 pub use tls::{encrypts, support as tls_support};

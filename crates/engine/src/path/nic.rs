@@ -3,7 +3,7 @@
 //! (Documentation/networking/devmem.rst, "NIC Setup", Documentation/networking/iou-zcrx.rst, "Setup
 //! NIC").
 
-use super::Wire;
+use super::FlowNic;
 use crate::workload::HalfConfig;
 use bytepath_record::{
     Channels, DeviceName, Fault, FlowRule, OptionKind, OptionSpec, Options, Ports, Rings, Setting,
@@ -31,11 +31,11 @@ pub(super) fn each_has_a_flow(job: &HalfConfig) -> Support {
 /// adapters round-robin, and over each adapter's queues likewise.
 pub(super) fn queue_of(job: &HalfConfig, flow: u32, of: u32) -> u32 {
     let count = number_of(&job.options);
-    first(&job.options, count, of) + turn(flow, job.adapters) % count
+    first(&job.options, count, of) + rank_on_adapter(flow, job.adapters) % count
 }
 
 /// Returns how many earlier flows use the same adapter.
-fn turn(flow: u32, adapters: u32) -> u32 {
+fn rank_on_adapter(flow: u32, adapters: u32) -> u32 {
     flow / adapters
 }
 
@@ -68,7 +68,7 @@ pub struct OwnQueues {
 pub(super) fn own_queues(
     path: &str,
     options: &Options,
-    wire: &Wire,
+    wire: &FlowNic,
 ) -> Result<Vec<Setting>, Fault> {
     let count = number_of(options);
     // One more queue, for all other traffic.
@@ -100,7 +100,7 @@ pub fn channels(device: &str, count: u32) -> Result<Setting, Fault> {
 }
 
 /// The settings that make a device put headers into separate buffers, for packets of any size.
-pub fn header_split(wire: &Wire) -> Result<Vec<Setting>, Fault> {
+pub fn header_split(wire: &FlowNic) -> Result<Vec<Setting>, Fault> {
     let device = DeviceName::new(wire.device)?;
     let split = Rings { tcp_data_split: Some(Split::On), ..Rings::default() };
     let any_size = Rings { hds_thresh: Some(0), ..Rings::default() };
@@ -110,7 +110,7 @@ pub fn header_split(wire: &Wire) -> Result<Vec<Setting>, Fault> {
 
 /// Turns a NIC setting into a requested one. A threshold of header split is optional: a driver
 /// without one (mlx5, gve) splits packets of any size, and refuses to set it.
-pub fn wanted(setting: Setting) -> WantedSetting {
+pub fn to_requested(setting: Setting) -> WantedSetting {
     let is_threshold = |rings: &Rings| {
         rings.hds_thresh.is_some() && Rings { hds_thresh: None, ..*rings } == Rings::default()
     };
@@ -121,7 +121,7 @@ pub fn wanted(setting: Setting) -> WantedSetting {
 /// The settings that steer flows, and nothing else, to receive queues of a device. Also used for a
 /// path that does not need them, so that it is compared over the same queues. If there are several
 /// queues, flows are distinguished by their ports: [`spread_ports`].
-pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+pub fn steering(queues: OwnQueues, wire: &FlowNic) -> Result<Vec<Setting>, Fault> {
     let device = DeviceName::new(wire.device)?;
     let feature = Word::new("rx-ntuple-filter")?;
     let OwnQueues { first, count } = queues;
@@ -139,7 +139,7 @@ pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
             false => (Some(port), all.destination_port),
             true => (all.source_port, Some(port)),
         };
-        let queue = first + turn(flow, wire.adapters) % count;
+        let queue = first + rank_on_adapter(flow, wire.adapters) % count;
         FlowRule { source_port, destination_port, queue, ..all.clone() }
     };
     let rules: Vec<FlowRule> = match count {
@@ -199,7 +199,7 @@ mod tests {
 
     /// Returns the queue of each flow according to the rules of an adapter with this many queues.
     fn steered(job: &HalfConfig, adapter: u32, queues: u32) -> BTreeMap<u32, u32> {
-        let wire = Wire {
+        let wire = FlowNic {
             device: "eth1",
             queues,
             given: false,

@@ -18,7 +18,7 @@ pub(super) static PATH: DataPath = DataPath {
         HalfPath::tx(|_, _| Support::Yes, open_tx).with_options(&[frames::BYPASS]).over(&[FRAMES]),
     ),
     rx: Some(
-        HalfPath::rx(|job, _| frames::on_a_device(job), open_rx)
+        HalfPath::rx(|job, _| frames::require_device(job), open_rx)
             .with_options(TAKE_OPTIONS)
             .over(&[FRAMES]),
     ),
@@ -115,7 +115,7 @@ const POLL: Call = Call(1, "poll");
 impl Rx for Taker {
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        let Some(most) = self.received.most(BATCH, recorder)? else { return Ok(false) };
+        let Some(most) = self.received.receive_budget(BATCH, recorder)? else { return Ok(false) };
         let received = recorder.timed(RECVMMSG, || self.receiver.receive(most));
         let received = received.map_err(|e| self.received.at.fault("recvmmsg", &e))?;
         for frame in self.receiver.frames(received) {

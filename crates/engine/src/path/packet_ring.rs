@@ -16,7 +16,7 @@ pub(super) static PATH: DataPath = DataPath {
         HalfPath::tx(|_, _| Support::Yes, open_tx).with_options(GENERATE_OPTIONS).over(&[FRAMES]),
     ),
     rx: Some(
-        HalfPath::rx(|job, _| frames::on_a_device(job), open_rx)
+        HalfPath::rx(|job, _| frames::require_device(job), open_rx)
             .with_options(TAKE_OPTIONS)
             .over(&[FRAMES]),
     ),
@@ -104,10 +104,10 @@ const TURN: usize = 256;
 impl Rx for Taker {
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        let Some(most) = self.received.most(TURN, recorder)? else { return Ok(false) };
+        let Some(most) = self.received.receive_budget(TURN, recorder)? else { return Ok(false) };
         let mut count = 0;
         while count < most {
-            let looked = self.ring.look(|frame| self.received.enter(frame, recorder));
+            let looked = self.ring.with_next_frame(|frame| self.received.enter(frame, recorder));
             let Some(entered) = looked else { break };
             entered?;
             count += 1;

@@ -36,10 +36,10 @@ const OPTIONS: &[OptionSpec] = &[
 const PROC: &str = "/proc";
 
 /// Interval at which its progress is read.
-const LOOK: Duration = Duration::from_millis(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Interval at which a stop is repeated until it takes effect: one before the start is ignored.
-const TELL: Duration = Duration::from_millis(20);
+const STOP_INTERVAL: Duration = Duration::from_millis(20);
 
 fn attempt(_: Option<&str>) -> Vec<Attempt> {
     let kept = || boot::module_file(boot::MODULES.as_ref(), ATTEMPT).is_some();
@@ -48,7 +48,7 @@ fn attempt(_: Option<&str>) -> Vec<Attempt> {
 }
 
 fn check(job: &HalfConfig, facts: &Facts) -> Support {
-    frames::of_one_size(job, PATH.name)
+    frames::require_one_size(job, PATH.name)
         .and(frames::cannot_verify(job, "pktgen chooses what is in its frames"))
         .and(facts.require(ATTEMPT, REMEDY))
 }
@@ -131,7 +131,7 @@ impl Threads {
             if tell {
                 self.generator.stop().map_err(|r| refused(&r))?;
             }
-            std::thread::sleep(TELL);
+            std::thread::sleep(STOP_INTERVAL);
         }
         let ended = running.join().unwrap_or(Ok(()));
         ended.map_err(|r| refused(&r))
@@ -164,7 +164,7 @@ impl Tx for Flow {
     fn send_at_most(&mut self, _: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         self.at.check()?;
         self.all.start()?;
-        std::thread::sleep(LOOK);
+        std::thread::sleep(PROGRESS_INTERVAL);
         self.look(recorder)
     }
 

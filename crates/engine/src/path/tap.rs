@@ -40,7 +40,7 @@ const OPTIONS: &[OptionSpec] = &[
 const TURN: usize = 64;
 
 fn check(job: &HalfConfig, facts: &Facts) -> Support {
-    frames::on_a_tap(job).and(match job.options.word("by") {
+    frames::require_tap(job).and(match job.options.word("by") {
         "uring" => ring::support(job, facts).and(ring::needs(
             facts,
             MULTISHOT,
@@ -89,7 +89,7 @@ const POLL: Call = Call(1, "poll");
 impl Rx for Reader {
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        let Some(most) = self.received.most(TURN, recorder)? else { return Ok(false) };
+        let Some(most) = self.received.receive_budget(TURN, recorder)? else { return Ok(false) };
         let call = if self.head.is_some() { READV } else { READ };
         for _ in 0..most {
             let (queue, room) = (self.queue.as_fd(), &mut self.room);
@@ -140,7 +140,7 @@ impl Ring {
     }
 
     fn turn(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        let Some(most) = self.received.most(TURN, recorder)? else { return Ok(false) };
+        let Some(most) = self.received.receive_budget(TURN, recorder)? else { return Ok(false) };
         if !self.ring.pending() {
             let wait = |time| self.ring.wait(time);
             if !self.received.wait(recorder, ring::ENTER, wait)? {

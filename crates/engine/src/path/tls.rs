@@ -30,7 +30,10 @@ pub fn encrypts(cell: &Cell, facts: &Facts) -> Support {
 
 fn half_can(path: &str, direction: Direction, who: Tls, options: &Options) -> Support {
     if let Some((_, reason)) = NEVER.iter().find(|(name, _)| *name == path) {
-        return Support::no(*reason, format!("leave tls out, or choose {}", able(who, direction)));
+        return Support::no(
+            *reason,
+            format!("leave tls out, or choose {}", encrypting_paths(who, direction)),
+        );
     }
     if who == Tls::User && path != "socket" {
         let reason = match path {
@@ -57,7 +60,7 @@ fn half_can(path: &str, direction: Direction, who: Tls, options: &Options) -> Su
     }
 }
 
-fn able(who: Tls, direction: Direction) -> &'static str {
+fn encrypting_paths(who: Tls, direction: Direction) -> &'static str {
     match (who, direction) {
         (Tls::User, _) => "socket",
         (_, Direction::Send) => "socket, sendfile, splice or uring",

@@ -32,7 +32,7 @@ const LARGEST: u64 = 65_507;
 const TIMEOUT: Duration = Duration::from_millis(10);
 
 fn check(job: &HalfConfig, _: &Facts) -> Support {
-    frames::of_one_size(job, PATH.name)
+    frames::require_one_size(job, PATH.name)
         .and(frames::counted_by_frame(job))
         .and(super::fits(segments(job)))
         .and(whole_messages(job))
@@ -77,7 +77,7 @@ fn open(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<
     let fault = |what| move |e: io::Error| Fault::system(what, &e);
     let [from, to] = FramePlan::ADDRESSES;
     let uncut = uncut(job);
-    let cut = group.share(|| SegmentationSetting::by_the_kernel(at.device()?, !uncut))?;
+    let cut = group.share(|| SegmentationSetting::set(at.device()?, !uncut))?;
     // Nothing would answer ARP requests for the sink's address.
     let mut netlink = Netlink::new();
     netlink
@@ -118,15 +118,15 @@ struct SegmentationSetting {
 }
 
 /// Offload feature by which a device accepts unsegmented messages (ethtool(8), -k).
-const CUTS: &str = "tx-udp-segmentation";
+const SEGMENTATION_FEATURE: &str = "tx-udp-segmentation";
 
 impl SegmentationSetting {
     /// Has messages segmented by the kernel or, if not `by_kernel`, by the peer of the device.
-    fn by_the_kernel(device: u32, by_kernel: bool) -> Result<SegmentationSetting, Fault> {
+    fn set(device: u32, by_kernel: bool) -> Result<SegmentationSetting, Fault> {
         let mut netlink = Netlink::new();
-        let failed = |e: io::Error| Fault::system(format!("setting {CUTS}"), &e);
+        let failed = |e: io::Error| Fault::system(format!("setting {SEGMENTATION_FEATURE}"), &e);
         let mut is_on = || -> io::Result<bool> {
-            Ok(netlink.features(device)?.active.iter().any(|name| name == CUTS))
+            Ok(netlink.features(device)?.active.iter().any(|name| name == SEGMENTATION_FEATURE))
         };
         let (was_on, on) = (is_on().map_err(failed)?, !by_kernel);
         let cut = SegmentationSetting { device, was_on, on };
@@ -137,12 +137,12 @@ impl SegmentationSetting {
             return Ok(cut);
         }
         let state = if on { "off" } else { "on" };
-        Err(Fault::unsupported(format!("the device keeps {CUTS} {state}"))
+        Err(Fault::unsupported(format!("the device keeps {SEGMENTATION_FEATURE} {state}"))
             .remedy("choose another generator, or a link with uso=off"))
     }
 
     fn switch(&self, on: bool) -> io::Result<()> {
-        Netlink::new().set_features(self.device, &[(CUTS, on)])
+        Netlink::new().set_features(self.device, &[(SEGMENTATION_FEATURE, on)])
     }
 }
 

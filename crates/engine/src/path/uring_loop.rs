@@ -355,7 +355,7 @@ impl RingLoop {
             );
             Fault::failed(text).remedy("see that nothing else connects to its port")
         })?;
-        let taken = self.ring.take_in(place, connection.as_fd());
+        let taken = self.ring.add_accepted(place, connection.as_fd());
         taken.map_err(|e| Fault::system("cannot queue a receive", &e))?;
         self.outputs[place] = Output::default();
         self.sockets.fill(place, connection);
@@ -437,7 +437,7 @@ impl RingLoop {
                     self.sent(socket, bytes as usize, service, recorder)?;
                 }
                 ManyEvent::Ended { socket } => self.ended(socket, service)?,
-                ManyEvent::Short { .. } => self.counts.short += 1,
+                ManyEvent::OutOfBuffers { .. } => self.counts.short += 1,
                 // Concerns no connection: the position of received bytes in the buffers is unknown
                 // from here on.
                 ManyEvent::Failed { error, .. } if error.kind() == ErrorKind::InvalidData => {

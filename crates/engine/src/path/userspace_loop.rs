@@ -100,7 +100,7 @@ impl StackLoop {
     }
 
     /// Schedules a connection for the next turn.
-    fn come_again(&self, number: usize) {
+    fn reschedule(&self, number: usize) {
         let hold = &self.holds[number];
         hold.stack().look_at(hold.place);
     }
@@ -117,7 +117,7 @@ impl StackLoop {
         let mut turn = if output.is_endless() { TURN } else { usize::MAX };
         while output.left > 0 {
             if turn == 0 {
-                self.come_again(number);
+                self.reschedule(number);
                 return Ok(());
             }
             let part = &self.message[output.part(self.message.len())];
@@ -173,7 +173,7 @@ impl StackLoop {
                 self.flush(number, Some(&mut *service), recorder)?;
             }
         }
-        self.come_again(number);
+        self.reschedule(number);
         Ok(())
     }
 
@@ -211,7 +211,7 @@ impl EventLoop for StackLoop {
 
     fn begin(&mut self) -> Result<(), Fault> {
         // Data that arrived earlier is not reported again.
-        (0..self.holds.len()).for_each(|number| self.come_again(number));
+        (0..self.holds.len()).for_each(|number| self.reschedule(number));
         self.holds.first_mut().into_iter().for_each(Hold::attend);
         Ok(())
     }
@@ -224,7 +224,7 @@ impl EventLoop for StackLoop {
 
     fn stream(&mut self, number: usize) -> Result<(), Fault> {
         self.lines[number].output.left = ENDLESS;
-        self.come_again(number);
+        self.reschedule(number);
         Ok(())
     }
 

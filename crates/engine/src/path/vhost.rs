@@ -5,7 +5,7 @@
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, Call, Group, HalfConfig, QUIET, Recorder, Rx};
+use crate::workload::{Account, Call, FRAME_WAIT_LIMIT, Group, HalfConfig, Recorder, Rx};
 use bytepath_record::{
     Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Outcome, Role, Scope, Support, Unit,
 };
@@ -43,8 +43,8 @@ const TURN: usize = 64;
 const BUFFER: u32 = 2048;
 
 fn check(job: &HalfConfig, facts: &Facts) -> Support {
-    frames::on_a_tap(job)
-        .and(frames::cut(job, PATH.name))
+    frames::require_tap(job)
+        .and(frames::refuse_unsegmented(job, PATH.name))
         .and(super::fits(frames::ring(job, 256)))
         .and(match facts.attempt(ATTEMPT) {
             Some(Outcome::Errno(libc::ENOENT | libc::ENODEV)) => {
@@ -90,7 +90,7 @@ const POLL: Call = Call(0, "poll");
 impl Rx for Queue {
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        let Some(most) = self.received.most(TURN, recorder)? else { return Ok(false) };
+        let Some(most) = self.received.receive_budget(TURN, recorder)? else { return Ok(false) };
         let mut entered = Ok(());
         let visit = |piece: Piece| {
             // A frame that takes several buffers is larger than any of ours.
@@ -127,7 +127,7 @@ impl Queue {
             self.vhost.examine().map_err(trouble)?;
             return Ok(self.vhost.waiting() > 0);
         }
-        let waited = recorder.timed_with(POLL, || self.vhost.wait(QUIET), |_| 0);
+        let waited = recorder.timed_with(POLL, || self.vhost.wait(FRAME_WAIT_LIMIT), |_| 0);
         waited.map(|there| self.received.woken(there)).map_err(trouble)
     }
 }

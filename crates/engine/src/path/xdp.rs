@@ -3,7 +3,9 @@
 
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, Call, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
+use crate::workload::{
+    Account, Call, FRAME_WAIT_LIMIT, FramePlan, Group, HalfConfig, Recorder, Rx, Tx,
+};
 use bytepath_record::{Fault, Hops, Manner, OptionKind, OptionSpec};
 use bytepath_sys::bpf::xdp::{Count, Dropper, LiveFrames, Mode, Passer};
 use std::sync::Arc;
@@ -14,7 +16,7 @@ pub(super) static DROP: DataPath = DataPath {
     summary: "frames counted and dropped by an XDP program: no application sees them",
     rx: Some(
         HalfPath::rx(
-            |job, _| frames::on_a_device(job).and(frames::never_seen(job, DROP.name)),
+            |job, _| frames::require_device(job).and(frames::never_seen(job, DROP.name)),
             open_rx,
         )
         .with_options(DROP_OPTIONS)
@@ -27,7 +29,7 @@ pub(super) static LIVE: DataPath = DataPath {
     name: "xdp-live",
     summary: "copies of a frame made in the kernel, without a socket buffer (XDP live frames)",
     tx: Some(
-        HalfPath::tx(|job, _| frames::of_one_size(job, LIVE.name), open_tx)
+        HalfPath::tx(|job, _| frames::require_one_size(job, LIVE.name), open_tx)
             .with_options(LIVE_OPTIONS)
             .over(&[FRAMES]),
     ),
@@ -76,7 +78,7 @@ impl Rx for Dropping {
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         self.at.check()?;
         if !self.counts {
-            std::thread::sleep(QUIET);
+            std::thread::sleep(FRAME_WAIT_LIMIT);
             return Ok(false);
         }
         let mut waited = Duration::ZERO;
@@ -85,7 +87,7 @@ impl Rx for Dropping {
             let more = now.frames - self.seen.frames;
             self.seen = now;
             recorder.moved(more as usize);
-            if more > 0 || waited >= QUIET {
+            if more > 0 || waited >= FRAME_WAIT_LIMIT {
                 std::thread::sleep(LOOK);
                 return Ok(more > 0);
             }

@@ -82,8 +82,8 @@ impl Workload {
     pub fn sysctls(&self, role: Role) -> &'static [(&'static str, &'static str)] {
         match (self.reconnects, role) {
             (false, _) => &[],
-            (true, Role::Sender) => limits::RECONNECTING,
-            (true, Role::Receiver) => limits::RECONNECTED,
+            (true, Role::Sender) => limits::CLIENT_SYSCTLS,
+            (true, Role::Receiver) => limits::SERVER_SYSCTLS,
         }
     }
 

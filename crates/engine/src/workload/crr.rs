@@ -8,7 +8,7 @@
 //! pause.
 
 use super::actor::{SINGLE_EVENTS, same_bytes};
-use super::event_loop::{Crew, FAST_OPEN, HANDSHAKE, Passing, Service, Shares};
+use super::event_loop::{FAST_OPEN, HANDSHAKE, LoopActor, Passing, Service, Shares};
 use super::rr_loop::{Thread, end_streams};
 use super::{Actor, Direction, FlowEnd, HalfConfig, Phase, Recorder, Workload, rr};
 use crate::connection::handshake::is_failure;
@@ -126,8 +126,8 @@ fn play_flow(_: Actor) -> Result<FlowEnd, Fault> {
     Err(Fault::failed("crr was to be played without a loop").remedy("report this as a bug"))
 }
 
-fn play(crew: Crew) -> Result<FlowEnd, Fault> {
-    let Crew { role, cell, connections, event_loop, group, all, recorder } = crew;
+fn play(actor: LoopActor) -> Result<FlowEnd, Fault> {
+    let LoopActor { role, cell, connections, event_loop, group, all, recorder } = actor;
     let first = connections.first().map_or(0, |connection| connection.index());
     let mut thread = Thread { event_loop, moved: recorder.companion() };
     thread.event_loop.begin()?;

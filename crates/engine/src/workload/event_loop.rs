@@ -184,7 +184,7 @@ impl Passing {
 }
 
 /// One end of the connections of one thread, opened.
-pub struct Crew {
+pub struct LoopActor {
     pub role: Role,
     pub cell: Arc<Cell>,
     pub connections: Vec<Arc<dyn Connection>>,
@@ -197,7 +197,7 @@ pub struct Crew {
 }
 
 /// Plays one end of the connections of one thread, like [`super::Workload::play`] for one flow.
-pub type PlayLoop = fn(Crew) -> Result<FlowEnd, Fault>;
+pub type PlayLoop = fn(LoopActor) -> Result<FlowEnd, Fault>;
 
 /// How the work of a window was distributed over connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

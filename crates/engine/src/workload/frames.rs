@@ -195,7 +195,7 @@ impl FrameInspector {
         let length = frame.len().saturating_sub(HEADERS);
         let each = uncut(header).unwrap_or(length);
         if let Some(payload) = &self.payload {
-            intact(frame, each, payload)?;
+            check_contents(frame, each, payload)?;
         }
         let frames = length.div_ceil(each.max(1)).max(1);
         // If segmented, each would have headers.
@@ -224,7 +224,7 @@ fn uncut(header: &[u8]) -> Option<usize> {
 
 /// Compares a frame with what its generator sent, except for the flow's port. In an unsegmented
 /// message, every `each` bytes have the same contents.
-fn intact(frame: &[u8], each: usize, payload: &Pattern) -> Result<(), Fault> {
+fn check_contents(frame: &[u8], each: usize, payload: &Pattern) -> Result<(), Fault> {
     let changed =
         |how| Err(Fault::new(FaultKind::Corrupt, format!("a frame was changed on its way: {how}")));
     let Some(bytes) = frame.get(HEADERS..) else {

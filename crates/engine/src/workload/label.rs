@@ -8,7 +8,7 @@ const NEARLY_ALL: f64 = 0.95;
 
 /// Classification of one end of the path.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum End {
+enum EndClass {
     ZeroCopy,
     Copied,
     Mixed(f64),
@@ -39,9 +39,9 @@ pub fn untested(tx: &Ledger) -> Ledger {
 /// Returns the label that follows from both ends' ledgers. In a workload of exchanges both ends
 /// send and receive, so each ledger is labelled with its actor, otherwise with its direction.
 pub fn label(work: Work, tx: &Ledger, rx: &Ledger) -> String {
-    let label = match (work, end(tx), end(rx)) {
-        (_, End::ZeroCopy, End::ZeroCopy) => "zero-copy".into(),
-        (_, End::Copied, End::Copied) => "copied".into(),
+    let label = match (work, classify_end(tx), classify_end(rx)) {
+        (_, EndClass::ZeroCopy, EndClass::ZeroCopy) => "zero-copy".into(),
+        (_, EndClass::Copied, EndClass::Copied) => "copied".into(),
         (Work::Exchanges, tx, rx) => {
             let [client, server] = work.terms().actors;
             format!("{client} {}, {server} {}", words(tx), words(rx))
@@ -53,38 +53,40 @@ pub fn label(work: Work, tx: &Ledger, rx: &Ledger) -> String {
     if modes.is_empty() { label } else { format!("{label} ({})", modes.join(", ")) }
 }
 
-fn one_way(tx: End, rx: End) -> String {
+fn one_way(tx: EndClass, rx: EndClass) -> String {
     match (tx, rx) {
-        (End::Copied, End::ZeroCopy) => "zero-copy receive, send copied by the kernel".into(),
-        (End::ZeroCopy, End::Copied) => "zero-copy send, receive copied".into(),
+        (EndClass::Copied, EndClass::ZeroCopy) => {
+            "zero-copy receive, send copied by the kernel".into()
+        }
+        (EndClass::ZeroCopy, EndClass::Copied) => "zero-copy send, receive copied".into(),
         (tx, rx) => format!("send {}, receive {}", words(tx), words(rx)),
     }
 }
 
-fn end(ledger: &Ledger) -> End {
+fn classify_end(ledger: &Ledger) -> EndClass {
     if ledger.delivered == 0 {
-        End::Unknown
+        EndClass::Unknown
     } else if ledger.not_copied_share() >= NEARLY_ALL {
-        End::ZeroCopy
+        EndClass::ZeroCopy
     } else if ledger.copied_share() >= NEARLY_ALL {
-        End::Copied
+        EndClass::Copied
     } else if ledger.discards() || ledger.discarded > ledger.not_copied {
-        End::Discarded(ledger.discarded_share())
+        EndClass::Discarded(ledger.discarded_share())
     } else if ledger.unknown > ledger.delivered / 2 {
-        End::Unknown
+        EndClass::Unknown
     } else {
-        End::Mixed(ledger.not_copied_share())
+        EndClass::Mixed(ledger.not_copied_share())
     }
 }
 
-fn words(end: End) -> String {
+fn words(end: EndClass) -> String {
     match end {
-        End::ZeroCopy => "zero-copy".into(),
-        End::Copied => "copied".into(),
-        End::Mixed(share) => format!("{:.0} % zero-copy", share * 100.0),
-        End::Discarded(share) if share > 0.5 => "discarded".into(),
-        End::Discarded(share) => format!("{:.0} % discarded", share * 100.0),
-        End::Unknown => "unknown".into(),
+        EndClass::ZeroCopy => "zero-copy".into(),
+        EndClass::Copied => "copied".into(),
+        EndClass::Mixed(share) => format!("{:.0} % zero-copy", share * 100.0),
+        EndClass::Discarded(share) if share > 0.5 => "discarded".into(),
+        EndClass::Discarded(share) => format!("{:.0} % discarded", share * 100.0),
+        EndClass::Unknown => "unknown".into(),
     }
 }
 
@@ -199,7 +201,7 @@ mod tests {
     #[test]
     fn witness_concerns_sent_bytes_only() {
         let mut both = ledger(0, 100, 0);
-        both.add(&ledger(0, 60, 0).came_in());
+        both.add(&ledger(0, 60, 0).mark_received());
         let judged = after_witness(&both, Some(ProvenWitness::Copied));
         assert_eq!((judged.delivered, judged.copied, judged.not_copied), (160, 100, 60));
     }

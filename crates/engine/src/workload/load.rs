@@ -23,7 +23,7 @@ const NAP: Duration = Duration::from_millis(1);
 
 /// Beyond this delay, overdue datagrams are skipped: those missed during a pause are not made up
 /// for.
-const LATE: Duration = Duration::from_millis(100);
+const MAX_LATENESS: Duration = Duration::from_millis(100);
 
 /// Returns the time between datagrams, or `None` if the cell requests none: 160 per second, or as
 /// many as possible.
@@ -97,7 +97,7 @@ fn send(socket: &UdpSocket, gap: Duration, gate: &Gate, stop: &AtomicBool) -> u6
         // ECONNREFUSED is expected, since nothing listens on that port.
         let _ = socket.send(&[0; SIZE]);
         sent += 1;
-        due = if now - due > LATE { now } else { due + gap };
+        due = if now - due > MAX_LATENESS { now } else { due + gap };
     }
     sent
 }

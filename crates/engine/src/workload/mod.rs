@@ -36,13 +36,13 @@ pub use actor::{Actor, Direction, Workload};
 pub use catalog::{CATALOG, of};
 pub use crr::failures;
 pub use event_loop::{
-    Crew, ENDLESS, EventLoop, FAST_OPEN, Passing, PlayLoop, Service, Shares, handshake,
+    ENDLESS, EventLoop, FAST_OPEN, LoopActor, Passing, PlayLoop, Service, Shares, handshake,
 };
 pub use frames::{FrameInspector, FramePlan};
 pub use gate::{Gate, Phase, Progress};
 pub use label::{after_witness, label, untested};
 pub use mover::{Account, Group, HalfConfig, Rx, Tx};
-pub use packets::{QUIET, share};
+pub use packets::{FRAME_WAIT_LIMIT, share};
 pub use payload::{PATTERN_PERIOD, Pattern, Toucher};
 pub use recorder::{Call, Detail, Recorder};
 pub use stream::both_ways;

@@ -73,7 +73,7 @@ pub trait Rx: Send {
 
     /// One turn: waits for bytes, touches them as configured, and counts them. May return without
     /// bytes. Returns false after the end of the stream, once it is confirmed that the peer ended
-    /// it. Frames have no end: false means that none arrived for [`super::QUIET`].
+    /// it. Frames have no end: false means that none arrived for [`super::FRAME_WAIT_LIMIT`].
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault>;
 
     /// Waits up to `timeout` until [`Rx::receive`] has something to do. True if it has; `None` if

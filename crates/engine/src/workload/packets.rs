@@ -30,18 +30,18 @@ pub(super) static WORKLOAD: Workload = Workload {
 };
 
 /// How long a sink waits for a frame before it reports that none arrived.
-pub const QUIET: Duration = Duration::from_millis(10);
+pub const FRAME_WAIT_LIMIT: Duration = Duration::from_millis(10);
 
 /// Number of consecutive empty waits, after the generator has ended, until nothing is assumed to be
 /// in flight: kernel threads may have to wait for a CPU.
-const LOOKS: u32 = 5;
+const MAX_EMPTY_WAITS: u32 = 5;
 
 /// Longest sleep until a frame is due: a generator that sleeps longer would notice the edges
 /// of the window late.
 const NAP: Duration = Duration::from_millis(5);
 
 /// How many nanoseconds before a frame is due the generator stops sleeping and polls the clock.
-const AWAKE: u64 = 100_000;
+const SPIN_BEFORE_DUE_NS: u64 = 100_000;
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("frame", OptionKind::Text, "60")
@@ -167,7 +167,7 @@ fn paced(
         }
         let next = (u128::from(due + 1) * 1_000_000_000).div_ceil(u128::from(rate)) as u64;
         let left = next.saturating_sub(clock::monotonic() - begin);
-        match Duration::from_nanos(left.saturating_sub(AWAKE)).min(NAP) {
+        match Duration::from_nanos(left.saturating_sub(SPIN_BEFORE_DUE_NS)).min(NAP) {
             Duration::ZERO => std::hint::spin_loop(),
             sleep => std::thread::sleep(sleep),
         }
@@ -183,7 +183,7 @@ fn take(mut actor: Actor) -> Result<FlowEnd, Fault> {
         rx.receive(&mut recorder)?;
     }
     let mut looks = 0;
-    while looks < LOOKS {
+    while looks < MAX_EMPTY_WAITS {
         looks = if rx.receive(&mut recorder)? { 0 } else { looks + 1 };
     }
     let account = rx.account(&mut recorder)?;

@@ -121,7 +121,7 @@ impl Toucher {
 
     /// True if it reads the bytes at all.
     #[inline]
-    pub fn looks(&self) -> bool {
+    pub fn reads_bytes(&self) -> bool {
         self.touch != Touch::None
     }
 
@@ -129,7 +129,7 @@ impl Toucher {
     /// they are.
     #[inline]
     pub fn pass(&mut self, bytes: u64) {
-        debug_assert!(!self.looks(), "the contract requires these bytes to be read");
+        debug_assert!(!self.reads_bytes(), "the contract requires these bytes to be read");
         self.offset += bytes;
     }
 

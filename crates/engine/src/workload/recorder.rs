@@ -88,11 +88,11 @@ impl Recorder {
         if phase as u32 == self.phase as u32 {
             return phase;
         }
-        self.turn(phase)
+        self.change_phase(phase)
     }
 
     #[cold]
-    fn turn(&mut self, mut phase: Phase) -> Phase {
+    fn change_phase(&mut self, mut phase: Phase) -> Phase {
         self.enter_phase(phase, Edge::now());
         if phase == Phase::Hold && self.holds {
             phase = self.gate.wait();

@@ -101,7 +101,7 @@ pub(super) fn job(cell: &Cell, role: Role, direction: Direction) -> HalfConfig {
 /// if too many bytes may be in flight, both ends block in sending and neither ever reads.
 fn check(cell: &Cell) -> Result<(), Fault> {
     let plan = Plan::of(cell);
-    leaves_work(cell, &plan)?;
+    check_idle_flows(cell, &plan)?;
     suits_rounds(cell, &plan)?;
     suits_pauses(cell, &plan)?;
     suits_sizes(cell)?;
@@ -157,7 +157,7 @@ fn play(mut actor: Actor) -> Result<FlowEnd, Fault> {
 }
 
 /// Refuses so many idle connections that a thread would have no others.
-fn leaves_work(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
+fn check_idle_flows(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     if plan.active == cell.stream.flows {
         return Ok(());
     }
@@ -323,7 +323,7 @@ impl Halves {
     fn finish(mut self) -> Result<FlowEnd, Fault> {
         let mut account = self.tx.account(&mut self.sent)?;
         let received = self.rx.account(&mut self.received)?;
-        account.add(Account { ledger: received.ledger.came_in(), ..received });
+        account.add(Account { ledger: received.ledger.mark_received(), ..received });
         let bytes = self.sent.total() + self.received.total();
         let mut end = FlowEnd { account, bytes, ..self.exchanges.finish() };
         end.shares = Shares::of([end.window.count]);
@@ -415,7 +415,7 @@ fn closed_loop(ends: &mut Halves, plan: &Plan) -> Result<(), Fault> {
 
 /// How many nanoseconds before a request is due the client stops sleeping and polls the clock: more
 /// than a sleep usually overshoots.
-pub(super) const AWAKE: u64 = 100_000;
+pub(super) const SPIN_BEFORE_DUE_NS: u64 = 100_000;
 
 /// Sends requests when they are due, unless `outstanding` are in flight.
 fn open_loop(
@@ -436,7 +436,7 @@ fn open_loop(
             due += arrivals.gap();
             continue;
         }
-        let sleep = Duration::from_nanos(left.saturating_sub(AWAKE)).min(NAP);
+        let sleep = Duration::from_nanos(left.saturating_sub(SPIN_BEFORE_DUE_NS)).min(NAP);
         if under_way.count() > 0 {
             match ends.rx.wait(sleep) {
                 Some(Ok(true)) => drop(under_way.await_answer(ends, plan)?),

@@ -11,8 +11,8 @@
 //! Incast: each connection of a thread has one request in flight; the last response ends the round
 //! and the next round begins. The round is what is timed.
 
-use super::event_loop::{Crew, Service, Shares};
-use super::rr::{AWAKE, Arrivals, LAST_ANSWER, NAP, Plan};
+use super::event_loop::{LoopActor, Service, Shares};
+use super::rr::{Arrivals, LAST_ANSWER, NAP, Plan, SPIN_BEFORE_DUE_NS};
 use super::sizes::Sequence;
 use super::{Account, EventLoop, FlowEnd, Phase, Recorder};
 use crate::connection::Connection;
@@ -23,8 +23,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
-    let Crew { role, cell, connections, event_loop, recorder, .. } = crew;
+pub(super) fn play(actor: LoopActor) -> Result<FlowEnd, Fault> {
+    let LoopActor { role, cell, connections, event_loop, recorder, .. } = actor;
     let plan = Plan::of(&cell);
     connections.iter().try_for_each(|connection| connection.send_at_once())?;
     let mut thread = Thread { event_loop, moved: recorder.companion() };
@@ -33,7 +33,7 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
     // The active connections are the first of the cell, dealt to the threads round-robin.
     let active = connections.iter().filter(|one| one.index() < plan.active).count();
     let indices = connections.iter().map(|connection| connection.index());
-    let ends = Ends::new(role, &cell, (indices, active), exchanges);
+    let ends = Endpoints::new(role, &cell, (indices, active), exchanges);
     // The index of a thread's first connection is the number of the thread.
     let number = connections.first().map_or(0, |connection| connection.index());
     let arrivals = |mean| Arrivals::new(mean, plan.poisson, u64::from(number));
@@ -44,7 +44,7 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
             let first = clock::monotonic() + after as u64;
             open_loop(&mut thread, ends, first, arrivals(gap / active as f64))?
         }
-        (Role::Sender, None, Some(think)) => users(&mut thread, ends, arrivals(think))?,
+        (Role::Sender, None, Some(think)) => think_time_loop(&mut thread, ends, arrivals(think))?,
         (Role::Sender, None, None) if plan.incast => rounds(&mut thread, ends)?,
         (Role::Sender, None, None) => closed_loop(&mut thread, ends)?,
     };
@@ -108,8 +108,8 @@ impl Thread {
 }
 
 /// This end of all connections of a thread.
-struct Ends {
-    all: Box<[End]>,
+struct Endpoints {
+    all: Box<[EndpointState]>,
     /// How many connections, from the first on, exchange anything.
     active: usize,
     exchanges: Recorder,
@@ -125,7 +125,7 @@ struct Ends {
 
 /// This end of one connection.
 #[derive(Clone, Copy, Default)]
-struct End {
+struct EndpointState {
     /// Bytes received of the current message.
     came: u64,
     /// Position in each sequence of sizes.
@@ -133,20 +133,20 @@ struct End {
     in_at: u32,
     /// Exchanges within the window.
     exchanges: u64,
-    /// Which of the connection's entries in [`Ends::since`] the next request takes, and the next
-    /// response frees.
+    /// Which of the connection's entries in [`Endpoints::since`] the next request takes, and the
+    /// next response frees.
     sent: u32,
     answered: u32,
 }
 
-impl Ends {
+impl Endpoints {
     /// For connections with these indices, of which the first `active` exchange messages.
     fn new(
         role: Role,
         cell: &Cell,
         (indices, active): (impl Iterator<Item = u32>, usize),
         exchanges: Recorder,
-    ) -> Ends {
+    ) -> Endpoints {
         let plan = Plan::of(cell);
         let sizes = |name, seed| Sequence::new(&cell.workload.options.sizes(name), seed);
         let (request, response) = (sizes("request", 1), sizes("response", 2));
@@ -156,11 +156,11 @@ impl Ends {
         };
         let end = |index| {
             let begin = Sequence::begin(index);
-            End { out_at: begin, in_at: begin, ..End::default() }
+            EndpointState { out_at: begin, in_at: begin, ..EndpointState::default() }
         };
-        let all: Box<[End]> = indices.map(end).collect();
+        let all: Box<[EndpointState]> = indices.map(end).collect();
         let outstanding = plan.outstanding as usize;
-        Ends {
+        Endpoints {
             since: vec![0; all.len() * outstanding].into(),
             all,
             active,
@@ -186,7 +186,7 @@ impl Ends {
     fn messages(&mut self, connection: usize, bytes: u64) -> u64 {
         let end = &mut self.all[connection];
         end.came += bytes;
-        self.comes.whole(&mut end.in_at, &mut end.came)
+        self.comes.take_complete(&mut end.in_at, &mut end.came)
     }
 
     /// Returns the size in bytes of the next `messages` messages to send.
@@ -225,7 +225,7 @@ impl Ends {
 }
 
 /// Answers every request until all clients have ended their streams.
-fn serve(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
+fn serve(thread: &mut Thread, ends: Endpoints) -> Result<Endpoints, Fault> {
     let mut server = Server { left: ends.all.len(), ends };
     while server.left > 0 {
         thread.phase(&mut server.ends.exchanges);
@@ -235,7 +235,7 @@ fn serve(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
 }
 
 struct Server {
-    ends: Ends,
+    ends: Endpoints,
     /// Connections whose client has not ended its stream.
     left: usize,
 }
@@ -255,7 +255,7 @@ impl Service for Server {
 }
 
 /// Keeps `outstanding` requests in flight on each connection until the gate is at stop.
-fn closed_loop(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
+fn closed_loop(thread: &mut Thread, ends: Endpoints) -> Result<Endpoints, Fault> {
     let mut client = Client::new(ends, true);
     while let Some(connection) = client.free.pop_front() {
         // While the gate is held, the sender blocks here until released.
@@ -271,7 +271,7 @@ fn closed_loop(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
 
 /// Sends a request over each connection, waits for all responses, and repeats until the gate is at
 /// stop.
-fn rounds(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
+fn rounds(thread: &mut Thread, ends: Endpoints) -> Result<Endpoints, Fault> {
     let mut client = Client::new(ends, false);
     while thread.phase(&mut client.ends.exchanges) != Phase::Stop {
         let since = clock::monotonic();
@@ -290,7 +290,11 @@ fn rounds(thread: &mut Thread, ends: Ends) -> Result<Ends, Fault> {
 }
 
 /// After each response pauses, then sends the next request, which is due at the end of the pause.
-fn users(thread: &mut Thread, ends: Ends, mut pauses: Arrivals) -> Result<Ends, Fault> {
+fn think_time_loop(
+    thread: &mut Thread,
+    ends: Endpoints,
+    mut pauses: Arrivals,
+) -> Result<Endpoints, Fault> {
     let mut client = Client::new(ends, false);
     let mut due = BinaryHeap::with_capacity(client.free.len());
     // The first requests are spread over one pause, since users do not arrive all at once.
@@ -311,7 +315,7 @@ fn users(thread: &mut Thread, ends: Ends, mut pauses: Arrivals) -> Result<Ends, 
             thread.send(connection as usize, bytes)?;
             continue;
         }
-        let sleep = left.map(|left| Duration::from_nanos(left.saturating_sub(AWAKE)));
+        let sleep = left.map(|left| Duration::from_nanos(left.saturating_sub(SPIN_BEFORE_DUE_NS)));
         thread.turn(&mut client, Some(sleep.map_or(NAP, |sleep| sleep.min(NAP))))?;
     }
     drain(thread, client)
@@ -320,10 +324,10 @@ fn users(thread: &mut Thread, ends: Ends, mut pauses: Arrivals) -> Result<Ends, 
 /// Sends requests when they are due, unless `outstanding` are in flight on each connection.
 fn open_loop(
     thread: &mut Thread,
-    ends: Ends,
+    ends: Endpoints,
     mut due: u64,
     mut arrivals: Arrivals,
-) -> Result<Ends, Fault> {
+) -> Result<Endpoints, Fault> {
     let mut client = Client::new(ends, false);
     while thread.phase(&mut client.ends.exchanges) != Phase::Stop {
         let left = due.saturating_sub(clock::monotonic());
@@ -336,14 +340,18 @@ fn open_loop(
             continue;
         }
         // An overdue request waits for a response, any other until it is due.
-        let sleep = if left == 0 { NAP } else { Duration::from_nanos(left.saturating_sub(AWAKE)) };
+        let sleep = if left == 0 {
+            NAP
+        } else {
+            Duration::from_nanos(left.saturating_sub(SPIN_BEFORE_DUE_NS))
+        };
         thread.turn(&mut client, Some(sleep.min(NAP)))?;
     }
     drain(thread, client)
 }
 
 /// Waits for the outstanding responses.
-fn drain(thread: &mut Thread, mut client: Client) -> Result<Ends, Fault> {
+fn drain(thread: &mut Thread, mut client: Client) -> Result<Endpoints, Fault> {
     client.repeats = false;
     while client.in_flight > 0 {
         thread.phase(&mut client.ends.exchanges);
@@ -353,7 +361,7 @@ fn drain(thread: &mut Thread, mut client: Client) -> Result<Ends, Fault> {
 }
 
 struct Client {
-    ends: Ends,
+    ends: Endpoints,
     /// Whether each response is followed by the next request.
     repeats: bool,
     in_flight: u64,
@@ -362,7 +370,7 @@ struct Client {
 }
 
 impl Client {
-    fn new(ends: Ends, repeats: bool) -> Client {
+    fn new(ends: Endpoints, repeats: bool) -> Client {
         let (active, outstanding) = (ends.active as u32, ends.outstanding);
         let free = (0..outstanding).flat_map(|_| 0..active).collect();
         Client { ends, repeats, in_flight: 0, free }
@@ -409,14 +417,14 @@ mod tests {
     use super::*;
     use bytepath_record::{Half, OptionValue};
 
-    fn ends(role: Role, connections: u32, outstanding: u64) -> Ends {
+    fn ends(role: Role, connections: u32, outstanding: u64) -> Endpoints {
         let mut cell = Cell::new("test", Half::plain("epoll"), Half::plain("epoll"));
         let options = [("request", 10), ("response", 30), ("outstanding", outstanding)];
         let options = options.map(|(name, n)| (name.to_owned(), OptionValue::Number(n)));
         cell.workload.options.0.extend(options);
         let recorder = Recorder::new(false, Arc::default(), Arc::default(), Default::default());
         let all = (0..connections, connections as usize);
-        Ends::new(role, &cell, all, recorder.with_latency())
+        Endpoints::new(role, &cell, all, recorder.with_latency())
     }
 
     /// 20 connections that pause for 20 ms send one request per millisecond, also at the start.
@@ -434,7 +442,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(100));
                 gate.set(Phase::Stop);
             });
-            users(&mut thread, ends, Arrivals::new(20e6, false, 0)).unwrap()
+            think_time_loop(&mut thread, ends, Arrivals::new(20e6, false, 0)).unwrap()
         });
         let passed = (clock::monotonic() - begun) as f64 / 1e6;
         let exchanges = ended.exchanges.total() as f64;

@@ -53,7 +53,7 @@ impl Sequence {
     /// Returns how many of the next messages are complete in `bytes`, which is reduced by their
     /// sizes.
     #[inline]
-    pub(super) fn whole(&self, at: &mut u32, bytes: &mut u64) -> u64 {
+    pub(super) fn take_complete(&self, at: &mut u32, bytes: &mut u64) -> u64 {
         match self {
             Sequence::Same(size) => {
                 let whole = *bytes / size;
@@ -104,9 +104,9 @@ mod tests {
         assert!((mean / exact - 1.0).abs() < 0.02, "{mean} {exact}");
         // One byte less is one complete message less.
         bytes -= 1;
-        assert_eq!(ends[1].whole(&mut came, &mut bytes), messages - 1);
+        assert_eq!(ends[1].take_complete(&mut came, &mut bytes), messages - 1);
         bytes += 1;
-        assert_eq!((ends[1].whole(&mut came, &mut bytes), bytes, came), (1, 0, sent));
+        assert_eq!((ends[1].take_complete(&mut came, &mut bytes), bytes, came), (1, 0, sent));
         // Connections are at different positions.
         let first = |index| ends[0].take(&mut Sequence::begin(index), 8);
         assert!((1..100).any(|index| first(index) != first(0)));
@@ -131,6 +131,6 @@ mod tests {
         let one = Sequence::new(&Sizes::one(10), 1);
         let (mut at, mut bytes) = (0, 35);
         assert_eq!((one.take(&mut at, 3), one.memory()), (30, 0));
-        assert_eq!((one.whole(&mut at, &mut bytes), bytes), (3, 5));
+        assert_eq!((one.take_complete(&mut at, &mut bytes), bytes), (3, 5));
     }
 }

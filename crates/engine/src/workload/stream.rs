@@ -51,12 +51,12 @@ const OPTIONS: &[OptionSpec] = &[
 ];
 
 /// Metrics of the bytes per second that arrived in a window: at the receiver, and at the sender.
-pub(super) const WAYS: [&str; 2] = ["throughput.forward", REVERSE];
+pub(super) const DIRECTION_METRICS: [&str; 2] = ["throughput.forward", REVERSE];
 
 /// Returns the bytes per second that arrived at both ends together, or `None` unless both send.
 pub fn both_ways(readings: &[Reading]) -> Option<f64> {
     let of = |name| readings.iter().find(|reading| reading.metric == name);
-    let [forward, reverse] = WAYS.map(of);
+    let [forward, reverse] = DIRECTION_METRICS.map(of);
     Some(forward?.value + reverse?.value)
 }
 
@@ -137,7 +137,7 @@ mod tests {
     fn record(role: Role, [sent, came_in]: [u64; 2]) -> RoleRecord {
         let mut ledger = Ledger::default();
         ledger.enter(Manner::Copied, came_in, 1, "recv");
-        ledger = ledger.came_in();
+        ledger = ledger.mark_received();
         ledger.enter(Manner::Copied, sent, 1, "send");
         RoleRecord { total_bytes: sent + came_in, window: 1.0, ledger, ..RoleRecord::blank(role) }
     }

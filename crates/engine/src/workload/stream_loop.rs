@@ -5,21 +5,21 @@
 //! arrives over it. It ends its streams once the sender has ended; the sender then reads to the
 //! end.
 
-use super::event_loop::{Crew, ENDLESS, Service, Shares};
+use super::event_loop::{ENDLESS, LoopActor, Service, Shares};
 use super::rr::NAP;
 use super::rr_loop::{Thread, end_streams};
-use super::stream::WAYS;
+use super::stream::DIRECTION_METRICS;
 use super::{Account, FlowEnd, Phase, Recorder};
 use crate::connection::Connection;
 use bytepath_record::{Fault, Reading, Role, Scope, Unit};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
-    let Crew { role, cell, connections, event_loop, recorder, .. } = crew;
+pub(super) fn play(actor: LoopActor) -> Result<FlowEnd, Fault> {
+    let LoopActor { role, cell, connections, event_loop, recorder, .. } = actor;
     let mut thread = Thread { event_loop, moved: recorder.companion() };
     thread.event_loop.begin()?;
-    let ends = Ends::new(role, cell.goes_both_ways(), connections, recorder);
+    let ends = Endpoints::new(role, cell.goes_both_ways(), connections, recorder);
     let ends = match role {
         Role::Sender => send(&mut thread, ends)?,
         Role::Receiver => receive(&mut thread, ends)?,
@@ -40,7 +40,7 @@ pub(super) fn play(crew: Crew) -> Result<FlowEnd, Fault> {
 
 /// Reading of the bytes that arrived at a role's end, per second.
 fn arrival(role: Role, rate: f64) -> Reading {
-    let name = WAYS[role.peer() as usize];
+    let name = DIRECTION_METRICS[role.peer() as usize];
     let rate = if rate.is_finite() { rate } else { 0.0 };
     Reading::sum(name, Unit::BytesPerSecond, rate, Scope::Role(role))
 }
@@ -53,7 +53,7 @@ const LAST_BYTES: Duration = Duration::from_secs(60);
 const HELD: Duration = Duration::from_millis(100);
 
 /// Keeps all connections full until the gate is at stop.
-fn send(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
+fn send(thread: &mut Thread, mut ends: Endpoints) -> Result<Endpoints, Fault> {
     for connection in 0..ends.all.len() {
         // While the gate is held, the sender blocks here until released.
         thread.phase(&mut ends.bytes);
@@ -74,7 +74,7 @@ fn send(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
 }
 
 /// Reads until all peers have ended their streams.
-fn receive(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
+fn receive(thread: &mut Thread, mut ends: Endpoints) -> Result<Endpoints, Fault> {
     while ends.left > 0 {
         // During slices of other cells, only bytes should end the wait.
         let limit = if thread.phase(&mut ends.bytes) == Phase::Hold { HELD } else { NAP };
@@ -84,10 +84,10 @@ fn receive(thread: &mut Thread, mut ends: Ends) -> Result<Ends, Fault> {
 }
 
 /// This end of all connections of a thread.
-struct Ends {
+struct Endpoints {
     role: Role,
     connections: Vec<Arc<dyn Connection>>,
-    all: Box<[End]>,
+    all: Box<[EndpointState]>,
     /// Whether both ends send.
     both: bool,
     /// Whether this end has stopped sending.
@@ -99,18 +99,23 @@ struct Ends {
 
 /// This end of one connection.
 #[derive(Clone, Copy, Default)]
-struct End {
+struct EndpointState {
     /// Bytes of the window: those of the one direction, or those received if both ends send.
     bytes: u64,
     /// Whether anything has been received.
     begun: bool,
 }
 
-impl Ends {
-    fn new(role: Role, both: bool, connections: Vec<Arc<dyn Connection>>, bytes: Recorder) -> Ends {
+impl Endpoints {
+    fn new(
+        role: Role,
+        both: bool,
+        connections: Vec<Arc<dyn Connection>>,
+        bytes: Recorder,
+    ) -> Endpoints {
         let left = connections.len();
-        let all = vec![End::default(); left].into();
-        Ends { role, connections, all, both, stopped: false, bytes, left }
+        let all = vec![EndpointState::default(); left].into();
+        Endpoints { role, connections, all, both, stopped: false, bytes, left }
     }
 
     /// The memory of the workload's own state per connection; the loop accounts for its own.
@@ -133,7 +138,7 @@ impl Ends {
     }
 }
 
-impl Service for Ends {
+impl Service for Endpoints {
     #[inline]
     fn received(&mut self, connection: usize, bytes: u64) -> u64 {
         self.moved(connection, bytes, true);

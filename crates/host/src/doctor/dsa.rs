@@ -124,7 +124,7 @@ mod tests {
 
         fn said(&self) -> Vec<String> {
             let (proc, sys) = (self.0.path().join("proc"), self.0.path().join("sys"));
-            let found = examine_dsa(&Roots { proc, sys, cards: None });
+            let found = examine_dsa(&Roots { proc, sys, nics: None });
             found.into_iter().map(|finding| finding.what).collect()
         }
     }

@@ -52,7 +52,7 @@ mod tests {
             let proc = folder.path().join("proc");
             create_dir_all(proc.join("self")).unwrap();
             write(proc.join("self/maps"), maps).unwrap();
-            let roots = Roots { proc, sys: "/nowhere".into(), cards: None };
+            let roots = Roots { proc, sys: "/nowhere".into(), nics: None };
             found(&roots, folder.path()).0
         };
         assert_eq!(said(""), []);

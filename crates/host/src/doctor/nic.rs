@@ -22,13 +22,13 @@ const SHAPERS: &[&str] = &["htb", "tbf", "hfsc", "cake", "netem", "cbq"];
 
 /// Adds findings about every NIC whose settings are known.
 pub(super) fn examine(facts: &Facts, all: &mut Findings) {
-    for card in cards(facts) {
+    for card in known_nics(facts) {
         Examined { facts, card }.all(all);
     }
 }
 
 /// Returns the names of the NICs whose settings are known.
-pub(super) fn cards(facts: &Facts) -> BTreeSet<&str> {
+pub(super) fn known_nics(facts: &Facts) -> BTreeSet<&str> {
     let names = facts.settings.keys().filter_map(|name| name.strip_prefix("nic."));
     names.filter_map(|name| Some(name.rsplit_once('.')?.0)).collect()
 }

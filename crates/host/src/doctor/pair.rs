@@ -1,11 +1,11 @@
 //! Rules over two hosts: differences between them, or between the NICs at the ends of their link.
 
 use super::findings::Findings;
-use super::nic::cards;
+use super::nic::known_nics;
 use bytepath_record::{Facts, Finding, Role};
 
 /// Facts of a NIC that should be the same at both ends: name of the fact, name for users.
-const OF_CARDS: [(&str, &str); 4] = [
+const NIC_FACTS: [(&str, &str); 4] = [
     ("driver", "driver"),
     ("driver_version", "version of the driver"),
     ("firmware", "firmware"),
@@ -19,13 +19,13 @@ pub fn examine_pair(facts: [&Facts; 2], devices: &[Vec<String>; 2]) -> Vec<Findi
     let [sender, receiver] = Role::ALL.map(|role| {
         let facts = facts[role as usize];
         match &devices[role as usize][..] {
-            [] => only_card(facts).into_iter().collect(),
+            [] => only_nic(facts).into_iter().collect(),
             named => named.to_vec(),
         }
     });
     let [of_sender, others] = facts;
     for (card, other) in sender.iter().zip(&receiver) {
-        for (what, name) in OF_CARDS {
+        for (what, name) in NIC_FACTS {
             let here = of_sender.setting(&format!("nic.{card}.{what}"));
             let both = here.zip(others.setting(&format!("nic.{other}.{what}")));
             // An in-tree driver has the kernel's version, which is reported below.
@@ -51,7 +51,7 @@ pub fn examine_pair(facts: [&Facts; 2], devices: &[Vec<String>; 2]) -> Vec<Findi
 }
 
 /// Returns the NIC of a host that has only one.
-fn only_card(facts: &Facts) -> Option<String> {
-    let cards = cards(facts);
-    cards.first().filter(|_| cards.len() == 1).map(|card| (*card).to_owned())
+fn only_nic(facts: &Facts) -> Option<String> {
+    let nics = known_nics(facts);
+    nics.first().filter(|_| nics.len() == 1).map(|card| (*card).to_owned())
 }

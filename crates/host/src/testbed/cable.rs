@@ -59,7 +59,7 @@ pub(super) enum Cable {
 }
 
 /// A cable that exists.
-pub(super) struct Laid {
+pub(super) struct CreatedCable {
     /// The network of each guest, in the order of the roles.
     pub networks: Vec<Network>,
     /// The namespace with the end that stays on this host, if one does.
@@ -115,10 +115,10 @@ impl CableSpec {
 
 impl Cable {
     /// Creates it between two guests, or from one to the role that stays `on_host`.
-    pub(super) fn lay(&self, on_host: Option<Role>) -> Result<Laid, Fault> {
+    pub(super) fn lay(&self, on_host: Option<Role>) -> Result<CreatedCable, Fault> {
         let guests = Role::ALL.into_iter().filter(|role| Some(*role) != on_host);
         let Cable::Taps { queues, vhost: with_vhost, backpressure } = self else {
-            return Ok(Laid {
+            return Ok(CreatedCable {
                 networks: Network::joined(Network::VIRTIO, false)?.into(),
                 host: None,
             });
@@ -136,7 +136,7 @@ impl Cable {
         };
         let networks = guests.map(|role| Ok(Network::virtio(role, line()?)));
         let networks = networks.collect::<Result<Vec<_>, Fault>>()?;
-        Ok(Laid { networks, host: on_host.map(|_| made.namespace) })
+        Ok(CreatedCable { networks, host: on_host.map(|_| made.namespace) })
     }
 
     /// Returns the facts to record about it, by name.
@@ -293,8 +293,8 @@ mod tests {
         let wish = CableSpec { kind: "socket", ..CableSpec::DEFAULT };
         let cable = wish.settle(None).unwrap();
         assert!(matches!(&cable, Cable::Sockets(why) if why.contains("requires it")));
-        let laid = cable.lay(None).unwrap();
-        assert!(laid.networks.len() == 2 && laid.host.is_none());
+        let created = cable.lay(None).unwrap();
+        assert!(created.networks.len() == 2 && created.host.is_none());
         assert_eq!(cable.facts()[0].1, "sockets (wire=socket requires it)");
     }
 

@@ -155,7 +155,7 @@ impl Testbed for Ports {
             });
             Ok([sender?, receiver?])
         })?;
-        let [of_sender, of_receiver] = made.map(|ends| Attachment::Made(ends, HwGro::AsAsked));
+        let [of_sender, of_receiver] = made.map(|ends| Attachment::Made(ends, HwGro::AsRequested));
         let host = |attachment, agent| ProcessHost { agent, attachment, adapter: Adapter::Asked };
         Ok(Deployment::of([host(of_sender, sender), host(of_receiver, receiver)]))
     }

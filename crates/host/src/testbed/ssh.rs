@@ -4,7 +4,7 @@
 use crate::child::remove_left;
 use crate::{AgentProcess, LocalAgent, echoes};
 use bytepath_record::{Fault, FaultKind};
-use bytepath_sys::process::spawn_asked;
+use bytepath_sys::process::spawn_tied_sigterm;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
@@ -131,7 +131,7 @@ pub(super) fn start(words: Vec<String>) -> Result<LocalAgent, Fault> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C is for us: results of completed measurements still have to come over this pipe.
         command.process_group(0);
-        let child = spawn_asked(command).map_err(|e| match e.kind() {
+        let child = spawn_tied_sigterm(command).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => {
                 Fault::system(format_args!("starting {}", words[0]), &e)
                     .remedy(format!("install {}", words[0]))

@@ -1,7 +1,7 @@
 //! Guests as testbed: both hosts in one virtual machine, or each in its own, or one of them on this
 //! machine. `docs/guide/guests.md` describes how, and what it proves.
 
-use super::cable::{self, Cable, Laid};
+use super::cable::{self, Cable, CreatedCable};
 use super::vm_options::{IMPLIED, OPTIONS, Settings};
 use super::{CARRIER, Deployment, Emulation, Properties, Site, Testbed, ends};
 use crate::child::spawn_scoped;
@@ -161,7 +161,7 @@ impl Vm {
             let machine = Arc::new(Machine::boot(start, ours, site.stop)?);
             return Ok(Booted { machines: vec![machine], host: None });
         };
-        let Laid { networks, host } = cable.lay(self.settings.on_host)?;
+        let CreatedCable { networks, host } = cable.lay(self.settings.on_host)?;
         let starts = networks.into_iter().map(|network| start(vec![network]));
         let starts = starts.collect::<Result<Vec<_>, Fault>>()?;
         let machines = std::thread::scope(|scope| {
@@ -271,7 +271,10 @@ impl Testbed for Vm {
                 LinkEnd { timeout: CARRIER.as_secs_f64(), ..end }
             };
             let ends = Role::ALL.map(|role| {
-                Attachment::Made((0..pairs).map(|pair| end(role, pair)).collect(), HwGro::AsAsked)
+                Attachment::Made(
+                    (0..pairs).map(|pair| end(role, pair)).collect(),
+                    HwGro::AsRequested,
+                )
             });
             let given = Some((nics, pairs, nic_parameters(&kernel.cmdline).0));
             let hosts = in_one_guest(machine, given, site.stop, |_| ends)?;
@@ -285,7 +288,7 @@ impl Testbed for Vm {
             machines.iter().try_for_each(|machine| machine.place_vhost(site.vhost))?;
         }
         let hw_gro = match cable {
-            Cable::Sockets(_) => HwGro::AsAsked,
+            Cable::Sockets(_) => HwGro::AsRequested,
             Cable::Taps { .. } => HwGro::WithTso,
         };
         let mut machines = machines.iter();

@@ -1,7 +1,7 @@
 //! The kernel's account of each CPU's time: makes the map, loads the programs, attaches them for a
 //! window and reads the result.
 
-use super::programs::{Kin, Members, Programs, class, identify, state};
+use super::programs::{Members, Programs, RoleProcesses, class, identify, state};
 use crate::bpf::{self, Named, attach_all};
 use bytepath_record::{Fault, Role};
 use bytepath_sys::Roots;
@@ -40,7 +40,8 @@ impl Account {
         let btf = bpf::types(roots)?;
         let members = Members::of(&btf)?;
         let states = bpf::map(MapKind::Array, "bytepath_cpu", 4, state::SIZE, cpus)?;
-        let programs = Programs { members, states: &states, kin: kin(members, role)? };
+        let programs =
+            Programs { members, states: &states, processes: role_processes(members, role)? };
         let (softirq, irq) = (state::UNDER_SOFTIRQ, state::UNDER_IRQ);
         let always = [
             ("sched_switch", programs.switch()),
@@ -116,7 +117,7 @@ impl Counting {
     /// Starts or stops watching system calls from time to time.
     pub(super) fn tick(&mut self) {
         let done = match (&self.calls, self.ticks % TICKS) {
-            (Some(_), _) => self.look_away(),
+            (Some(_), _) => self.stop_watching(),
             (None, 0) if self.ticks > 0 => self.watch(),
             (None, _) => Ok(()),
         };
@@ -130,7 +131,7 @@ impl Counting {
         Ok(())
     }
 
-    fn look_away(&mut self) -> Result<(), Fault> {
+    fn stop_watching(&mut self) -> Result<(), Fault> {
         let Some((links, start)) = self.calls.take() else { return Ok(()) };
         let stop = self.states()?;
         drop(links);
@@ -147,7 +148,7 @@ impl Counting {
 
     /// Ends the account; returns the times of each CPU that was online at both edges.
     pub(super) fn stop(mut self) -> Result<Vec<Spent>, Fault> {
-        self.look_away()?;
+        self.stop_watching()?;
         let mut spent = Spent::of_all(&self.start, &self.states()?);
         let watched = self.account.watched();
         spent.iter_mut().for_each(|spent| spent.split(&watched.parts));
@@ -236,14 +237,14 @@ impl Spent {
 }
 
 /// Gets the ids of this process from the kernel: inside a PID namespace we cannot know them.
-fn kin(members: Members, role: Role) -> Result<Kin, Fault> {
-    let map = bpf::map(MapKind::Array, "bytepath_kin", 4, 8, 1)?;
+fn role_processes(members: Members, role: Role) -> Result<RoleProcesses, Fault> {
+    let map = bpf::map(MapKind::Array, "bytepath_ids", 4, 8, 1)?;
     let program = bpf::load(Hook::OnDemand, "identify", identify(members, &map))?;
     let fault = |e| Fault::system("cannot ask the kernel for the id of this process", &e);
     program.run_here().map_err(fault)?;
     let value = map.lookup(&0u32.to_ne_bytes()).map_err(fault)?;
     let id = |at: usize| bpf::number(&value, at, 4) as u32;
-    Ok(Kin { own: id(0), role, parent: id(4) })
+    Ok(RoleProcesses { own: id(0), role, parent: id(4) })
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ impl Members {
 
 /// The processes that contain threads of roles. The ids are those of the initial PID namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kin {
+pub(super) struct RoleProcesses {
     /// This process: an agent.
     pub own: u32,
     pub role: Role,
@@ -109,7 +109,7 @@ pub(super) struct Programs<'a> {
     /// [`state`] by CPU.
     pub states: &'a Map,
     /// The processes that contain threads of roles.
-    pub kin: Kin,
+    pub processes: RoleProcesses,
 }
 
 /// Runs on demand: stores the ids of the process that runs it and of its parent.
@@ -337,11 +337,11 @@ impl Programs<'_> {
         a.load(Size::Word, R1, R7, flags).load(Size::Double, R2, R7, comm);
         a.jump_if(If::Set, R1, PF_KTHREAD, "kthread");
         a.load(Size::Word, R3, R7, tgid);
-        is(a, class::uring(self.kin.role));
-        a.jump_if(If::Eq, R3, self.kin.own as i32, "agent");
-        is(a, class::uring(self.kin.role.peer()));
+        is(a, class::uring(self.processes.role));
+        a.jump_if(If::Eq, R3, self.processes.own as i32, "agent");
+        is(a, class::uring(self.processes.role.peer()));
         a.load(Size::Double, R3, R7, parent).load(Size::Word, R3, R3, tgid);
-        a.jump_if(If::Ne, R3, self.kin.parent as i32, "foreign");
+        a.jump_if(If::Ne, R3, self.processes.parent as i32, "foreign");
         a.label("agent").jump_if(If::Set, R1, PF_IO_WORKER | PF_USER_WORKER, "known");
         is(a, class::SENDER + class::SYSTEM);
         named(a, b"sender/", "known");

@@ -4,13 +4,13 @@
 //! that free), by the function that did it.
 //!
 //! For memory, one address in [`SAMPLED`] is followed, always the same ones, and its figures are
-//! multiplied accordingly. One in [`ASKED`] wakeups is unwound to find its function.
+//! multiplied accordingly. One in [`UNWIND_ONE_IN`] wakeups is unwound to find its function.
 
 mod programs;
 
 use super::bpf::{self, Named};
 use super::shared_source::SharedSource;
-use super::tallies::{ASKED, Maps, Names, Tallies, Tally, Task, WHOSE, ranked};
+use super::tallies::{Maps, Names, THREAD_OWNERS, Tallies, Tally, Task, UNWIND_ONE_IN, ranked};
 use super::{Meter, Output, at_stop, attempted};
 use bytepath_profile::subsystem::Subsystem;
 use bytepath_record::{Fault, Role, Scope, Unit};
@@ -26,7 +26,7 @@ pub(crate) static METER: Meter = Meter {
     name: "handoffs",
     summary: "wake-ups, interrupts, frees across CPUs, by function; in profile trials, on request (BPF)",
     usual: false,
-    apart: true,
+    separate_trials: true,
     needed: true,
     attempt: |roots| {
         let loaded = Names::readable(roots).and_then(|names| Handoffs::load(roots, names));
@@ -130,7 +130,7 @@ fn assemble(programs: &Programs) -> Vec<Named<Result<Vec<Insn>, AsmError>>> {
 fn readings(all: Vec<Tally>) -> Output {
     let mut output = Output::default();
     for (metric, kind, scale, asked) in [
-        ("handoffs.wakeups", what::WAKE_UP, 1, ASKED),
+        ("handoffs.wakeups", what::WAKE_UP, 1, UNWIND_ONE_IN),
         ("handoffs.interrupts", what::INTERRUPT, 1, 1),
         ("handoffs.frees", what::FREE, SAMPLED, 1),
         ("handoffs.frees.same-cpu", what::FREE_HERE, SAMPLED, 1),
@@ -163,7 +163,7 @@ fn readings(all: Vec<Tally>) -> Output {
 /// Returns metric and scope for woken threads of a role: woken by whom, from which CPU, on which
 /// CPU.
 fn woken(row: &Tally) -> Option<(String, Scope)> {
-    let whose = |at: u32| WHOSE.get((row.what >> at & 0xf) as usize);
+    let whose = |at: u32| THREAD_OWNERS.get((row.what >> at & 0xf) as usize);
     let (who, by) = (whose(what::WOKEN_AT)?, whose(what::BY_AT)?);
     let (role, group) = match *who {
         "sender" => (Role::Sender, "flows"),

@@ -27,9 +27,9 @@ pub(super) mod what {
     /// Memory was freed on the CPU that allocated it; sampled.
     pub(crate) const FREE_HERE: u32 = 4;
     /// A thread of a role was woken, on any CPU. The four bits at [`WOKEN_AT`] contain its index in
-    /// `WHOSE` of the tallies, those at [`BY_AT`] the index of the thread that woke it; the upper
-    /// half of the place is the CPU that it was woken from, the lower half the one that it was put
-    /// on.
+    /// `THREAD_OWNERS` of the tallies, those at [`BY_AT`] the index of the thread that woke it; the
+    /// upper half of the place is the CPU that it was woken from, the lower half the one that it
+    /// was put on.
     pub(crate) const WOKEN: u32 = 5;
     /// See [`WOKEN`].
     pub(crate) const WOKEN_AT: u32 = 8;
@@ -49,7 +49,7 @@ pub(super) mod waking {
     pub(crate) const CPU: i16 = 0;
     /// The key of the tally to add to.
     pub(crate) const KEY: i16 = 8;
-    /// The thread that ran there, as an index in `WHOSE` of the tallies.
+    /// The thread that ran there, as an index in `THREAD_OWNERS` of the tallies.
     pub(crate) const BY: i16 = 24;
     /// Size of the whole.
     pub(crate) const SIZE: usize = 32;
@@ -92,8 +92,8 @@ impl Programs<'_> {
     /// {
     ///         struct waking w;
     ///
-    ///         w.key.what = what(WAKE_UP);
-    ///         w.key.stack = stack_of_some(context);
+    ///         w.key.what = key_kind(WAKE_UP);
+    ///         w.key.stack = sampled_stack(context);
     ///         w.key.place = 0;
     ///         w.cpu = bpf_get_smp_processor_id();
     ///         w.by = whose(bpf_get_current_task_btf());
@@ -105,12 +105,12 @@ impl Programs<'_> {
     pub(super) fn waking(&self) -> Result<Vec<Insn>, AsmError> {
         bpf::program(|a| {
             a.mov(R6, R1).load(Size::Double, R1, R6, 0).store(Size::Double, R10, WHO, R1);
-            self.what(a, WAKING + waking::KEY, what::WAKE_UP);
-            self.maps.stack_of_some(a, R6);
+            self.begin_key(a, WAKING + waking::KEY, what::WAKE_UP);
+            self.maps.sampled_stack(a, R6);
             a.store(Size::Word, R10, WAKING + waking::KEY + key::STACK, R0);
             a.call(Helper::GetSmpProcessorId).store(Size::Double, R10, WAKING + waking::CPU, R0);
             a.call(Helper::GetCurrentTaskBtf).mov(R1, R0);
-            self.task.whose(a, R1, R7, "waker");
+            self.task.load_owner(a, R1, R7, "waker");
             a.store(Size::Double, R10, WAKING + waking::BY, R7);
             bpf::update(a, self.wakings, WHO, WAKING, Update::Any);
             a.jump_if(If::Eq, R0, 0, "out");
@@ -157,7 +157,7 @@ impl Programs<'_> {
     }
 
     /// Counts that the task in `R6` was woken, if it belongs to a role: from CPU `R8`, by a thread
-    /// with index `R9` in `WHOSE`. Changes R0 to R5, R7 and R9.
+    /// with index `R9` in `THREAD_OWNERS`. Changes R0 to R5, R7 and R9.
     ///
     /// ```c
     /// void of_an_end(struct task_struct *p, u64 cpu, u64 by)
@@ -174,7 +174,7 @@ impl Programs<'_> {
     /// }
     /// ```
     fn of_an_end(&self, a: &mut Assembler) {
-        self.task.whose(a, R6, R7, "woken");
+        self.task.load_owner(a, R6, R7, "woken");
         a.jump_if(If::Eq, R7, 0, "of no end");
         a.alu(Alu::Lsh, R7, what::WOKEN_AT as i32).alu(Alu::Lsh, R9, what::BY_AT as i32);
         a.alu(Alu::Or, R7, R9).alu(Alu::Or, R7, what::WOKEN as i32);
@@ -190,7 +190,7 @@ impl Programs<'_> {
     /// int ipi_send_cpu(unsigned int cpu, unsigned long callsite)
     /// /* ipi_send_cpumask(const struct cpumask *cpumask, unsigned long callsite) */
     /// {
-    ///         struct key key = { what(INTERRUPT), CALL_SITE, callsite };
+    ///         struct key key = { key_kind(INTERRUPT), CALL_SITE, callsite };
     ///
     ///         add(&key, 1);
     ///         return 0;
@@ -199,7 +199,7 @@ impl Programs<'_> {
     pub(super) fn interrupt(&self) -> Result<Vec<Insn>, AsmError> {
         bpf::program(|a| {
             a.load(Size::Double, R8, R1, 8);
-            self.what(a, SUM, what::INTERRUPT);
+            self.begin_key(a, SUM, what::INTERRUPT);
             self.called_from(a, R8);
             self.count(a);
         })
@@ -242,7 +242,7 @@ impl Programs<'_> {
     ///         cpu = *allocated;
     ///         bpf_map_delete_elem(&memory, &ptr);
     ///         if (bpf_get_smp_processor_id() != cpu) {
-    ///                 key.what = what(FREE);
+    ///                 key.what = key_kind(FREE);
     ///                 key.stack = CALL_SITE; /* mm_page_free: stack(context) */
     ///                 key.place = call_site; /* mm_page_free: 0 */
     ///         }
@@ -257,7 +257,7 @@ impl Programs<'_> {
             a.jump_if(If::Eq, R0, 0, "out").load(Size::Double, R8, R0, 0);
             bpf::delete(a, self.memory, WHO);
             a.call(Helper::GetSmpProcessorId).jump_if(If::Eq, R0, R8, "here");
-            self.what(a, SUM, what::FREE);
+            self.begin_key(a, SUM, what::FREE);
             match argument {
                 0 => {
                     self.maps.stack(a, R6);
@@ -278,12 +278,12 @@ impl Programs<'_> {
     /// Begins a key on the stack, without a place. Changes R0 to R5 and R9.
     ///
     /// ```c
-    /// u32 what(u32 kind)
+    /// u32 key_kind(u32 kind)
     /// {
     ///         return is_own(bpf_get_current_task_btf()) ? kind : kind | FOREIGN;
     /// }
     /// ```
-    fn what(&self, a: &mut Assembler, key: i16, what: u32) {
+    fn begin_key(&self, a: &mut Assembler, key: i16, what: u32) {
         a.call(Helper::GetCurrentTaskBtf).mov(R1, R0).mov(R9, what as i32);
         self.task.is_own(a, R1, "own");
         a.alu(Alu::Or, R9, what::FOREIGN as i32).label("own");

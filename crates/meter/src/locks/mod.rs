@@ -7,12 +7,13 @@
 //! running, and then sleeps: each part counts as a separate wait.
 //!
 //! Determining the function takes longer than most spins, and the lock may become free meanwhile.
-//! So one in [`ASKED`] spins is unwound, and figures by function are multiplied accordingly.
+//! So one in [`UNWIND_ONE_IN`] spins is unwound, and figures by function are multiplied
+//! accordingly.
 
 mod programs;
 
 use super::shared_source::SharedSource;
-use super::tallies::{ASKED, Entry, Maps, Names, Tallies, Tally, Task, ranked};
+use super::tallies::{Entry, Maps, Names, Tallies, Tally, Task, UNWIND_ONE_IN, ranked};
 use super::{Meter, Output, at_stop, attempted, bpf};
 use bytepath_profile::subsystem::Subsystem;
 use bytepath_record::{Fault, Scope, Unit};
@@ -114,7 +115,9 @@ fn readings(waits: Vec<Tally>, lock: impl Fn(u64) -> Option<String>) -> Output {
     enter(&mut output, "locks.foreign", &Scope::Machine, &foreign);
     let (spinning, sleeping): (Vec<_>, Vec<_>) =
         own.into_iter().partition(|wait| wait.what & flag::SPIN != 0);
-    for (metric, waits, asked) in [("locks.spin", spinning, ASKED), ("locks.sleep", sleeping, 1)] {
+    for (metric, waits, asked) in
+        [("locks.spin", spinning, UNWIND_ONE_IN), ("locks.sleep", sleeping, 1)]
+    {
         enter(&mut output, metric, &Scope::Machine, &waits);
         for mut wait in ranked(waits) {
             (wait.sum, wait.count) = (wait.sum * asked, wait.count * asked);

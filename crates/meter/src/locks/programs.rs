@@ -78,7 +78,7 @@ impl Programs<'_> {
     ///         if (old && old->key.what & MUTEX)
     ///                 charge(old);
     ///         new.key.what = is_own(who.task) ? flags : flags | FOREIGN;
-    ///         new.key.stack = flags & SPIN ? stack_of_some(context) : stack(context);
+    ///         new.key.stack = flags & SPIN ? sampled_stack(context) : stack(context);
     ///         new.key.place = lock >= NAMED_START && lock < NAMED_END ? lock : 0;
     ///         /* Last, so that this program's own time does not count as waiting. */
     ///         new.since = bpf_ktime_get_ns();
@@ -90,7 +90,7 @@ impl Programs<'_> {
     pub(super) fn begin(&self) -> Result<Vec<Insn>, AsmError> {
         bpf::program(|a| {
             a.mov(R6, R1).load(Size::Double, R8, R6, 8);
-            self.who(a);
+            self.store_wait_key(a);
             bpf::lookup(a, self.waits, WHO);
             a.jump_if(If::Eq, R0, 0, "new").mov(R9, R0);
             a.load(Size::Word, R1, R9, wait::KEY + key::WHAT);
@@ -104,7 +104,7 @@ impl Programs<'_> {
             a.jump_if(If::Set, R8, flag::SPIN as i32, "spins");
             self.maps.stack(a, R6);
             a.jump("known").label("spins");
-            self.maps.stack_of_some(a, R6);
+            self.maps.sampled_stack(a, R6);
             a.label("known").store(Size::Word, R10, WAIT + wait::KEY + key::STACK, R0);
             a.load(Size::Double, R1, R6, 0);
             a.wide(R2, self.named.start).jump_if(If::Lt, R1, R2, "nameless");
@@ -134,7 +134,7 @@ impl Programs<'_> {
     pub(super) fn end(&self) -> Result<Vec<Insn>, AsmError> {
         bpf::program(|a| {
             a.mov(R6, R1);
-            self.who(a);
+            self.store_wait_key(a);
             bpf::lookup(a, self.waits, WHO);
             a.jump_if(If::Eq, R0, 0, "out").mov(R9, R0);
             self.charge(a);
@@ -144,7 +144,7 @@ impl Programs<'_> {
 
     /// Puts the key of this task's wait on the stack, with the lock from the context in `R6`.
     /// Changes R0 to R5.
-    fn who(&self, a: &mut Assembler) {
+    fn store_wait_key(&self, a: &mut Assembler) {
         a.call(Helper::GetCurrentTaskBtf).store(Size::Double, R10, WHO, R0);
         a.load(Size::Double, R1, R6, 0).store(Size::Double, R10, WHO + 8, R1);
     }

@@ -58,7 +58,7 @@ fn attempt(sys: &Path) -> Outcome {
 }
 
 /// Returns what is wrong with a source whose counters stand still.
-fn stands_still(facts: &Facts, source: &str) -> Option<Support> {
+fn refuse_still_counters(facts: &Facts, source: &str) -> Option<Support> {
     match facts.attempt(ATTEMPT) {
         Some(Outcome::Works(moving)) if !moving.contains(source) => Some(Support::no(
             format!("the energy counters of {source} stand still, as in many virtual machines"),
@@ -129,7 +129,11 @@ pub fn support(facts: &Facts, source: &PowerSource) -> Support {
 
 /// Measures the idle power of the machine over this time, in watts. Errors if `stop` is set
 /// meanwhile.
-pub fn at_rest(context: &Context, time: Duration, stop: &AtomicBool) -> Result<f64, Fault> {
+pub fn measure_idle_power(
+    context: &Context,
+    time: Duration,
+    stop: &AtomicBool,
+) -> Result<f64, Fault> {
     let choice = Choice { rest: Rest::Kept, ..choice(context)? };
     let context = Context { options: json!(choice), ..context.clone() };
     let mut running = start(&context)?;
@@ -152,7 +156,7 @@ pub fn at_rest(context: &Context, time: Duration, stop: &AtomicBool) -> Result<f
 
 fn of_rapl(facts: &Facts) -> Support {
     match (facts.settings.get("power.rapl"), facts.settings.get("power.rapl.denied")) {
-        (Some(_), None) => stands_still(facts, RAPL).unwrap_or(Support::Yes),
+        (Some(_), None) => refuse_still_counters(facts, RAPL).unwrap_or(Support::Yes),
         (Some(_), Some(_)) => Support::no(
             "RAPL's counters are readable by root only",
             "run as root, or: chmod a+r /sys/class/powercap/*/energy_uj",
@@ -167,7 +171,7 @@ fn of_perf(facts: &Facts) -> Support {
     }
     let open = facts.number::<i64>("kernel.perf_event_paranoid").is_some_and(|p| p <= 0);
     if open || facts.privileges.may_monitor() {
-        return stands_still(facts, PERF).unwrap_or(Support::Yes);
+        return refuse_still_counters(facts, PERF).unwrap_or(Support::Yes);
     }
     Support::no(
         "perf's PMU power is not accessible to this user",

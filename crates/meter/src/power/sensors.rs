@@ -4,13 +4,13 @@ use super::domain::{Domain, Part};
 use super::gauge::{Gauge, Measured, integrate};
 use bytepath_record::{Fault, joined};
 use bytepath_sys::attribute::Number;
-use bytepath_sys::hwmon::{self, Sensor, Shows};
+use bytepath_sys::hwmon::{self, Quantity, Sensor};
 use std::path::Path;
 use std::time::Instant;
 
 /// Opens the sensors of the whole machine, or of its sockets.
 pub(super) fn hwmon(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
-    let chosen = hwmon::whole(sys);
+    let chosen = hwmon::machine_sensors(sys);
     if chosen.is_empty() {
         let others = hwmon::sensors(sys).into_iter().map(|sensor| sensor.chip);
         let others = match joined(others, ", ").as_str() {
@@ -52,7 +52,8 @@ struct Watched {
 
 impl Gauge for Sensors {
     fn tick(&mut self) {
-        for gauge in self.gauges.iter_mut().filter(|gauge| gauge.sensor.shows == Shows::Power) {
+        for gauge in self.gauges.iter_mut().filter(|gauge| gauge.sensor.quantity == Quantity::Power)
+        {
             if let Ok(microwatts) = gauge.number.read() {
                 gauge.readings.push((Instant::now(), microwatts as f64 * 1e-6));
             }
@@ -65,9 +66,9 @@ impl Gauge for Sensors {
         let seconds = (end - self.begin).as_secs_f64();
         let mut measured = Measured { seconds, ..Measured::default() };
         for gauge in &self.gauges {
-            let joules = match gauge.sensor.shows {
-                Shows::Power => integrate(&gauge.readings, self.begin, end).unwrap_or(0.0),
-                Shows::Energy => {
+            let joules = match gauge.sensor.quantity {
+                Quantity::Power => integrate(&gauge.readings, self.begin, end).unwrap_or(0.0),
+                Quantity::Energy => {
                     let last = gauge.number.read().map_err(|e| unreadable(&gauge.sensor, &e))?;
                     match last.checked_sub(gauge.first) {
                         Some(gained @ 0..) => gained as f64 * 1e-6,
@@ -79,7 +80,7 @@ impl Gauge for Sensors {
                     }
                 }
             };
-            if gauge.sensor.shows == Shows::Power {
+            if gauge.sensor.quantity == Quantity::Power {
                 let count = u32::try_from(gauge.readings.len()).unwrap_or(u32::MAX);
                 measured.readings = Some(measured.readings.map_or(count, |least| least.min(count)));
             }

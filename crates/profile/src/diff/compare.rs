@@ -43,7 +43,7 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
         idle: apart(ranking.idle),
         foreign: apart(ranking.foreign),
         classified: ranking.coverage.share(),
-        symptoms: ranking.symptoms.seen(),
+        symptoms: ranking.symptoms.into_symptoms(),
         appeared: only(&rows, Presence::Appeared),
         vanished: only(&rows, Presence::Vanished),
         rows,

@@ -2,7 +2,7 @@
 
 use super::amount::{Per, Side};
 use crate::subsystem::{Rules, Subsystem};
-use crate::symptom::Seen;
+use crate::symptom::FoundSymptom;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -139,7 +139,7 @@ pub struct Diff {
     pub left_out: Option<LeftOut>,
     /// Symptoms on either side; shares are without and with the change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub symptoms: Vec<Seen>,
+    pub symptoms: Vec<FoundSymptom>,
     /// Caveats for the reader.
     pub notes: Vec<String>,
     /// Factor for the weights of each profile, without and with the change.

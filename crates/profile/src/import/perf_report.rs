@@ -37,7 +37,8 @@ fn recognises(head: &[u8]) -> bool {
     first_lines(head).all(own)
         && lines().zip(lines().skip(1)).any(|(line, next)| {
             let text = String::from_utf8_lossy(line);
-            (separator(&text).is_some() || ruler(next).is_some_and(|places| apart(&places)))
+            (separator(&text).is_some()
+                || ruler(next).is_some_and(|places| has_double_blanks(&places)))
                 && text.starts_with('#')
                 && COLUMNS.iter().any(|(name, column)| column.measures() && text.contains(name))
         })
@@ -419,7 +420,7 @@ fn ruler(line: &[u8]) -> Option<Vec<(usize, usize)>> {
 
 /// Returns whether there are two blanks between these sections, as perf prints them. A mail may
 /// have left one, and then the rows below are not aligned with them.
-fn apart(places: &[(usize, usize)]) -> bool {
+fn has_double_blanks(places: &[(usize, usize)]) -> bool {
     places.windows(2).all(|pair| matches!(pair, [(_, end), (begin, _)] if begin - end > 1))
 }
 

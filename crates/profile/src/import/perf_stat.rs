@@ -139,10 +139,12 @@ fn counter(value: &str, words: &[&str], annotated: bool) -> Result<Option<Count>
         ["seconds", name @ ("user" | "sys")] => (*name, "s"),
         ["counted>" | "supported>", name] if is_event(name) => (*name, ""),
         ["counted>" | "supported>", unit, name] if is_event(name) => (*name, scaled(unit).0),
-        [name] if is_event(name) && (annotated || telling(name)) => (*name, ""),
+        [name] if is_event(name) && (annotated || is_event_name(name)) => (*name, ""),
         [unit, name] if is_event(name) && is_unit(unit) => (*name, scaled(unit).0),
         _ if annotated => return Err("names no counter of perf stat".into()),
-        [name, rest @ ..] if telling(name) && rest.iter().any(|word| word.starts_with('(')) => {
+        [name, rest @ ..]
+            if is_event_name(name) && rest.iter().any(|word| word.starts_with('(')) =>
+        {
             return Err(format!("is ambiguous after {}", quote(name)));
         }
         _ => return Ok(None),
@@ -199,7 +201,7 @@ fn is_event(word: &str) -> bool {
 }
 
 /// Returns whether this is likely the name of an event and hardly anything else.
-fn telling(name: &str) -> bool {
+fn is_event_name(name: &str) -> bool {
     let plain = ["cycles", "instructions", "branches", "faults", "cs", "migrations", "slots"];
     name.contains(['-', '_', ':', '/']) || plain.contains(&name)
 }

@@ -143,7 +143,7 @@ impl UserSymbols {
             return Some(frames.clone());
         }
         let file = self.file(mapping, root, pid);
-        let named = file.binary.as_deref().and_then(|binary| self.ask(binary, offset));
+        let named = file.binary.as_deref().and_then(|binary| self.look_up(binary, offset));
         let module = mapping.path.clone();
         let frames = match named {
             Some(functions) => {
@@ -181,7 +181,7 @@ impl UserSymbols {
 
     /// Looks up the functions at an offset of a file, leaf first: name, source file, whether it was
     /// inlined into the next.
-    fn ask(&self, binary: &Binary, offset: u64) -> Option<Vec<(String, String, bool)>> {
+    fn look_up(&self, binary: &Binary, offset: u64) -> Option<Vec<(String, String, bool)>> {
         let path = match binary {
             Binary::Trusted(path) => path,
             Binary::Other(table) => return Some(vec![(table.find(offset)?, String::new(), false)]),

@@ -6,7 +6,7 @@ use crate::sections::symptoms;
 use crate::wording::figures::{amount, change, number, percent, plural};
 use bytepath_profile::Weight;
 use bytepath_profile::diff::{Diff, GroupBy, Measure, Pair, Per, RankingLine, Side};
-use bytepath_profile::symptom::Seen;
+use bytepath_profile::symptom::FoundSymptom;
 use bytepath_record::{grouped, joined, listed, unit::GIB};
 
 /// Most names in the lists of appeared and vanished functions.
@@ -161,10 +161,10 @@ fn remarks(page: &mut Document, diff: &Diff) {
     }
     diff.notes.iter().for_each(|note| page.text("note: ", note));
     // Unchanged symptoms do not explain a difference.
-    let changed = |seen: &&Seen| match seen.shares.as_slice() {
+    let changed = |symptom: &&FoundSymptom| match symptom.shares.as_slice() {
         [before, after] => (after - before).abs() >= CHANGED,
         _ => true,
     };
-    let changed: Vec<Seen> = diff.symptoms.iter().filter(changed).cloned().collect();
+    let changed: Vec<FoundSymptom> = diff.symptoms.iter().filter(changed).cloned().collect();
     page.push([symptoms::section(&changed, &["before", "after"])]);
 }

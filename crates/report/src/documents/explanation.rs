@@ -4,7 +4,7 @@ use crate::document::Document;
 use crate::sections::frames::{self, RateDifference};
 use crate::sections::{symptoms, waterfall};
 use bytepath_profile::Explanation;
-use bytepath_profile::symptom::Seen;
+use bytepath_profile::symptom::FoundSymptom;
 
 /// Explains why cells differ: in words and in steps, with functions if there is room for them; if
 /// cells of frames are compared, preceded by why their packet rates differ.
@@ -21,6 +21,6 @@ pub fn explanation(
 }
 
 /// Shows the meaning of well-known functions in a profile.
-pub fn symptoms(seen: &[Seen]) -> Document {
+pub fn symptoms(seen: &[FoundSymptom]) -> Document {
     Document::of([symptoms::section(seen, &[""; 0])])
 }

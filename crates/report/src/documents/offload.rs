@@ -15,13 +15,13 @@ pub fn offload(
     notes: &[String],
 ) -> Document {
     let mut page = Document::default();
-    let first = rows.first().map_or("", |row| row.beside.cell.engine.as_str());
+    let first = rows.first().map_or("", |row| row.comparison.cell.engine.as_str());
     for line in break_even {
         page.text("", sentence(line, &shape(&line.at), first, Work::Bytes));
     }
     for rotate in [false, true] {
         let rows: Vec<&CopyRow> =
-            rows.iter().filter(|row| row.beside.cell.at.rotate == rotate).collect();
+            rows.iter().filter(|row| row.comparison.cell.at.rotate == rotate).collect();
         let memory = if rotate { "128 MiB in rotation" } else { "The same few buffers" };
         let of = |what, table: Table| Section::new("", format!("{memory}: {what}")).with(table);
         page.push([of("rate and latency", rates(&rows).flush())]);
@@ -61,7 +61,7 @@ fn rates(rows: &[&CopyRow]) -> Table {
             depth,
             batch,
             (Column::number("", "GB/s", 0), rate),
-            (Column::number("", "ratio", 0), |row| effect_text(row.beside.faster.as_ref())),
+            (Column::number("", "ratio", 0), |row| effect_text(row.comparison.faster.as_ref())),
             (Column::number("", "peak GB/s", 0), peak),
             (Column::number("", "latency us", 0), |row| three(row.mean.latency * 1e6)),
             (Column::number("", "polls", 0), |row| three(row.mean.polls)),
@@ -72,8 +72,8 @@ fn rates(rows: &[&CopyRow]) -> Table {
 /// Returns the bandwidth of a single copy: its bytes over its latency. With others in flight, a
 /// copy's latency includes theirs.
 fn peak(row: &&&CopyRow) -> String {
-    match row.beside.cell.at.depth {
-        1 => three(row.beside.cell.size as f64 / row.mean.latency / 1e9),
+    match row.comparison.cell.at.depth {
+        1 => three(row.comparison.cell.size as f64 / row.mean.latency / 1e9),
         _ => String::new(),
     }
 }
@@ -90,7 +90,7 @@ fn costs(rows: &[&CopyRow]) -> Table {
             batch,
             (Column::number("", "caller ns", 0), caller),
             (Column::number("", "submit ns", 0), |row| three(row.mean.submitting * 1e9)),
-            (Column::number("", "ratio", 0), |row| effect_text(row.beside.dearer.as_ref())),
+            (Column::number("", "ratio", 0), |row| effect_text(row.comparison.dearer.as_ref())),
         ],
     )
 }
@@ -100,12 +100,12 @@ type Figure = fn(&&&CopyRow) -> String;
 
 /// Returns the columns that identify a cell; they are never dropped for lack of room.
 fn cell() -> [(Column, Figure); 4] {
-    let engine: Figure = |row| name(&row.beside.cell.engine, row.beside.cell.model);
+    let engine: Figure = |row| name(&row.comparison.cell.engine, row.comparison.cell.model);
     [
         (Column::words("engine", 0, Some(9)), engine),
-        (Column::number("", "size", 0), |row| bytes(row.beside.cell.size as f64)),
-        (Column::number("", "depth", 0), |row| row.beside.cell.at.depth.to_string()),
-        (Column::number("", "batch", 0), |row| row.beside.cell.at.batch.to_string()),
+        (Column::number("", "size", 0), |row| bytes(row.comparison.cell.size as f64)),
+        (Column::number("", "depth", 0), |row| row.comparison.cell.at.depth.to_string()),
+        (Column::number("", "batch", 0), |row| row.comparison.cell.at.batch.to_string()),
     ]
 }
 

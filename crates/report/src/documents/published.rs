@@ -89,7 +89,9 @@ fn numbers(page: &mut Document, figure: &PublishedFigure) {
     let columns = [Column::words("levels", 0, Some(24))].into_iter().chain(columns);
     let rows = figure.rows.iter().map(|row| {
         let read = row.read.unwrap_or(figure.read);
-        [levels(&row.at)].into_iter().chain(row.is.iter().map(move |is| value(*is, read)))
+        [levels(&row.at)]
+            .into_iter()
+            .chain(row.values.iter().map(move |number| value(*number, read)))
     });
     page.add(Table::rows(columns, rows));
 }

@@ -198,7 +198,7 @@ impl<'a> Rows<'a> {
     fn of_hops(&mut self, hops: &Hops, place: Place<'a>) {
         let counts = [
             ("hops.generated", hops.generated()),
-            ("hops.turned_back", hops.turned_back()),
+            ("hops.turned_back", hops.returned()),
             ("hops.sent", hops.sent()),
             ("hops.dropped.qdisc", hops.qdisc_dropped),
             ("hops.dropped.device", hops.device_dropped),

@@ -84,7 +84,7 @@ fn blocks(study: &Study, analysis: &Analysis) -> Vec<Vec<String>> {
     let mut blocks = Vec::new();
     for threads in distinct(places.iter().map(|place| place.hops.threads[0])) {
         let here = places.iter().filter(|place| place.hops.threads[0] == threads);
-        let here: Vec<&Place> = here.collect();
+        let here: Vec<&ChartPosition> = here.collect();
         let columns = distinct(here.iter().map(|place| place.column.clone()));
         let groups = columns.chunks(SIDE_BY_SIDE);
         blocks.extend(groups.map(|columns| block(study, &here, columns, threads)));
@@ -93,7 +93,7 @@ fn blocks(study: &Study, analysis: &Analysis) -> Vec<Vec<String>> {
 }
 
 /// The position of a cell's figures; it is unique.
-struct Place<'a> {
+struct ChartPosition<'a> {
     cell: &'a record::Cell,
     hops: &'a HopsRow,
     /// The name of its rows: the sink.
@@ -102,7 +102,7 @@ struct Place<'a> {
     column: Vec<String>,
 }
 
-fn places<'a>(study: &'a Study, analysis: &'a Analysis) -> Vec<Place<'a>> {
+fn places<'a>(study: &'a Study, analysis: &'a Analysis) -> Vec<ChartPosition<'a>> {
     let outcome = |row: &'a Row| {
         let cell = study.header.cells.iter().find(|c| c.id == row.cell)?;
         Some((cell, row.hops.as_ref()?))
@@ -110,13 +110,13 @@ fn places<'a>(study: &'a Study, analysis: &'a Analysis) -> Vec<Place<'a>> {
     let outcomes: Vec<(&record::Cell, &HopsRow)> =
         analysis.rows.iter().filter_map(outcome).collect();
     let generators = distinct(outcomes.iter().map(|(cell, _)| &cell.tx)).len();
-    let place = |(cell, hops): (&'a record::Cell, &'a HopsRow)| Place {
+    let place = |(cell, hops): (&'a record::Cell, &'a HopsRow)| ChartPosition {
         cell,
         hops,
         row: sink(cell, generators),
         column: variant(cell),
     };
-    let mut places: Vec<Place> = outcomes.into_iter().map(place).collect();
+    let mut places: Vec<ChartPosition> = outcomes.into_iter().map(place).collect();
     // Distinguish other cells by the parts of their names that differ.
     let keys: HashSet<&str> = shared(&places).into_iter().flat_map(differing).collect();
     for place in &mut places {
@@ -132,8 +132,8 @@ fn places<'a>(study: &'a Study, analysis: &'a Analysis) -> Vec<Place<'a>> {
 }
 
 /// Returns the cells of each position that has more than one.
-fn shared<'a>(places: &[Place<'a>]) -> Vec<Vec<&'a CellId>> {
-    let of = |place: &Place<'a>| {
+fn shared<'a>(places: &[ChartPosition<'a>]) -> Vec<Vec<&'a CellId>> {
+    let of = |place: &ChartPosition<'a>| {
         let key = (place.hops.threads[0], place.row.clone(), place.column.clone());
         (key, &place.cell.id)
     };
@@ -194,7 +194,12 @@ fn sink(cell: &record::Cell, generators: usize) -> String {
     format!("{sink} {}{bypass}", cell.tx.path)
 }
 
-fn block(study: &Study, places: &[&Place], columns: &[Vec<String>], threads: u32) -> Vec<String> {
+fn block(
+    study: &Study,
+    places: &[&ChartPosition],
+    columns: &[Vec<String>],
+    threads: u32,
+) -> Vec<String> {
     let [first, second] = WIDTHS;
     let whole = first + second + 3;
     let wide = ((MAIL_WIDTH - whole - 4) / columns.len().max(1)).saturating_sub(3).min(WIDE);
@@ -272,7 +277,7 @@ fn figures(
 }
 
 /// Returns machine, frames, threads and placement.
-fn title(study: &Study, places: &[&Place], threads: u32, width: usize) -> Vec<String> {
+fn title(study: &Study, places: &[&ChartPosition], threads: u32, width: usize) -> Vec<String> {
     let cells: Vec<&record::Cell> = places.iter().map(|place| place.cell).collect();
     let machine = study.header.facts.first().map(|facts| facts.cpu_model.as_str());
     let count =

@@ -192,5 +192,5 @@ fn tip(trial: &Trial, rate: f64) -> String {
 
 /// Returns the rate of a trial, whether it counts or not.
 fn rate(trial: &Trial) -> Option<f64> {
-    trial.ran_at().filter(|rate| rate.is_finite())
+    trial.rate_even_if_rejected().filter(|rate| rate.is_finite())
 }

@@ -2,7 +2,7 @@
 
 use crate::document::{Block, Cell, Column, Media, Section, Table};
 use crate::wording::figures::percent;
-use bytepath_profile::symptom::Seen;
+use bytepath_profile::symptom::FoundSymptom;
 use bytepath_record::joined;
 
 const NOTE: &str = "Shares of the busy time, as sampled, without idle samples \
@@ -10,7 +10,7 @@ const NOTE: &str = "Shares of the busy time, as sampled, without idle samples \
 
 /// Shows the symptoms; `sides` are the names of the sides that the shares refer to, empty for a
 /// single profile.
-pub(crate) fn section(all: &[Seen], sides: &[impl AsRef<str>]) -> Section {
+pub(crate) fn section(all: &[FoundSymptom], sides: &[impl AsRef<str>]) -> Section {
     let mut section = Section::new("symptoms", "Diagnosis by hot function");
     for symptom in all {
         let shares = match sides {
@@ -35,7 +35,7 @@ pub(crate) fn section(all: &[Seen], sides: &[impl AsRef<str>]) -> Section {
     section.note(NOTE)
 }
 
-fn table(all: &[Seen], sides: &[impl AsRef<str>]) -> Table {
+fn table(all: &[FoundSymptom], sides: &[impl AsRef<str>]) -> Table {
     let mut columns = vec![Column::words("symptom", 0, None)];
     columns.extend(sides.iter().map(|side| Column::number("", side.as_ref(), 0)));
     columns.push(Column::words("what it means, what to try", 0, None));

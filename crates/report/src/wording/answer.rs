@@ -84,7 +84,7 @@ fn recommendation(analysis: &Analysis, choices: &[Recommendation]) -> Paragraph 
         joined(deciding.filter_map(|question| standing(analysis, choice.row, question)), "; ")
     };
     let text = match choices {
-        [] => stay(analysis),
+        [] => keep_baseline(analysis),
         [choice] => format!("{} instead of {base}: {}.", ends(choice.row), figures(choice)),
         several => {
             let each = several.iter().map(|choice| {
@@ -111,7 +111,7 @@ fn ends(row: &Row) -> String {
 }
 
 /// Returns the baseline, its figures, and how the others compare with it.
-fn stay(analysis: &Analysis) -> String {
+fn keep_baseline(analysis: &Analysis) -> String {
     let base = &analysis.baseline;
     let deciding = analysis.deciding();
     let reaches = |question: &Metric| {
@@ -231,7 +231,8 @@ fn spoiled(analysis: &Analysis) -> String {
 /// Returns what is undecided, and what would decide it.
 fn undecided(analysis: &Analysis, choices: &[Recommendation]) -> Option<Paragraph> {
     let of_choice = |choice: &Recommendation| {
-        let close = analysis.close(choice).into_iter().map(|row| row.cell.to_string());
+        let close =
+            analysis.overlapping_choices(choice).into_iter().map(|row| row.cell.to_string());
         let (close, best) = (close.collect::<Vec<_>>(), &choice.row.cell);
         (!close.is_empty()).then(|| {
             format!(

@@ -35,7 +35,7 @@ pub(crate) fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     }
     facts.push(("testbed", format!("{}; {link}", header.testbed)));
     facts.extend(header.facts.first().and_then(wire).map(|wire| ("wire", wire)));
-    facts.extend(way(&header.facts).map(|way| ("way", way)));
+    facts.extend(route(&header.facts).map(|way| ("way", way)));
     facts.extend(workload(&cells));
     facts.push(("placement", common(&cells, |c| &c.placement).map_or_else(varies, placement)));
     facts.push(("varied", varied(&cells)));
@@ -146,7 +146,7 @@ fn of_link<'a>(facts: &'a Facts, name: &str) -> Option<&'a str> {
 }
 
 /// Returns the route between separate hosts: "sender by eth0, packets up to 1500; receiver by ...".
-fn way(facts: &[Facts]) -> Option<String> {
+fn route(facts: &[Facts]) -> Option<String> {
     let end = |(role, facts): (Role, &Facts)| {
         let (route, mtu) = (of_link(facts, "route")?, of_link(facts, "mtu.path")?);
         Some(format!("{role} by {route}, packets of up to {mtu} bytes"))

@@ -410,7 +410,7 @@ pub(crate) fn counted(sentence: &CountedText) -> String {
 /// Returns the cells whose receive work ran on other CPUs than the one requested.
 fn strayed(analysis: &Analysis) -> Vec<String> {
     let of = |(row, work, what): (&Row, &Option<ReceiveWork>, &str)| {
-        let work = work.as_ref().filter(|work| work.strayed())?;
+        let work = work.as_ref().filter(|work| work.ran_elsewhere())?;
         let (asked, part) = (joined(&work.asked, ", "), percent(work.elsewhere()?));
         Some(format!("{}: {part} of {what} ran on a CPU other than {asked}", row.cell))
     };

@@ -6,7 +6,7 @@ use super::catalogues::Catalogues;
 use super::schema;
 use crate::options::{cut, short};
 use crate::{suggest, usage};
-use bytepath_record::{Fault, steers};
+use bytepath_record::{Fault, is_unsafe_to_display};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Deserialize;
@@ -387,7 +387,7 @@ impl<'a> Entry<'a> {
     /// levels repeat it.
     pub(super) fn level(&self) -> Result<&'a str, Fault> {
         let level = self.one_word()?;
-        if level.contains(steers) {
+        if level.contains(is_unsafe_to_display) {
             let text = format!("a level of '{}' has a tab, line break or the like in it", self.key);
             return Err(self.wrong(text).remedy("write it on one line, with spaces alone"));
         }
@@ -433,5 +433,5 @@ const LONGEST_LEVEL: usize = 200;
 
 /// Makes an error one plain line: a file may contain long texts, line breaks and escapes.
 fn one_line(text: &str) -> String {
-    cut(text, 1000).chars().map(|c| if steers(c) { ' ' } else { c }).collect()
+    cut(text, 1000).chars().map(|c| if is_unsafe_to_display(c) { ' ' } else { c }).collect()
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration, WorkloadDeclaration};
-use bytepath_record::{Design, OptionKind, OptionSpec, Stopping, steers};
+use bytepath_record::{Design, OptionKind, OptionSpec, Stopping, is_unsafe_to_display};
 use std::time::Duration;
 
 const DEPTH: &[OptionSpec] =
@@ -433,7 +433,7 @@ fn a_level_is_one_line_even_where_spaces_do_not_count() {
         let sizes = format!("read-size = ['512K', '1M', '2M', '4M', \"{level}\", '3M', '64M']");
         let fault = read(&format!("{baseline}\n[factors]\npath = 'socket'\n{sizes}"));
         let fault = fault.unwrap_err().to_string();
-        assert!(!fault.contains(steers), "{fault:?}");
+        assert!(!fault.contains(is_unsafe_to_display), "{fault:?}");
         assert!(fault.starts_with("x.toml:4:") && fault.contains("one line"), "{fault}");
     }
 }

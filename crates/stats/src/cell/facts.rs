@@ -2,7 +2,7 @@
 //! between two cells.
 
 use crate::estimate::Summary;
-use crate::trial::{Costs, ENGINE_RUN, in_its_place, sum_of};
+use crate::trial::{Costs, ENGINE_RUN, is_kernel_worker, sum_of};
 use bytepath_math::welch;
 use bytepath_record::{Cell, Hops, Reading, Role, Scope, Trial, TrialStatus, Work};
 use schemars::JsonSchema;
@@ -101,7 +101,7 @@ pub(crate) fn facts(
     let part = |some: u64, all: u64| (all > 0).then(|| some as f64 / all as f64);
     add(FactKind::Rate, each(&|trial, _| trial.rate()));
     add(FactKind::Lost, each(&|_, hops| part(hops.lost(), hops.generated())));
-    add(FactKind::TurnedBack, each(&|_, hops| part(hops.turned_back(), hops.offered)));
+    add(FactKind::TurnedBack, each(&|_, hops| part(hops.returned(), hops.offered)));
     for role in Role::ALL {
         add(FactKind::Busy { role }, each(&|trial, _| busy(cell, trial, role)));
         add(FactKind::Cost { role }, each(&|trial, _| cost(cell, trial, role)));
@@ -248,7 +248,7 @@ pub(crate) fn busy(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
     let run = trial.reading(ENGINE_RUN, &Scope::Role(role))?;
     let part = run / (trial.role(role)?.window * threads);
     let record = trial.role(role).map_or(&[][..], |record| &record.threads);
-    let run: f64 = record.iter().filter(|one| in_its_place(&one.name)).map(|one| one.run).sum();
+    let run: f64 = record.iter().filter(|one| is_kernel_worker(&one.name)).map(|one| one.run).sum();
     let wall = trial.reading("threads.wall", &Scope::Role(role)).filter(|wall| *wall > 0.0);
     let other = wall.map_or(0.0, |wall| run / wall);
     Some(part.max(other / threads)).filter(|part| part.is_finite())
@@ -260,7 +260,7 @@ fn sleeps(trial: &Trial, role: Role, workers: bool) -> Option<f64> {
     let name = role.to_string();
     let is_flow =
         |thread: &str| thread.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('/'));
-    let counts = |thread: &str| if workers { in_its_place(thread) } else { is_flow(thread) };
+    let counts = |thread: &str| if workers { is_kernel_worker(thread) } else { is_flow(thread) };
     let threads = trial.role(role)?.threads.iter().filter(|thread| counts(&thread.name));
     threads.map(|thread| thread.voluntary as f64).reduce(|sum, one| sum + one)
 }

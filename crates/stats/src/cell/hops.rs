@@ -92,7 +92,7 @@ impl HopsRow {
             lost: rate(Hops::lost),
             busy,
             seconds: over(&|trial, _| is_counted.then_some(trial.window)),
-            bound: bound(options.number("rate").is_some(), &hops, busy),
+            bound: limit(options.number("rate").is_some(), &hops, busy),
         })
     }
 
@@ -103,10 +103,10 @@ impl HopsRow {
     }
 }
 
-fn bound(is_paced: bool, hops: &Hops, busy: [Option<Summary>; 2]) -> RateLimit {
+fn limit(is_paced: bool, hops: &Hops, busy: [Option<Summary>; 2]) -> RateLimit {
     let is_full = |role: Role| busy[role as usize].is_some_and(|part| part.mean >= FULL);
     let generated = hops.generated() as f64;
-    let held_back = (hops.lost() + hops.turned_back()) as f64 > FEW * generated;
+    let held_back = (hops.lost() + hops.returned()) as f64 > FEW * generated;
     match () {
         () if is_paced => RateLimit::Rate,
         () if held_back => RateLimit::Sink,

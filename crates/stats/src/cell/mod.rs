@@ -14,4 +14,6 @@ pub use idle::IdleShare;
 pub(crate) use idle::idle;
 pub use placement::{CpuShare, ELSEWHERE_LIMIT, ReceiveWork, collisions};
 pub use pool::{CountedText, Fragments, PooledCall, PooledCalls, Shares, rejections};
-pub(crate) use pool::{calls, calls_by_thread, count, count_exact, fragments, shape, sizes};
+pub(crate) use pool::{
+    calls, calls_by_thread, count, count_exact, fragments, sizes, without_numbers,
+};

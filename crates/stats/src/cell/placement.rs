@@ -100,7 +100,7 @@ impl ReceiveWork {
     }
 
     /// Returns whether more of it ran elsewhere than the sender's own softirqs explain.
-    pub fn strayed(&self) -> bool {
+    pub fn ran_elsewhere(&self) -> bool {
         self.elsewhere().is_some_and(|part| part > ELSEWHERE_LIMIT)
     }
 
@@ -196,12 +196,12 @@ mod tests {
         let [zero, first] = work.cpus.as_slice() else { panic!("{work:?}") };
         assert!(near(zero.part, 0.1) && near(first.part, 0.9), "{work:?}");
         assert!(near(first.softirq, 0.1) && near(first.polling, 0.35) && near(zero.net_rx, 150.0));
-        assert!(near(work.elsewhere().unwrap(), 0.1) && !work.strayed());
+        assert!(near(work.elsewhere().unwrap(), 0.1) && !work.ran_elsewhere());
         c.placement.softirq = SoftirqCpu::Cpu(0);
-        assert!(ReceiveWork::of(&c, &[&one], Role::Receiver).unwrap().strayed());
+        assert!(ReceiveWork::of(&c, &[&one], Role::Receiver).unwrap().ran_elsewhere());
         c.placement.sender_softirq = SoftirqCpu::Cpu(1);
         assert!(
-            !ReceiveWork::of(&c, &[&one], Role::Receiver).unwrap().strayed(),
+            !ReceiveWork::of(&c, &[&one], Role::Receiver).unwrap().ran_elsewhere(),
             "CPU 1 was requested as well"
         );
         assert_eq!(ReceiveWork::of(&c, &[&one], Role::Sender), None, "one machine");
@@ -213,13 +213,16 @@ mod tests {
         let sender = ReceiveWork::of(&c, &[&apart], Role::Sender).unwrap();
         assert!(sender.asked == [1] && near(sender.elsewhere().unwrap(), 0.1), "{sender:?}");
         assert!(
-            ReceiveWork::of(&c, &[&apart], Role::Receiver).unwrap().strayed(),
+            ReceiveWork::of(&c, &[&apart], Role::Receiver).unwrap().ran_elsewhere(),
             "on a machine of its own"
         );
         c.placement = Placement::default();
         c.link.threaded_napi = false;
         let free = ReceiveWork::of(&c, &[&one], Role::Receiver).unwrap();
-        assert_eq!((&free.asked[..], free.elsewhere(), free.strayed()), (&[][..], None, false));
+        assert_eq!(
+            (&free.asked[..], free.elsewhere(), free.ran_elsewhere()),
+            (&[][..], None, false)
+        );
     }
 
     #[test]

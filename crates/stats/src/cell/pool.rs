@@ -32,7 +32,7 @@ pub fn rejections(events: &[String], of: usize) -> Vec<String> {
 /// Counts sentences in the order of first occurrence. Two that differ only in their digits are the
 /// same sentence: a warning contains its measurement.
 pub(crate) fn count<'a>(sentences: impl IntoIterator<Item = &'a str>) -> Vec<CountedText> {
-    count_by(sentences, shape)
+    count_by(sentences, without_numbers)
 }
 
 fn count_by<'a>(
@@ -58,12 +58,12 @@ pub(crate) fn count_exact<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<C
 
 /// Returns the kinds of events of a trial: "CPU 0 lost 12%; CPU 1 lost 14%" is "CPU # lost #%".
 fn kinds(events: &str) -> String {
-    let each: BTreeSet<String> = events.split("; ").map(shape).collect();
+    let each: BTreeSet<String> = events.split("; ").map(without_numbers).collect();
     joined(each, "; ")
 }
 
 /// Returns a sentence without its numbers: "steal 1.3 % on CPU 0" is "steal # % on CPU #".
-pub(crate) fn shape(text: &str) -> String {
+pub(crate) fn without_numbers(text: &str) -> String {
     let mut shape = String::with_capacity(text.len());
     for c in text.chars() {
         let numeric = c.is_ascii_digit() || (c == '.' && shape.ends_with('#'));

@@ -125,15 +125,18 @@ fn permute(logs: &[f64]) -> f64 {
     // A pattern counts as equally far despite rounding errors in its sum.
     let slack = 1e-12 * logs.iter().map(|d| d.abs()).sum::<f64>();
     let threshold = logs.iter().sum::<f64>().abs() - slack;
-    far(0.0, logs, threshold) as f64 / 2.0f64.powi(logs.len() as i32)
+    count_extreme_sums(0.0, logs, threshold) as f64 / 2.0f64.powi(logs.len() as i32)
 }
 
 /// Counts the sums that begin with `sum`, continue with `rest`, each with either sign, and are at
 /// least `threshold` away from zero.
-fn far(sum: f64, rest: &[f64], threshold: f64) -> u64 {
+fn count_extreme_sums(sum: f64, rest: &[f64], threshold: f64) -> u64 {
     match rest {
         [] => u64::from(sum.abs() >= threshold),
-        [next, rest @ ..] => far(sum + next, rest, threshold) + far(sum - next, rest, threshold),
+        [next, rest @ ..] => {
+            count_extreme_sums(sum + next, rest, threshold)
+                + count_extreme_sums(sum - next, rest, threshold)
+        }
     }
 }
 

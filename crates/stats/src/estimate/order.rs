@@ -54,7 +54,7 @@ mod tests {
     use bytepath_math::Random;
 
     /// The share of simulated series that get a note.
-    fn said(n: usize, next: &mut dyn FnMut(usize, f64, &mut Random) -> f64) -> f64 {
+    fn share_noted(n: usize, next: &mut dyn FnMut(usize, f64, &mut Random) -> f64) -> f64 {
         let (mut random, series) = (Random::new(7), 4000);
         let found = (0..series).filter(|_| {
             let mut last = 0.0;
@@ -71,14 +71,15 @@ mod tests {
     fn order_test_has_its_declared_error_and_finds_trends() {
         // 1 % of 4000 is 40; three standard errors are 19.
         for n in [8, 10, 20, 50] {
-            let normal = said(n, &mut |_, _, r| r.normal());
-            let hiccup =
-                said(n, &mut |_, _, r| r.normal() - if r.uniform() < 0.1 { 10.0 } else { 0.0 });
+            let normal = share_noted(n, &mut |_, _, r| r.normal());
+            let hiccup = share_noted(n, &mut |_, _, r| {
+                r.normal() - if r.uniform() < 0.1 { 10.0 } else { 0.0 }
+            });
             assert!(normal <= 0.0147 && hiccup <= 0.0147, "{n}: {normal} {hiccup}");
         }
-        let dependent = said(30, &mut |_, last, r| 0.8 * last + r.normal());
-        let drift = said(10, &mut |at, _, r| 0.5 * at as f64 + r.normal());
-        let swings = said(20, &mut |_, last, r| -0.8 * last + r.normal());
+        let dependent = share_noted(30, &mut |_, last, r| 0.8 * last + r.normal());
+        let drift = share_noted(10, &mut |at, _, r| 0.5 * at as f64 + r.normal());
+        let swings = share_noted(20, &mut |_, last, r| -0.8 * last + r.normal());
         assert!(dependent > 0.7 && drift > 0.7 && swings > 0.7, "{dependent} {drift} {swings}");
     }
 

@@ -13,7 +13,9 @@ use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::study::{Analysis, Subject, analyse, counted};
 use crate::trial::{Costs, other_rules};
-use crate::verdict::{Findings, Test, Verdict, judge, tests, undeclared, unlike};
+use crate::verdict::{
+    Findings, Test, Verdict, judge, tests, trial_differences, undeclared_differences,
+};
 use bytepath_math::{Moments, welch};
 use bytepath_record::{Cell, CellId, Study, Trial, Work};
 use schemars::JsonSchema;
@@ -161,8 +163,8 @@ impl Draft {
         let log_mean = y_logs.mean() - x_logs.mean();
         let errors = x_logs.error().zip(y_logs.error());
         let estimate = errors.map(|(x, y)| Estimate::once(log_mean, vec![welch(&[x, y])]));
-        let mut reasons = undeclared("the first study", a.1, b.1);
-        reasons.extend(unlike("the first study", &trials(a), &trials(b)));
+        let mut reasons = undeclared_differences("the first study", a.1, b.1);
+        reasons.extend(trial_differences("the first study", &trials(a), &trials(b)));
         reasons.extend(other_cost(question, (a.1, &trials(a)), (b.1, &trials(b))));
         for (which, (study, _)) in [("first", a), ("second", b)] {
             if study.header.functional.is_some() && question != Metric::Instructions {

@@ -12,10 +12,10 @@ use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::study::{CellTrials, by_block, cell_trials};
 use crate::trial::sum_of;
-use crate::verdict::{Side, undeclared, unlike};
+use crate::verdict::{Side, trial_differences, undeclared_differences};
 use bytepath_record::{
-    Cell, Levels, Ours, Published, PublishedFactor, PublishedFigure, ReadFrom, Role, Scope, Study,
-    Trial, joined,
+    Cell, Levels, Published, PublishedFactor, PublishedFigure, ReadFrom, Role, Scope, Study,
+    StudyFigure, Trial, joined,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -144,11 +144,11 @@ impl PublishedComparer<'_> {
     fn figure(&self, figure: &PublishedFigure) -> Option<FigureComparison> {
         let base = figure.baseline.as_ref()?;
         let column = figure.columns.iter().position(|column| column.quantity == RATE)?;
-        let value = |at: &Levels| figure.rows.iter().find(|row| row.at == *at)?.is.get(column);
+        let value = |at: &Levels| figure.rows.iter().find(|row| row.at == *at)?.values.get(column);
         let base_value = *value(base)?;
         let others = figure.rows.iter().filter(|row| row.at != *base);
         let rows = others.filter_map(|row| {
-            let theirs = *row.is.get(column)?;
+            let theirs = *row.values.get(column)?;
             let their_ratio = theirs / base_value;
             let outcome = self.outcome(figure, base, &row.at, their_ratio);
             let (ours, pairs, outcome) = match outcome {
@@ -173,7 +173,7 @@ impl PublishedComparer<'_> {
         let mut all = Vec::new();
         for row in &figure.rows {
             let at = levels(figure.at.iter().chain(&row.at));
-            for (column, theirs) in figure.columns.iter().zip(&row.is) {
+            for (column, theirs) in figure.columns.iter().zip(&row.values) {
                 let Some(ours) = &column.ours else { continue };
                 let number = self.number(&at, ours);
                 all.push(NumberComparison {
@@ -191,7 +191,7 @@ impl PublishedComparer<'_> {
         all
     }
 
-    fn number(&self, at: &Levels, ours: &Ours) -> Result<Summary, String> {
+    fn number(&self, at: &Levels, ours: &StudyFigure) -> Result<Summary, String> {
         self.require_speed()?;
         let cells = self.cells(&levels(at.iter().filter(|(factor, _)| *factor != ITEM)))?;
         let trials = cells.iter().flat_map(|side| side.trials).filter(|t| t.rate().is_some());
@@ -226,8 +226,8 @@ impl PublishedComparer<'_> {
             let same = |first: &&Side| others(first.cell) == others(second.cell);
             let Some(first) = firsts.iter().find(same) else { continue };
             let name = &first.cell.id.0;
-            let mut apart = undeclared(name, first.cell, second.cell);
-            apart.extend(unlike(name, first.trials, second.trials));
+            let mut apart = undeclared_differences(name, first.cell, second.cell);
+            apart.extend(trial_differences(name, first.trials, second.trials));
             if apart.is_empty() { logs.push(ratios(first, second)) } else { reasons.extend(apart) }
         }
         logs.retain(|blocks| !blocks.is_empty());

@@ -7,7 +7,7 @@ use super::offloading::offloading;
 use super::profiling::profiling_note;
 use super::row::row;
 use super::scaling::scaling;
-use crate::cell::{CountedText, count, shape};
+use crate::cell::{CountedText, count, without_numbers};
 use crate::estimate::{Looks, ORDER_LEVEL, Order, Summary};
 use crate::metric::Metric;
 use crate::rules::Rules;
@@ -220,12 +220,12 @@ fn in_order(rows: &[Row]) -> Vec<String> {
 fn warnings(study: &Study, rows: &[Row]) -> Vec<CountedText> {
     let ends = rows.iter().flat_map(|row| Role::ALL.map(|role| row.end(role)));
     let notes = ends.flat_map(|end| {
-        end.notes.iter().map(move |note| shape(&format!("{}: {}", end.role, note.text)))
+        end.notes.iter().map(move |note| without_numbers(&format!("{}: {}", end.role, note.text)))
     });
     let notes: BTreeSet<String> = notes.collect();
     let mut all = count(study.trials.iter().flat_map(|t| &t.warnings).map(String::as_str));
     all.retain(|warning| {
-        !notes.contains(&shape(&warning.text)) && !warning.text.starts_with(HOST_CHANGE)
+        !notes.contains(&without_numbers(&warning.text)) && !warning.text.starts_with(HOST_CHANGE)
     });
     all
 }

@@ -10,7 +10,8 @@ use crate::estimate::Effect;
 use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::verdict::{
-    Comparer, Findings, Noise, Side, Test, Verdict, judge, tests, undeclared, unlike,
+    Comparer, Findings, Noise, Side, Test, Verdict, judge, tests, trial_differences,
+    undeclared_differences,
 };
 use bytepath_record::{Cell, distinct};
 use schemars::JsonSchema;
@@ -256,8 +257,8 @@ impl<'a> Grid<'a> {
         let Some(first) = sides.next() else { return false };
         sides.all(|side| {
             (self.question == Metric::Rate || first.cost_rules() == side.cost_rules())
-                && undeclared("", first.cell, side.cell).is_empty()
-                && unlike("", first.trials, side.trials).is_empty()
+                && undeclared_differences("", first.cell, side.cell).is_empty()
+                && trial_differences("", first.trials, side.trials).is_empty()
         })
     }
 

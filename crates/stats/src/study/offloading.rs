@@ -4,7 +4,7 @@
 use crate::estimate::Effect;
 use crate::metric::Metric;
 use crate::offload::{Benefit, BreakEven, CopyCell, CopyComparison, break_evens};
-use crate::verdict::{Comparer, Side, shown, undeclared, unlike};
+use crate::verdict::{Comparer, Side, plain_value, trial_differences, undeclared_differences};
 use bytepath_record::{CellId, Levels, Role};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -53,8 +53,8 @@ pub(crate) fn offloading(
         let paths = |side: &Side| (side.cell.tx.path.clone(), side.cell.rx.clone());
         let base = all.iter().find(|(other, base)| alike(other) && paths(base) == paths(side));
         let Some((_, base)) = base else { continue };
-        let apart = undeclared("", base.cell, side.cell).is_empty()
-            && unlike("", base.trials, side.trials).is_empty();
+        let apart = undeclared_differences("", base.cell, side.cell).is_empty()
+            && trial_differences("", base.trials, side.trials).is_empty();
         let faster = comparer.effect(Metric::Rate, *base, *side).filter(|_| apart);
         let dearer = sender_cost(comparer, *base, *side).filter(|_| faster.is_some());
         points.push(CopyComparison { cell: cell.clone(), faster, dearer });
@@ -78,7 +78,7 @@ fn place(side: &Side, engine: &str, varied: &BTreeSet<&str>) -> CopyCell<Levels>
     });
     let mut at: Levels = levels.map(|(k, v)| (k.clone(), v.clone())).collect();
     let options = cell.tx.options.0.iter().filter(|(name, _)| varied.contains(name.as_str()));
-    at.extend(options.map(|(name, value)| (name.clone(), shown(value))));
+    at.extend(options.map(|(name, value)| (name.clone(), plain_value(value))));
     CopyCell::new(engine, cell.stream.message_size, at)
 }
 
@@ -86,7 +86,8 @@ fn place(side: &Side, engine: &str, varied: &BTreeSet<&str>) -> CopyCell<Levels>
 fn varied<'a>(sides: &[Side<'a>]) -> BTreeSet<&'a str> {
     let options = || sides.iter().flat_map(|side| &side.cell.tx.options.0);
     let differs = |name: &&String| {
-        let values = options().filter(|(other, _)| other == name).map(|(_, value)| shown(value));
+        let values =
+            options().filter(|(other, _)| other == name).map(|(_, value)| plain_value(value));
         values.collect::<BTreeSet<_>>().len() > 1
     };
     let names = sides.iter().flat_map(|side| side.cell.tx.options.0.keys());

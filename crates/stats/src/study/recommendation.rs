@@ -68,7 +68,7 @@ impl Analysis {
 
     /// Returns other cells that were also shown to be better than the baseline and whose interval
     /// overlaps that of the choice: which of them is better is undecided.
-    pub fn close(&self, choice: &Recommendation) -> Vec<&Row> {
+    pub fn overlapping_choices(&self, choice: &Recommendation) -> Vec<&Row> {
         let overlaps = |row: &&Row, question: Metric| {
             let [a, b] = [choice.row, row].map(|row| better(row, question)?.interval);
             a.zip(b).is_some_and(|(a, b)| a.low <= b.high && b.low <= a.high)
@@ -197,7 +197,7 @@ mod tests {
             let name = |row: &Row| row.cell.0.clone();
             (
                 choices.iter().map(|c| name(c.row)).collect(),
-                choices.iter().flat_map(|c| analysis.close(c)).map(name).collect(),
+                choices.iter().flat_map(|c| analysis.overlapping_choices(c)).map(name).collect(),
                 analysis.undecided().iter().map(|open| name(open.row)).collect(),
             )
         };

@@ -92,7 +92,8 @@ fn status(trials: &[&Trial]) -> Status {
         }
     }
     let rejected = trials.iter().filter(|t| matches!(t.status, TrialStatus::Rejected { .. }));
-    status.rejected_rate = Summary::of(rejected.filter_map(|t| t.ran_at())).map(|s| s.mean);
+    status.rejected_rate =
+        Summary::of(rejected.filter_map(|t| t.rate_even_if_rejected())).map(|s| s.mean);
     status
 }
 

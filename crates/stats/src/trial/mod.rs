@@ -18,7 +18,7 @@ pub(crate) use events::by_chance;
 pub use events::{Events, FOREIGN_LIMIT, PAUSED, STEAL_LIMIT, judge_events};
 pub use guest::GuestCpu;
 pub use threads::ENGINE_RUN;
-pub(crate) use threads::in_its_place;
+pub(crate) use threads::is_kernel_worker;
 
 use bytepath_record::{Reading, Trial, TrialStatus};
 

@@ -44,7 +44,7 @@ impl Threads {
                 sums.models = [sums.models[0] + user, sums.models[1] + run - user];
             } else {
                 let is_helper = t.name.contains(' ');
-                let in_place = in_its_place(&t.name);
+                let in_place = is_kernel_worker(&t.name);
                 let is_own = !is_helper && !in_place && !t.name.starts_with("iou-");
                 sums.in_place += if in_place { cores(t.run, window) } else { 0.0 };
                 sums.engine += if is_own { cores(t.run, window) } else { 0.0 };
@@ -80,7 +80,7 @@ impl Threads {
 }
 
 /// Returns whether a kernel thread works in place of an end's own: pktgen's and vhost's do.
-pub(crate) fn in_its_place(thread: &str) -> bool {
+pub(crate) fn is_kernel_worker(thread: &str) -> bool {
     thread.starts_with("kpktgend_") || thread.starts_with("vhost-")
 }
 

@@ -1,6 +1,6 @@
 //! The comparisons of a study: every cell against the baseline, in every metric.
 
-use super::contract::{other_load, undeclared, unlike};
+use super::contract::{other_load, trial_differences, undeclared_differences};
 use super::judge::{Ceiling, Findings, Noise, Test, Verdict, judge, tests};
 use crate::cell::rejections;
 use crate::estimate::{Effect, Estimate, Looks, PairSpread};
@@ -208,8 +208,8 @@ impl Comparer<'_> {
         draft.effect = self.effect(question, baseline, cell);
         draft.pairs = self.pairs(question, baseline, cell);
         let name = &baseline.cell.id.0;
-        draft.reasons = undeclared(name, baseline.cell, cell.cell);
-        draft.reasons.extend(unlike(name, baseline.trials, cell.trials));
+        draft.reasons = undeclared_differences(name, baseline.cell, cell.cell);
+        draft.reasons.extend(trial_differences(name, baseline.trials, cell.trials));
         draft.reasons.extend(other_load(self.loads, baseline.cell, cell.cell));
         let is_cost = matches!(question, Metric::Cpu | Metric::Instructions);
         let other = || other_rules("the baseline's", baseline.cost_rules(), cell.cost_rules());

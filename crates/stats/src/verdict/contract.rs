@@ -12,7 +12,7 @@ type Property = (&'static str, &'static [&'static str], Option<[String; 2]>);
 /// Returns a sentence for each difference between two cells that no factor of the experiment
 /// explains; `first` is the name of the first cell in them. The path and its options are the
 /// subject of every experiment and may always differ.
-pub(crate) fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
+pub(crate) fn undeclared_differences(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     let declared = |factor: &str| baseline.levels.get(factor) != cell.levels.get(factor);
     let stream = stream_properties(baseline, cell);
     let all = stream.into_iter().chain(link_properties(&baseline.link, &cell.link));
@@ -26,7 +26,7 @@ pub(crate) fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<Strin
 }
 
 fn differing<T: PartialEq + Serialize>(a: &T, b: &T) -> Option<[String; 2]> {
-    (a != b).then(|| [shown(a), shown(b)])
+    (a != b).then(|| [plain_value(a), plain_value(b)])
 }
 
 fn stream_properties(a: &Cell, b: &Cell) -> [Property; 11] {
@@ -104,7 +104,7 @@ fn host_properties(a: &Cell, b: &Cell) -> [Property; 8] {
 /// factor varies it: different work, flows that share queues compared with flows that do not, or a
 /// receiver that discards the bytes compared with one that delivers them. `first` is the name of
 /// the first cell in them.
-pub(crate) fn unlike(first: &str, ours: &[&Trial], theirs: &[&Trial]) -> Vec<String> {
+pub(crate) fn trial_differences(first: &str, ours: &[&Trial], theirs: &[&Trial]) -> Vec<String> {
     let differing = |value: fn(&[&Trial]) -> Option<&'static str>| {
         value(ours).zip(value(theirs)).filter(|(a, b)| a != b)
     };
@@ -131,7 +131,7 @@ pub(crate) fn other_load(loads: &[Load], first: &Cell, second: &Cell) -> Option<
 }
 
 fn first_run<'a>(trials: &[&'a Trial]) -> Option<&'a Trial> {
-    trials.iter().copied().find(|trial| trial.ran_at().is_some())
+    trials.iter().copied().find(|trial| trial.rate_even_if_rejected().is_some())
 }
 
 fn receive_queue(trials: &[&Trial]) -> Option<&'static str> {
@@ -148,7 +148,7 @@ fn receiver_action(trials: &[&Trial]) -> Option<&'static str> {
 }
 
 /// Returns a value as recorded, in plain words.
-pub(crate) fn shown(value: &impl Serialize) -> String {
+pub(crate) fn plain_value(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::Bool(on)) => if on { "on" } else { "off" }.into(),
         Ok(Value::String(word)) => word,
@@ -167,7 +167,7 @@ mod tests {
     fn reports_differences_that_no_factor_declares() {
         let baseline = cell("a");
         let mut other = cell("b");
-        assert_eq!(undeclared("a", &baseline, &other), [""; 0]);
+        assert_eq!(undeclared_differences("a", &baseline, &other), [""; 0]);
         let mut baseline = baseline;
         for (cell, load) in [(&mut baseline, "none"), (&mut other, "trickle")] {
             let load = OptionValue::Word(load.into());
@@ -178,7 +178,7 @@ mod tests {
         other.stream.send_buffer = Some(4096);
         other.link.hds = Some(true);
         assert_eq!(
-            undeclared("a", &baseline, &other),
+            undeclared_differences("a", &baseline, &other),
             [
                 "load is none in a and trickle here",
                 "touch is none in a and read here",
@@ -198,17 +198,21 @@ mod tests {
         };
         let (copied, mapped) = (with(Manner::Copied), with(Manner::NotCopied));
         let discarded = with(Manner::Discarded);
-        assert_eq!(unlike("a", &[&copied], &[&mapped]), [""; 0]);
-        assert_eq!(unlike("a", &[&discarded], &[&discarded]), [""; 0]);
+        assert_eq!(trial_differences("a", &[&copied], &[&mapped]), [""; 0]);
+        assert_eq!(trial_differences("a", &[&discarded], &[&discarded]), [""; 0]);
         assert_eq!(
-            unlike("a", &[&copied], &[&discarded]),
+            trial_differences("a", &[&copied], &[&discarded]),
             ["the receiver delivers the bytes in a and discards them here"]
         );
-        assert_eq!(unlike("a", &[], &[&discarded]), [""; 0], "nothing is known of the first");
+        assert_eq!(
+            trial_differences("a", &[], &[&discarded]),
+            [""; 0],
+            "nothing is known of the first"
+        );
         // A client that discards long answers discards, whatever its server does.
         let mut client = with(Manner::Copied);
         client.roles[0].ledger.enter(Manner::Discarded, 10, 1, "recv(2) with MSG_TRUNC");
-        assert_eq!(unlike("a", &[&copied], &[&client]).len(), 1);
+        assert_eq!(trial_differences("a", &[&copied], &[&client]).len(), 1);
     }
 
     #[test]
@@ -216,7 +220,7 @@ mod tests {
         let bytes = trial("a", 0, 1.0, 1000);
         let exchanges = Trial { work: Work::Exchanges, ..bytes.clone() };
         assert_eq!(
-            unlike("a", &[&bytes], &[&exchanges]),
+            trial_differences("a", &[&bytes], &[&exchanges]),
             ["the unit counted is the throughput in a and the transaction rate here"]
         );
     }
@@ -234,10 +238,10 @@ mod tests {
             host: None,
         });
         assert_eq!(
-            unlike("a", &[&plain], &[&steered]),
+            trial_differences("a", &[&plain], &[&steered]),
             ["flows go to any receive queue in a and to one receive queue here"]
         );
-        assert_eq!(unlike("a", &[&steered], &[&steered]), [""; 0]);
+        assert_eq!(trial_differences("a", &[&steered], &[&steered]), [""; 0]);
     }
 
     #[test]
@@ -254,9 +258,12 @@ mod tests {
             baseline.levels.insert(factor.into(), levels[0].into());
             other.levels.insert(factor.into(), levels[1].into());
         }
-        assert_eq!(undeclared("a", &baseline, &other), [""; 0]);
+        assert_eq!(undeclared_differences("a", &baseline, &other), [""; 0]);
         // The same level at both indicates that they are meant to be the same.
         other.levels.insert("read-size".into(), "1M".into());
-        assert_eq!(undeclared("a", &baseline, &other), ["read-size is 1048576 in a and 4096 here"]);
+        assert_eq!(
+            undeclared_differences("a", &baseline, &other),
+            ["read-size is 1048576 in a and 4096 here"]
+        );
     }
 }

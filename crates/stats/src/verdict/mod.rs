@@ -7,6 +7,6 @@ mod judge;
 
 pub use compare::Comparison;
 pub(crate) use compare::{Comparer, Side};
-pub(crate) use contract::{shown, undeclared, unlike};
+pub(crate) use contract::{plain_value, trial_differences, undeclared_differences};
 pub use judge::{Ceiling, Noise, Test, Verdict};
 pub(crate) use judge::{Findings, judge, tests};

@@ -42,7 +42,7 @@ impl Encryption {
         let (begun, all) = (gained(&self.before, &self.begun), gained(&self.before, &ended));
         let by = |direction| By::of(&begun, direction, flows as u64);
         let [tx, rx] = ["Tx", "Rx"].map(by);
-        *ledger = ledger.gone_through(|entry| match sends && !entry.came_in {
+        *ledger = ledger.reclassify(|entry| match sends && !entry.came_in {
             true => tx.passed(entry, "encrypted", "TlsTx"),
             false => rx.passed(entry, "decrypted", "TlsRx"),
         });
@@ -134,7 +134,7 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.enter(Manner::NotCopied, 90, 1, "sendfile(2): references");
         ledger.enter(Manner::Copied, 10, 1, "send(2)");
-        let of = |by: By| ledger.gone_through(|entry| by.passed(entry, "encrypted", "TlsTx"));
+        let of = |by: By| ledger.reclassify(|entry| by.passed(entry, "encrypted", "TlsTx"));
         let kernel = of(By::Kernel);
         assert_eq!((kernel.copied, kernel.not_copied, kernel.delivered), (100, 0, 100));
         let first = &kernel.evidence[0].source;

@@ -4,7 +4,7 @@
 use bytepath_engine::connection::{Connection, read_witness};
 use bytepath_engine::path::DataPath;
 use bytepath_engine::workload::{
-    self, Actor, Crew, Detail, Direction, EventLoop, FlowEnd, Gate, Group, PlayLoop, Progress,
+    self, Actor, Detail, Direction, EventLoop, FlowEnd, Gate, Group, LoopActor, PlayLoop, Progress,
     Recorder, Workload,
 };
 use bytepath_host::spawn_thread;
@@ -211,7 +211,7 @@ impl Open {
             Open::Loop(event_loop, play) => {
                 // The loop has taken the first.
                 let [_, group] = groups;
-                play(Crew { role, cell, connections, event_loop, group, all, recorder })?
+                play(LoopActor { role, cell, connections, event_loop, group, all, recorder })?
             }
         };
         let (entered, moved) = (end.account.ledger.delivered, end.bytes);

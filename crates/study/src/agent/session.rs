@@ -131,7 +131,7 @@ impl Session {
         // By the paths of both ends, which the cell of one no longer has.
         let workload = workload::of(&cell)?;
         let (lasting, files) = (workload.lasting(&cell), workload.most_open(&cell, role));
-        let cell = path::of_end(paths, &cell, role);
+        let cell = path::cell_for_end(paths, &cell, role);
         let find = |role: Role| {
             let name = &cell.half(role).path;
             path::find(paths, name)
@@ -410,7 +410,7 @@ impl Session {
         readings.extend(fairness(self.role, self.halves.workload.work, &shares));
         notes.extend(workload::failures(&readings));
         notes.extend(self.jobs().find_map(|job| path::unpolled(&job.options, &self.connections)));
-        notes.extend(FixedQueues::left(&self.fixed_queues));
+        notes.extend(FixedQueues::unpolled_note(&self.fixed_queues));
         let mut context = self.context();
         for Chosen { meter, options, .. } in &self.meters {
             context.options.clone_from(options);
@@ -433,7 +433,7 @@ impl Session {
             window: window.seconds(),
             ledger,
             calls,
-            calls_by_thread: ThreadCalls::kept(calls_by_thread),
+            calls_by_thread: ThreadCalls::select_tables(calls_by_thread),
             sizes,
             fragments: (fragments.calls > 0).then_some(fragments),
             latency,

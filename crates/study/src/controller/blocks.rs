@@ -130,7 +130,7 @@ impl Run<'_, '_> {
 
     /// The meters of a trial that counts.
     pub(super) fn meters_that_count(&self) -> Vec<Chosen> {
-        self.meters().into_iter().filter(|chosen| !chosen.meter.apart).collect()
+        self.meters().into_iter().filter(|chosen| !chosen.meter.separate_trials).collect()
     }
 
     /// Notifies the observer of the last trials, which are on disk by now.

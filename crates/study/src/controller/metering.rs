@@ -14,7 +14,7 @@ pub fn meter_requests(
     power: &Power,
     profiling: Option<&Profiling>,
 ) -> Result<Vec<MeterRequest>, Fault> {
-    let apart = |meter: &&Meter| meter.apart && names.iter().any(|n| n == meter.name);
+    let apart = |meter: &&Meter| meter.separate_trials && names.iter().any(|n| n == meter.name);
     if let (Some(meter), None) = (meter::CATALOG.iter().copied().find(apart), profiling) {
         let text =
             format!("meter {} runs only in profile trials, and this study has none", meter.name);

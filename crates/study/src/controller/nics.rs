@@ -6,7 +6,7 @@ use super::queues::{
     too_few_queues,
 };
 use super::remote::{DeviceEnd, Remotes, each};
-use bytepath_engine::path::{self, DataPath, HalfPath, Wire};
+use bytepath_engine::path::{self, DataPath, FlowNic, HalfPath};
 use bytepath_engine::workload::{self, Direction, HalfConfig};
 use bytepath_host as host;
 use bytepath_host::testbed::Testbed;
@@ -103,7 +103,7 @@ impl Nics {
         let mut all = cell.settings.clone();
         for at in self.joined().filter(|(_, adapter, ..)| *adapter < cell.link.adapters) {
             for setting in self.wanted_at(paths, cell, common, port, at)? {
-                let wanted = WantedSetting { host: Some(at.0), ..path::wanted(setting) };
+                let wanted = WantedSetting { host: Some(at.0), ..path::to_requested(setting) };
                 // Kernel parameters are of the host and not of a device.
                 if !all.contains(&wanted) {
                     all.push(wanted);
@@ -185,7 +185,7 @@ impl Nics {
         let common = common.get(&(role, adapter)).copied().unwrap_or_default();
         // The user's own number stays, and is what queues are counted by.
         let given = given(nic, common.given, of_wanted(&cell.settings), role).map(Receiving::all);
-        let wire = Wire {
+        let wire = FlowNic {
             device: &nic.device,
             queues: given.unwrap_or_else(|| nic.queues.max(common.fewest())),
             given: given.is_some(),
@@ -269,7 +269,7 @@ impl Nics {
         let Some(cpu) = cell.placement.softirq(role).of_adapter(adapter) else {
             return Ok(Vec::new());
         };
-        if cell.link.threaded_napi && cell.link.is_asked("threaded-napi") {
+        if cell.link.threaded_napi && cell.link.is_requested("threaded-napi") {
             return if self.given { Err(no_polling_thread(cpu)) } else { Ok(Vec::new()) };
         }
         let interrupts = own.interrupts();
@@ -306,14 +306,14 @@ fn split_headers(
     cell: &Cell,
     role: Role,
     common: bool,
-    wire: &Wire,
+    wire: &FlowNic,
     settings: &mut Vec<Setting>,
 ) -> Result<(), Fault> {
     let split_already = settings.iter().any(splits);
     if !receives(cell, role)? {
         return Ok(());
     }
-    match cell.link.hds.filter(|_| cell.link.is_asked("hds")) {
+    match cell.link.hds.filter(|_| cell.link.is_requested("hds")) {
         Some(false) if split_already => Err(Fault::unsupported(
             "the path requires header split, and the cell's link has hds=off",
         )
@@ -347,7 +347,7 @@ pub(super) fn halves(
     let workload = workload::of(cell)?;
     // By the paths of both ends, which the cell of one no longer has.
     (workload.check)(cell)?;
-    let cell = &path::of_end(paths, cell, role);
+    let cell = &path::cell_for_end(paths, cell, role);
     let protocol = (workload.protocol)(cell);
     if cell.link.descriptors().is_some() && protocol != Protocol::Frames {
         let text = format!("a tap does not carry {protocol}: its other end is descriptors");
@@ -397,7 +397,7 @@ pub(super) fn settings(
     let receives = role == Role::Receiver;
     let mut all = Vec::new();
     let mut put = |name: &str, setting: Result<Setting, Fault>| -> Result<(), Fault> {
-        if link.is_asked(name) {
+        if link.is_requested(name) {
             all.push(setting?.checked()?);
         }
         Ok(())

@@ -210,7 +210,7 @@ fn prepared<'a>(
 
 /// Whether a cell cannot run because this cannot be set.
 fn is_lacking(cell: &Cell, record: &SettingRecord) -> bool {
-    let of_path = path::wanted(record.setting.clone());
+    let of_path = path::to_requested(record.setting.clone());
     let mut wanted = cell.settings.iter().chain([&of_path]);
     let is_optional = wanted.any(|w| w.optional && w.setting == record.setting);
     record.skipped.is_some() && !is_optional

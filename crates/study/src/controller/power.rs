@@ -25,7 +25,7 @@ pub(super) fn settle(
         return Ok((requested.clone(), None));
     }
     let context = Context { options: json!(requested), ..Context::idle(Roots::real()) };
-    let watts = meter::at_rest(&context, AT_REST, stop)?;
+    let watts = meter::measure_idle_power(&context, AT_REST, stop)?;
     let remark = format!(
         "idle, the machine drew {watts:.1} W over {} s before the first trial; that is \
          subtracted from every power reading",

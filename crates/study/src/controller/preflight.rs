@@ -869,7 +869,7 @@ pub(super) mod tests {
     /// `socket`, but that it splits headers.
     fn splitting() -> &'static [&'static DataPath] {
         let socket = path::find(path::CATALOG, "socket").unwrap();
-        let nic_settings = |_: &Options, wire: &path::Wire| {
+        let nic_settings = |_: &Options, wire: &path::FlowNic| {
             SEEN.with_borrow_mut(|seen| seen.push(wire.queues));
             path::header_split(wire)
         };

@@ -13,7 +13,7 @@ use super::queues::{Common, changes_queues};
 use super::remote::Remotes;
 use super::stewards::Stewards;
 use super::stream::{Listening, listen};
-use bytepath_engine::path::{self, Wire};
+use bytepath_engine::path::{self, FlowNic};
 use bytepath_engine::workload;
 use bytepath_host::testbed::Site;
 use bytepath_host::{self as host, Attachment};
@@ -277,10 +277,20 @@ pub fn nic_settings(
     };
     let (flows, adapter, adapters) = (1, 0, 1);
     let (given, connects) = (false, false);
-    let wire =
-        Wire { device: &name, queues, given, own, peer, port, flows, adapter, adapters, connects };
+    let wire = FlowNic {
+        device: &name,
+        queues,
+        given,
+        own,
+        peer,
+        port,
+        flows,
+        adapter,
+        adapters,
+        connects,
+    };
     let settings = (half.nic_settings)(&options, &wire)?;
-    let wanted = settings.into_iter().map(path::wanted).collect();
+    let wanted = settings.into_iter().map(path::to_requested).collect();
     Ok(NicSettings { device: name, wanted })
 }
 

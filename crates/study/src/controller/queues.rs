@@ -1,7 +1,7 @@
 //! How many receive queues the NICs of a study are to have, and which of them flows have to
 //! themselves: all cells get the same, whichever of them asks for it. Pure.
 
-use bytepath_engine::path::{OwnQueues, Wire};
+use bytepath_engine::path::{FlowNic, OwnQueues};
 use bytepath_record::wire::Nic;
 use bytepath_record::{Cell, Channels, Fault, Role, Setting, WantedSetting};
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,7 +174,7 @@ pub(super) fn of_wanted(all: &[WantedSetting]) -> impl Iterator<Item = (&Setting
     all.iter().map(|wanted| (&wanted.setting, wanted.host))
 }
 
-pub(super) fn too_few_queues(Wire { device, queues, .. }: &Wire, needed: u32) -> Fault {
+pub(super) fn too_few_queues(FlowNic { device, queues, .. }: &FlowNic, needed: u32) -> Fault {
     let text = format!(
         "the setting 'channels {device}' gives it {queues} receive queues, and paths of this study \
          need {needed}"

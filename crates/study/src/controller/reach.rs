@@ -4,7 +4,9 @@
 use super::remote::{DeviceEnd, Remotes, new_token};
 use bytepath_engine::connection::reach::CONNECTING;
 use bytepath_record::wire::{EndProbe, FindRoute, ListenForProbe, Probe};
-use bytepath_record::{Contact, Fault, Met, Passage, Role, Route, distinct, grouped, joined};
+use bytepath_record::{
+    Contact, Fault, Passage, ProbeResult, Role, Route, distinct, grouped, joined,
+};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -159,7 +161,12 @@ fn detours(ends: &[End; 2]) -> Vec<String> {
 }
 
 /// Judges by what both ends observed.
-fn verdict(ends: &[End; 2], port: u16, contact: &Contact, met: &Met) -> Result<RouteReport, Fault> {
+fn verdict(
+    ends: &[End; 2],
+    port: u16,
+    contact: &Contact,
+    met: &ProbeResult,
+) -> Result<RouteReport, Fault> {
     let Contact::Made { forth, back, mtu } = contact else {
         return Err(no_contact(ends, port, contact, met));
     };
@@ -174,7 +181,12 @@ fn verdict(ends: &[End; 2], port: u16, contact: &Contact, met: &Met) -> Result<R
 }
 
 /// Why there is no contact, as far as both ends can know.
-fn no_contact([sender, receiver]: &[End; 2], port: u16, contact: &Contact, met: &Met) -> Fault {
+fn no_contact(
+    [sender, receiver]: &[End; 2],
+    port: u16,
+    contact: &Contact,
+    met: &ProbeResult,
+) -> Fault {
     let (from, to) = (sender.address, receiver.address);
     let at = format!("{to}, TCP port {port}");
     let firewall = format!(
@@ -309,14 +321,14 @@ mod tests {
         Contact::Made { forth, back, mtu }
     }
 
-    fn refusal(contact: Contact, met: Met) -> String {
+    fn refusal(contact: Contact, met: ProbeResult) -> String {
         verdict(&ends(), 5001, &contact, &met).unwrap_err().to_string()
     }
 
     #[test]
     fn each_failure_has_its_own_explanation() {
-        let met = |half_open, accepted| Met { half_open, accepted, mtu: None };
-        let nothing = Met::default();
+        let met = |half_open, accepted| ProbeResult { half_open, accepted, mtu: None };
+        let nothing = ProbeResult::default();
         for (contact, met, words) in [
             (Contact::Refused, nothing.clone(), "is refused although"),
             (Contact::Silent, nothing.clone(), "nothing arrived there"),
@@ -343,7 +355,7 @@ mod tests {
     }
 
     fn report(ends: &[End; 2], mtu: u32, other: u32) -> RouteReport {
-        let met = Met { half_open: false, accepted: 2, mtu: Some(other) };
+        let met = ProbeResult { half_open: false, accepted: 2, mtu: Some(other) };
         verdict(ends, 5001, &made(Passage::Whole, Passage::Whole, mtu), &met).unwrap()
     }
 

@@ -420,11 +420,11 @@ pub fn read_text(file: &Path) -> Result<String, Fault> {
     read_text_and_stranger(file).map(|(text, _)| text)
 }
 
-/// The same, and who else may have written it ([`files::stranger`]).
+/// The same, and who else may have written it ([`files::other_writer`]).
 pub(super) fn read_text_and_stranger(file: &Path) -> Result<(String, Option<String>), Fault> {
     let read = || -> io::Result<(String, Option<String>)> {
         let opened = files::open_stream(file)?;
-        let stranger = files::stranger(&opened)?;
+        let stranger = files::other_writer(&opened)?;
         let text = String::from_utf8(files::bounded(opened, LONGEST_TEXT)?);
         Ok((text.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?, stranger))
     };

@@ -45,10 +45,10 @@ impl Acts {
         }
     }
 
-    /// Refuses what a stranger may have written ([`files::stranger`]) and acts, unless the user
+    /// Refuses what a stranger may have written ([`files::other_writer`]) and acts, unless the user
     /// trusts it.
     ///
-    /// [`files::stranger`]: bytepath_sys::files::stranger
+    /// [`files::other_writer`]: bytepath_sys::files::other_writer
     pub(crate) fn check(
         &self,
         what: &str,

@@ -141,7 +141,7 @@ pub(super) fn studies(folder: &Path, shard: u32) -> Vec<(String, PathBuf)> {
 /// Writes a file, whole or not at all.
 pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), Fault> {
     let written =
-        Folder::around(path).and_then(|(folder, name)| folder.replace_shared(name, content));
+        Folder::parent_folder(path).and_then(|(folder, name)| folder.replace_shared(name, content));
     written.map_err(|e| storage("write", path, &e))
 }
 

@@ -89,13 +89,14 @@ impl StudyWriter {
         Ok((StudyWriter { path: path.to_owned(), folder, trials }, study))
     }
 
-    /// Who else may have written what the study makes its user do ([`files::stranger`]).
+    /// Who else may have written what the study makes its user do ([`files::other_writer`]).
     pub(crate) fn stranger(&self) -> Result<Option<String>, Fault> {
         let of = |name: &str| {
-            let found = self.folder.reader(name).and_then(files::stranger);
+            let found = self.folder.reader(name).and_then(files::other_writer);
             found.map_err(|e| storage("read", &self.path.join(name), &e))
         };
-        let folder = files::stranger(&self.folder).map_err(|e| storage("read", &self.path, &e))?;
+        let folder =
+            files::other_writer(&self.folder).map_err(|e| storage("read", &self.path, &e))?;
         Ok(folder.or(of(EXPERIMENT)?).or(of(HOSTS)?))
     }
 

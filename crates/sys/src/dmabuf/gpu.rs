@@ -1,7 +1,7 @@
 //! Memory of a GPU as a dmabuf, through the CUDA driver that [`crate::cuda`] loads on first use.
 //! The CPU cannot access it; the driver copies bytes in and out.
 
-use super::{Memory, whole};
+use super::{Memory, round_up};
 use crate::cuda::{self, Allocation, Gpu};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ const GRANULE: usize = 2 << 20;
 /// Memory of this GPU, or of the first that CUDA lists.
 pub(super) fn allocate(len: usize, gpu: Option<&'static Gpu>) -> io::Result<Box<dyn Memory>> {
     let gpu = gpu.map_or_else(|| Ok(&cuda::gpus()?[0]), io::Result::Ok)?;
-    let allocation = gpu.allocate(whole(len, GRANULE)?)?;
+    let allocation = gpu.allocate(round_up(len, GRANULE)?)?;
     let dmabuf = allocation.export()?;
     Ok(Box::new(GpuMemory { dmabuf, allocation }))
 }

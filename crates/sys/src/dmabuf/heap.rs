@@ -2,7 +2,7 @@
 //! `CONFIG_DMABUF_HEAPS_SYSTEM`): contiguous pieces of up to 1 MiB if available, so fewer entries
 //! for the IOMMU than a memory file needs.
 
-use super::{Mapped, Memory, whole};
+use super::{Mapped, Memory, round_up};
 use crate::ioctl;
 use std::fs::OpenOptions;
 use std::io;
@@ -25,7 +25,7 @@ const DMA_HEAP_IOCTL_ALLOC: u32 = 0xc018_4800;
 /// Allocates a dmabuf. ENOENT: the kernel has no system heap; EACCES: this user may not open it.
 pub(super) fn allocate(len: usize) -> io::Result<Box<dyn Memory>> {
     let heap = OpenOptions::new().read(true).open(DEVICE)?;
-    let size = whole(len, rustix::param::page_size())?;
+    let size = round_up(len, rustix::param::page_size())?;
     let mut allocation = Allocation {
         len: size as u64,
         fd: 0,

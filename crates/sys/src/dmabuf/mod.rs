@@ -180,7 +180,7 @@ fn within(size: usize, offset: usize, len: usize) -> io::Result<()> {
 }
 
 /// Rounds a size up to whole pages of `granule` bytes; ENOMEM if it is too large for that.
-fn whole(len: usize, granule: usize) -> io::Result<usize> {
+fn round_up(len: usize, granule: usize) -> io::Result<usize> {
     let too_large = || io::Error::from_raw_os_error(libc::ENOMEM);
     len.max(1).checked_next_multiple_of(granule).ok_or_else(too_large)
 }
@@ -189,17 +189,17 @@ fn whole(len: usize, granule: usize) -> io::Result<usize> {
 /// device writes to the file.
 #[derive(Debug)]
 #[doc(hidden)]
-pub struct Rehearsal {
+pub struct FakeDmabuf {
     mapped: Mapped,
     /// Whether the CPU can access it.
-    seen: bool,
+    cpu_readable: bool,
 }
 
-impl Rehearsal {
-    /// Makes one of this size; `seen` is whether the CPU can access it.
-    pub fn new(size: usize, seen: bool) -> io::Result<Self> {
+impl FakeDmabuf {
+    /// Makes one of this size; `cpu_readable` is whether the CPU can access it.
+    pub fn new(size: usize, cpu_readable: bool) -> io::Result<Self> {
         let file = sealed(size as u64, false)?;
-        Ok(Rehearsal { mapped: Mapped::new(file, size)?, seen })
+        Ok(FakeDmabuf { mapped: Mapped::new(file, size)?, cpu_readable })
     }
 
     /// The file, for the device's side.
@@ -208,7 +208,7 @@ impl Rehearsal {
     }
 }
 
-impl Memory for Rehearsal {
+impl Memory for FakeDmabuf {
     fn fd(&self) -> BorrowedFd<'_> {
         self.mapped.fd()
     }
@@ -218,12 +218,12 @@ impl Memory for Rehearsal {
     }
 
     fn is_visible(&self) -> bool {
-        self.seen
+        self.cpu_readable
     }
 
     unsafe fn view(&self, offset: usize, len: usize) -> Option<&[u8]> {
         // SAFETY: the caller promises the same.
-        unsafe { self.mapped.view(offset, len) }.filter(|_| self.seen)
+        unsafe { self.mapped.view(offset, len) }.filter(|_| self.cpu_readable)
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()> {
@@ -241,7 +241,7 @@ mod tests {
     use bytepath_testing::skip;
 
     fn mapped(size: usize) -> Mapped {
-        Rehearsal::new(size, true).unwrap().mapped
+        FakeDmabuf::new(size, true).unwrap().mapped
     }
 
     #[test]
@@ -267,9 +267,9 @@ mod tests {
 
     #[test]
     fn sizes_are_whole_pages() {
-        assert_eq!(whole(0, 4096).unwrap(), 4096);
-        assert_eq!(whole(4097, 4096).unwrap(), 8192);
-        assert!(whole(usize::MAX, 4096).is_err());
+        assert_eq!(round_up(0, 4096).unwrap(), 4096);
+        assert_eq!(round_up(4097, 4096).unwrap(), 8192);
+        assert!(round_up(usize::MAX, 4096).is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! (include/uapi/linux/udmabuf.h, drivers/dma-buf/udmabuf.c). The largest buffer is set by
 //! `/sys/module/udmabuf/parameters/size_limit_mb`, by default 64 MiB.
 
-use super::{Mapped, Memory, whole};
+use super::{Mapped, Memory, round_up};
 use crate::ioctl;
 use crate::memory::{MappedMemory, READ_WRITE};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -32,7 +32,7 @@ pub(super) fn huge_pages(len: usize, node: Option<u32>) -> io::Result<Box<dyn Me
 fn allocate(len: usize, huge: Option<Option<u32>>) -> io::Result<Box<dyn Memory>> {
     let device = OpenOptions::new().read(true).write(true).open(DEVICE)?;
     let granule = if huge.is_some() { HUGE } else { rustix::param::page_size() };
-    let size = whole(len, granule)?;
+    let size = round_up(len, granule)?;
     let file = sealed(size as u64, huge.is_some())?;
     if let Some(node) = huge {
         // Udmabuf uses pages that already exist; others would be allocated near the calling CPU.

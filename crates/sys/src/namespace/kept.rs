@@ -3,7 +3,9 @@
 //! it was opened; drivers/net/tun.c).
 
 use super::super::tap::Tap;
-use super::{Attempted, Plan, Refused, Step, Way, attempt, inside_new, privileged, send_request};
+use super::{
+    Attempted, EntryMode, Plan, Refused, Step, attempt, inside_new, privileged, send_request,
+};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::mount_change;
@@ -82,7 +84,7 @@ pub fn make(parts: Vec<Part>, restored: &[&'static CStr]) -> Result<Made, Refuse
 /// for when it is killed.
 pub fn spawn_into(command: Command, kept: &Kept) -> Result<Child, Refused> {
     let copy = kept.try_clone().map_err(|error| Refused { step: Step::HandOver, error })?;
-    Plan::new(Way::JoinKept(copy))?.spawn(command, None)
+    Plan::new(EntryMode::JoinKept(copy))?.spawn(command, None)
 }
 
 impl Kept {
@@ -107,7 +109,7 @@ impl Kept {
         }
         // If the namespace's own sysfs cannot be mounted, as in containers, `/sys` shows the
         // outside; mounts are still kept separate from those of other processes.
-        if super::reside().is_err() {
+        if super::remount_sysfs().is_err() {
             attempt(Step::Namespaces, super::unshare(UnshareFlags::NEWNS))?;
             attempt(Step::Mounts, mount_change(c"/", super::PRIVATE))?;
         }

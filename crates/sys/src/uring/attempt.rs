@@ -95,7 +95,7 @@ pub fn try_read_multishot() -> io::Result<()> {
     let mut ring = RecvRing::of_file(pipe.as_fd(), RecvShape { buffers: 2, ..ONE })?;
     ring.activate()?;
     writer.write_all(MESSAGE)?;
-    ring.wait(SOON)?;
+    ring.wait(TIMEOUT)?;
     match ring.arrival() {
         Some(Arrival::Bytes(MESSAGE)) => Ok(()),
         Some(Arrival::Failed(e)) => Err(e),
@@ -138,7 +138,7 @@ pub fn try_send_zc() -> io::Result<()> {
 }
 
 /// Time limit for an event that has already been triggered.
-const SOON: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 const MESSAGE: &[u8] = b"eight of";
 

@@ -23,7 +23,7 @@ pub enum ManyEvent<'a> {
     /// This many bytes of the part given to [`ManyRing::send`] are queued at the socket.
     Sent { socket: usize, bytes: u32 },
     /// No buffer was free (ENOBUFS). The receive is started again.
-    Short { socket: usize },
+    OutOfBuffers { socket: usize },
     /// A receive, a send or a connect failed.
     Failed { socket: usize, error: io::Error },
     /// A connection was accepted. `last`: no more will be until [`ManyRing::accept`] is called
@@ -242,7 +242,7 @@ impl ManyRing {
                 again(self, lasts).and_then(|()| self.buffers.begin(completion)).map(|()| None)
             }
             Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
-                again(self, true).map(|()| Some(ManyEvent::Short { socket }))
+                again(self, true).map(|()| Some(ManyEvent::OutOfBuffers { socket }))
             }
             Err(error) => Err(error),
         };
@@ -402,7 +402,7 @@ mod tests {
             while let Some(event) = ring.event() {
                 match event {
                     ManyEvent::Received { socket, bytes } => all[socket].extend_from_slice(bytes),
-                    ManyEvent::Short { .. } => short += 1,
+                    ManyEvent::OutOfBuffers { .. } => short += 1,
                     other => panic!("{other:?}"),
                 }
             }
@@ -605,7 +605,7 @@ mod tests {
                     ManyEvent::Accepted { connection, last: false } => connection,
                     other => panic!("{variant:?}: no connection, but {other:?}"),
                 });
-                server.take_in(place, connection.as_fd()).unwrap();
+                server.add_accepted(place, connection.as_fd()).unwrap();
                 // The rest of a chain may be issued only while its ring is being waited for.
                 assert_eq!(next(&mut client, text), "Sent { socket: 1, bytes: 100 }");
                 assert_eq!(next(&mut server, text), format!("{place} received 100"));
@@ -640,7 +640,7 @@ mod tests {
         crate::netlink::Netlink::new().set_up(1).unwrap();
         std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", "3").unwrap();
         let listener = TcpListener::bind((LOCALHOST, 0)).unwrap();
-        tcp::accept_early(listener.as_fd(), 8).unwrap();
+        tcp::set_fast_open_backlog(listener.as_fd(), 8).unwrap();
         let peer = listener.local_addr().unwrap();
         let early = || {
             let options = FlowOptions { fast_open: true, ..FlowOptions::default() };
@@ -714,7 +714,7 @@ mod tests {
             let Some((mut ring, _kept, _peers)) = ring else { continue };
             let peers = [1, 2].map(|place| {
                 let (here, there) = UnixStream::pair().unwrap();
-                ring.take_in(place, here.as_fd()).unwrap();
+                ring.add_accepted(place, here.as_fd()).unwrap();
                 // There is no receive left that close() would have to end by a shutdown.
                 there.shutdown(Shutdown::Write).unwrap();
                 assert_eq!(next(&mut ring, text), format!("Ended {{ socket: {place} }}"));
@@ -784,12 +784,12 @@ mod tests {
             let fill = |ring: &mut ManyRing, place: usize, bytes: &[u8]| {
                 let (here, mut there) = UnixStream::pair().unwrap();
                 there.write_all(bytes).unwrap();
-                ring.take_in(place, here.as_fd()).unwrap();
+                ring.add_accepted(place, here.as_fd()).unwrap();
                 (OwnedFd::from(here), there)
             };
             let came = |event: ManyEvent| match event {
                 ManyEvent::Received { socket, bytes } => Some((socket, bytes.to_vec())),
-                ManyEvent::Short { .. } => None,
+                ManyEvent::OutOfBuffers { .. } => None,
                 other => panic!("{variant:?}: {other:?}"),
             };
             for _ in 0..10 {

@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn an_area_is_of_a_queue_of_one_device() {
         let areas = Areas::default();
-        let memory = dmabuf::Rehearsal::new(4096, true).unwrap();
+        let memory = dmabuf::FakeDmabuf::new(4096, true).unwrap();
         let bound = Area::unbound(1, Box::new(memory));
         areas.0.lock().unwrap().insert(("eth1".into(), 3), bound.clone());
         let of = |device: &str, queue| {

@@ -93,12 +93,12 @@ fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Open
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::Wire;
+    use crate::path::FlowNic;
     use bytepath_record::{Fault, OptionValue, Options};
     use std::net::IpAddr;
 
-    fn wire(queues: u32) -> Wire<'static> {
-        Wire {
+    fn wire(queues: u32) -> FlowNic<'static> {
+        FlowNic {
             device: "eth1",
             queues,
             given: false,
@@ -112,7 +112,7 @@ mod tests {
         }
     }
 
-    fn typed(queue: Option<u64>, wire: &Wire) -> Result<Vec<String>, Fault> {
+    fn typed(queue: Option<u64>, wire: &FlowNic) -> Result<Vec<String>, Fault> {
         let mut options = Options::default();
         let queue = queue.map(OptionValue::Number);
         options.0.extend(queue.map(|queue| ("queue".to_owned(), queue)));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn isolates_queue_and_steers_flow() {
-        let v6 = Wire {
+        let v6 = FlowNic {
             own: "fd00::2".parse::<IpAddr>().unwrap(),
             peer: "fd00::1".parse().unwrap(),
             port: None,

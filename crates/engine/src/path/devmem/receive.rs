@@ -115,7 +115,7 @@ impl Inspection {
         if offset.checked_add(size).is_none_or(|end| end > memory.size()) {
             return Ok(false);
         }
-        if !self.toucher.looks() {
+        if !self.toucher.reads_bytes() {
             self.toucher.pass(u64::from(lent.len));
             return Ok(true);
         }
@@ -187,7 +187,7 @@ impl<R: Receiver> Receiving<R> {
                         (MSG_CTRUNC), so fragments of the stream were lost";
             return Err(Fault::failed(text).remedy("choose a smaller read size"));
         }
-        let looks = self.inspection.toucher.looks();
+        let looks = self.inspection.toucher.reads_bytes();
         if looks {
             self.sync(recorder, |memory| memory.begin_read())?;
         }
@@ -405,7 +405,7 @@ mod tests {
     };
     use bytepath_record::{Cell, Fault, FaultKind, Half, OptionValue, Role, Touch};
     use bytepath_sys::devmem::{Control, Fragment, Freer, Received, TokenRange, message};
-    use bytepath_sys::dmabuf::Rehearsal;
+    use bytepath_sys::dmabuf::FakeDmabuf;
     use bytepath_sys::tcp;
     use proptest::prelude::*;
     use std::collections::{BTreeSet, VecDeque};
@@ -600,7 +600,7 @@ mod tests {
     }
 
     fn play(scene: Scene) -> Run {
-        let memory = Rehearsal::new(scene.buffers * PAGE, scene.seen).unwrap();
+        let memory = FakeDmabuf::new(scene.buffers * PAGE, scene.seen).unwrap();
         let (out, calls) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<Vec<_>>>::default());
         let sent = Arc::<Mutex<u64>>::default();
         let kernel = Kernel {
@@ -673,7 +673,7 @@ mod tests {
         let mut cell = Cell::new("devmem", Half::plain("devmem"), Half::plain("devmem"));
         cell.stream.touch = Touch::Verify;
         cell.stream.message_size = MESSAGE;
-        let area = Area::unbound(DMABUF, Box::new(Rehearsal::new(PAGE, true).unwrap()));
+        let area = Area::unbound(DMABUF, Box::new(FakeDmabuf::new(PAGE, true).unwrap()));
         let flow = Flow::tcp(rx, 0);
         let epoll = waits.then(|| Epoll::of(&flow, None).unwrap());
         let live = Live { flow, epoll };

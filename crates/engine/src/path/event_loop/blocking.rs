@@ -6,7 +6,7 @@ use super::sessions::{Sessions, end_of};
 use super::sockets::{Origin, Sockets, listener};
 use super::{Counts, Opened, Output, RECV, SEND, SEND_PIECES, send_witness};
 use crate::connection::Connection;
-use crate::connection::handshake::End;
+use crate::connection::handshake::TlsConfig;
 use crate::path::common;
 use crate::workload::{Account, EventLoop, Group, HalfConfig, Recorder, Service, Toucher};
 use bytepath_record::{Fault, Role};
@@ -59,7 +59,7 @@ pub(in crate::path) fn open(
 /// Shared by the threads of a server.
 struct Shared {
     listener: Arc<OwnedFd>,
-    end: Option<End>,
+    end: Option<TlsConfig>,
 }
 
 struct Blocking {

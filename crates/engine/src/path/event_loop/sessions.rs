@@ -4,7 +4,7 @@
 //! each record, as in every program that uses it.
 
 use super::Output;
-use crate::connection::handshake::{self, End};
+use crate::connection::handshake::{self, TlsConfig};
 use crate::workload::{Account, HalfConfig, Recorder, Toucher};
 use bytepath_record::{Fault, Role, Scope, Unit};
 use bytepath_sys::tcp;
@@ -18,18 +18,18 @@ const BATCH: usize = 1 << 16;
 
 /// Returns the TLS configuration of an end, or `None` if its connections make no handshakes. Each
 /// client thread has its own, with room for this many tickets; a server's threads share one.
-pub(super) fn end_of(job: &HalfConfig, tickets: usize) -> Result<Option<End>, Fault> {
+pub(super) fn end_of(job: &HalfConfig, tickets: usize) -> Result<Option<TlsConfig>, Fault> {
     let handshake = job.passing.as_ref().and_then(|passing| passing.handshake);
     let end = handshake.map(|handshake| match job.role {
-        Role::Sender => End::client(handshake, tickets),
-        Role::Receiver => End::server(handshake),
+        Role::Sender => TlsConfig::client(handshake, tickets),
+        Role::Receiver => TlsConfig::server(handshake),
     });
     end.transpose()
 }
 
 /// Sessions by place; empty if the loop has no TLS.
 pub(in crate::path) struct Sessions {
-    end: Option<End>,
+    end: Option<TlsConfig>,
     /// The first place that may have a session.
     first: usize,
     all: Box<[Option<Box<Session>>]>,
@@ -42,7 +42,7 @@ pub(in crate::path) struct Sessions {
 
 impl Sessions {
     /// For `places` places, starting at `first`.
-    pub(in crate::path) fn new(end: Option<End>, first: usize, places: usize) -> Sessions {
+    pub(in crate::path) fn new(end: Option<TlsConfig>, first: usize, places: usize) -> Sessions {
         let places = if end.is_some() { places } else { 0 };
         let all = (0..places).map(|_| None).collect();
         Sessions { end, first, all, handshakes: 0, resumed: 0, failure: None }

@@ -42,7 +42,7 @@ impl Origin {
             .map_err(|e| Fault::system("cannot read the default congestion control", &e))?;
         // Setting the default again would cost one call per connection.
         options.congestion = options.congestion.filter(|name| *name != usual);
-        options.at_once = job.message_size > ONE_SEGMENT;
+        options.no_delay = job.message_size > ONE_SEGMENT;
         options.fast_open = passing.fast_open;
         Ok(Some(Origin::Connect(peer, options)))
     }
@@ -58,12 +58,12 @@ pub(in crate::path) fn listener(
         Fault::failed("connections that come and go were not requested")
             .remedy("report this as a bug")
     })?;
-    let options = FlowOptions { at_once: true, ..passing.options.clone() };
+    let options = FlowOptions { no_delay: true, ..passing.options.clone() };
     let at = first(lasting)?.local()?;
     let listen = || {
         let listener = tcp::listen_beside(at, passing.backlog(), nonblocking, &options)?;
         if passing.fast_open {
-            tcp::accept_early(listener.as_fd(), passing.backlog())?;
+            tcp::set_fast_open_backlog(listener.as_fd(), passing.backlog())?;
         }
         Ok(listener)
     };

@@ -17,7 +17,7 @@ use bytepath_sys::allocations;
 use bytepath_sys::tcp::{self, Ready};
 use bytepath_testing::skip;
 use ends::{Ends, Host};
-use loops::{CREWS, Given, LOOPS, Loop, STACK_LOOPS, WAITING, is_short};
+use loops::{Given, LOOPS, Loop, STACK_LOOPS, THREADED_LOOPS, WAITING, is_short};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
@@ -26,7 +26,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// All loops that can serve `rr`.
-const SERVERS: &[&[Loop]] = &[LOOPS, STACK_LOOPS, CREWS, WAITING];
+const SERVERS: &[&[Loop]] = &[LOOPS, STACK_LOOPS, THREADED_LOOPS, WAITING];
 
 const REQUEST: u64 = 100;
 

@@ -13,7 +13,7 @@ mod shared;
 
 use super::huge_pages::flows_over;
 use super::nic::{self, QUEUES, each_has_a_flow, own_queues};
-use super::{DataPath, HalfPath, HugePages, Opened, Wire, busy_poll, ring};
+use super::{DataPath, FlowNic, HalfPath, HugePages, Opened, busy_poll, ring};
 use crate::connection::Connection;
 use crate::workload::{Group, HalfConfig, Rx};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Options, Setting, Support};
@@ -81,7 +81,7 @@ fn huge_pages(job: &HalfConfig, facts: &Facts, adapter: u32) -> HugePages {
     HugePages::of(areas, plan.area, facts.node_of_pages().filter(|_| is_device))
 }
 
-fn nic_settings(options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+fn nic_settings(options: &Options, wire: &FlowNic) -> Result<Vec<Setting>, Fault> {
     if options.word("device") == "none" {
         return Ok(Vec::new());
     }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_a_receiver_sends_is_selected_by_its_port_at_the_end_that_connected() {
-        let wire = Wire {
+        let wire = FlowNic {
             device: "eth2",
             queues: 8,
             given: false,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn settings_of(set: &[(&str, &str)], queues: u32) -> Result<Vec<Setting>, Fault> {
-        let wire = Wire {
+        let wire = FlowNic {
             device: "eth2",
             queues,
             given: false,

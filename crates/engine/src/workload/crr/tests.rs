@@ -1,10 +1,10 @@
 //! Both ends of `crr` over real loopback connections, by every loop; and a client without a server.
 
-use super::super::{Account, Crew, Detail, EventLoop, Gate, Group, Progress, Service};
+use super::super::{Account, Detail, EventLoop, Gate, Group, LoopActor, Progress, Service};
 use super::*;
 use crate::connection::{Connection, Flow, handshake};
 use crate::path;
-use crate::path::loops::{self, CREWS, Given, LOOPS, Loop, is_short};
+use crate::path::loops::{self, Given, LOOPS, Loop, THREADED_LOOPS, is_short};
 use crate::workload::{self, Direction};
 use bytepath_record::{Facts, Half, OptionValue, Support};
 use bytepath_sys::allocations;
@@ -28,32 +28,32 @@ const RESPONSE: u64 = 9000;
 const HANG: Duration = Duration::from_secs(20);
 
 /// All loops that can play `crr`.
-const CREWED: &[&[Loop]] = &[LOOPS, CREWS];
+const ALL_LOOPS: &[&[Loop]] = &[LOOPS, THREADED_LOOPS];
 
 #[test]
 fn both_ends_exchange_over_connections_that_come_and_go_by_every_loop() {
-    apart("exchanges_by_every_loop");
+    run_in_netns("exchanges_by_every_loop");
 }
 
 #[test]
 #[ignore = "needs a namespace of its own"]
 fn exchanges_by_every_loop() {
     set_up();
-    for (name, given) in loops::all(CREWED) {
+    for (name, given) in loops::all(ALL_LOOPS) {
         exchange(name, given, "none");
     }
 }
 
 #[test]
 fn both_ends_make_handshakes_by_every_loop() {
-    apart("handshakes_by_every_loop");
+    run_in_netns("handshakes_by_every_loop");
 }
 
 #[test]
 #[ignore = "needs a namespace of its own"]
 fn handshakes_by_every_loop() {
     set_up();
-    for (name, given) in loops::all(CREWED) {
+    for (name, given) in loops::all(ALL_LOOPS) {
         for handshake in ["full", "resumed"] {
             let Some(ends) = exchange(name, given, handshake) else { continue };
             let made = ends.each_ref().map(|end| count(end, "handshakes"));
@@ -92,8 +92,8 @@ fn exchange(name: &str, given: Given, handshake: &str) -> Option<[FlowEnd; 2]> {
         // One lasting connection for each thread.
         for lasting in all {
             let recorder = Recorder::new(false, gate.clone(), progress.clone(), Detail::ALL);
-            let crew = (cell.clone(), role, vec![lasting], shared.clone(), recorder);
-            threads[role as usize].push(started(crew));
+            let actor = (cell.clone(), role, vec![lasting], shared.clone(), recorder);
+            threads[role as usize].push(started(actor));
         }
     }
     gate.set(Phase::Window);
@@ -131,7 +131,7 @@ fn exchange(name: &str, given: Given, handshake: &str) -> Option<[FlowEnd; 2]> {
 
 #[test]
 fn peers_without_tls_are_failures_of_it_in_every_loop() {
-    apart("peers_without_tls");
+    run_in_netns("peers_without_tls");
 }
 
 /// Behaviours of a peer that does not speak TLS, once connected.
@@ -148,7 +148,7 @@ const ODD: [fn(TcpStream); 3] = [
 #[ignore = "needs a namespace of its own"]
 fn peers_without_tls() {
     set_up();
-    for (name, given) in loops::all(CREWED) {
+    for (name, given) in loops::all(ALL_LOOPS) {
         let mut cell = cell(name, given);
         if !is_here(&cell) {
             continue;
@@ -201,7 +201,7 @@ fn peers_without_tls() {
 
 #[test]
 fn listens_until_the_clients_of_all_threads_have_ended() {
-    apart("clients_of_all_threads");
+    run_in_netns("clients_of_all_threads");
 }
 
 /// The kernel distributes the connections of all clients over the listening sockets of all threads;
@@ -239,7 +239,7 @@ fn clients_of_all_threads() {
 
 #[test]
 fn refusals_are_counted_and_no_storm() {
-    apart("refusals");
+    run_in_netns("refusals");
 }
 
 /// Nothing is listening: each attempt is counted, and the next one follows a pause.
@@ -247,7 +247,7 @@ fn refusals_are_counted_and_no_storm() {
 #[ignore = "needs a namespace of its own"]
 fn refusals() {
     set_up();
-    for (name, given) in loops::all(CREWED) {
+    for (name, given) in loops::all(ALL_LOOPS) {
         let mut cell = cell(name, given);
         if !is_here(&cell) {
             continue;
@@ -277,7 +277,7 @@ fn refusals() {
 
 #[test]
 fn connections_without_an_answer_are_lost() {
-    apart("hung");
+    run_in_netns("hung");
 }
 
 /// A server accepts connections and never answers: the exchanges in progress at the end of the
@@ -310,7 +310,7 @@ fn hung() {
         assert_eq!(count(&end, "timed-out"), hung as f64, "{name} {given:?}");
     };
     thread::scope(|all| {
-        loops::all(CREWED).for_each(|each| _ = all.spawn(move || silent(*each)));
+        loops::all(ALL_LOOPS).for_each(|each| _ = all.spawn(move || silent(*each)));
     });
 }
 
@@ -378,7 +378,7 @@ fn places_are_dealt_to_all_threads_of_a_client() {
 
 #[test]
 fn memory_is_that_of_connections_at_a_time() {
-    apart("memory");
+    run_in_netns("memory");
 }
 
 /// A server's memory per connection is counted for the connections it had, not for all its places.
@@ -391,7 +391,7 @@ fn memory() {
         Arc::get_mut(&mut cell).unwrap().stream.flows = 1000;
         assert_eq!(Passing::of(&cell).at_server(), most, "{name}");
     }
-    for (name, given) in loops::all(CREWED) {
+    for (name, given) in loops::all(ALL_LOOPS) {
         // Memory without per-connection state, with one connection at a time and with many.
         let memory = [1, 400].map(|flows| {
             let mut cell = cell(name, given);
@@ -417,7 +417,7 @@ fn memory() {
 
 #[test]
 fn a_failure_is_reported_before_its_place_is_taken_again() {
-    apart("failures_and_places");
+    run_in_netns("failures_and_places");
 }
 
 /// A service's counts always refer to the place's current connection, never to its previous one.
@@ -425,7 +425,7 @@ fn a_failure_is_reported_before_its_place_is_taken_again() {
 #[ignore = "needs a namespace of its own"]
 fn failures_and_places() {
     set_up();
-    for (name, given) in loops::all(CREWED) {
+    for (name, given) in loops::all(ALL_LOOPS) {
         let cell = cell(name, given);
         if !is_here(&cell) {
             continue;
@@ -489,7 +489,7 @@ impl Service for Places {
 
 /// Runs an ignored test of this module in its own network namespace: the ports that connections
 /// leave in TIME-WAIT disappear with it, and settings of the host have no effect.
-fn apart(name: &str) {
+fn run_in_netns(name: &str) {
     let (_, module) = module_path!().split_once("::").unwrap();
     let mut test = Command::new(std::env::current_exe().unwrap());
     test.args([&format!("{module}::{name}"), "--exact", "--ignored", "--nocapture"]);
@@ -581,13 +581,14 @@ fn started((cell, role, connections, shared, recorder): Started) -> JoinHandle<F
     let played = thread::spawn(move || {
         let opened_loop = open(&cell, role, &connections, &shared.groups[0]);
         let event_loop: Box<dyn EventLoop> = match Passing::of(&cell).handshake {
-            None => Box::new(Frugal(opened_loop)),
+            None => Box::new(AssertNoAlloc(opened_loop)),
             // Handshakes allocate.
             Some(_) => opened_loop,
         };
         opened.send(()).unwrap();
         let (lasting, Shared { groups: [_, group], all }) = (connections.clone(), shared);
-        let end = play(Crew { role, cell, connections: lasting, event_loop, group, all, recorder });
+        let end =
+            play(LoopActor { role, cell, connections: lasting, event_loop, group, all, recorder });
         connections.iter().for_each(|connection| connection.close());
         end.unwrap()
     });
@@ -631,16 +632,16 @@ impl Played {
 }
 
 /// Asserts that a loop allocates nothing once it has begun.
-struct Frugal(Box<dyn EventLoop>);
+struct AssertNoAlloc(Box<dyn EventLoop>);
 
-fn frugal<T>(call: impl FnOnce() -> T) -> T {
+fn assert_no_alloc<T>(call: impl FnOnce() -> T) -> T {
     let before = allocations::of_this_thread();
     let result = call();
     assert_eq!(allocations::of_this_thread() - before, 0, "a loop allocates");
     result
 }
 
-impl EventLoop for Frugal {
+impl EventLoop for AssertNoAlloc {
     fn witness(&mut self) -> Result<(), Fault> {
         self.0.witness()
     }
@@ -650,15 +651,15 @@ impl EventLoop for Frugal {
     }
 
     fn send(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
-        frugal(|| self.0.send(place, bytes, recorder))
+        assert_no_alloc(|| self.0.send(place, bytes, recorder))
     }
 
     fn connect(&mut self, place: usize, bytes: u64, recorder: &mut Recorder) -> Result<(), Fault> {
-        frugal(|| self.0.connect(place, bytes, recorder))
+        assert_no_alloc(|| self.0.connect(place, bytes, recorder))
     }
 
     fn close(&mut self, place: usize, recorder: &mut Recorder) -> Result<(), Fault> {
-        frugal(|| self.0.close(place, recorder))
+        assert_no_alloc(|| self.0.close(place, recorder))
     }
 
     fn submit(&mut self) -> Result<(), Fault> {
@@ -671,7 +672,7 @@ impl EventLoop for Frugal {
         recorder: &mut Recorder,
         limit: Option<Duration>,
     ) -> Result<(), Fault> {
-        frugal(|| self.0.turn(service, recorder, limit))
+        assert_no_alloc(|| self.0.turn(service, recorder, limit))
     }
 
     fn account(&mut self) -> Result<Account, Fault> {

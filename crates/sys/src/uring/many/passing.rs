@@ -50,13 +50,13 @@ impl ManyRing {
 
     /// Adds an accepted socket, and queues a multishot receive on it. EINVAL: there is no such
     /// slot, or it is taken.
-    pub fn take_in(&mut self, place: usize, socket: BorrowedFd) -> io::Result<()> {
+    pub fn add_accepted(&mut self, place: usize, socket: BorrowedFd) -> io::Result<()> {
         self.fill(place, socket)?;
         self.receive(place)
     }
 
     /// Queues the connect of a blocking socket, then the send of a part of the message, and then
-    /// one receive. EINVAL: as for [`ManyRing::take_in`] and [`ManyRing::send`].
+    /// one receive. EINVAL: as for [`ManyRing::add_accepted`] and [`ManyRing::send`].
     pub fn connect(
         &mut self,
         place: usize,
@@ -157,7 +157,7 @@ impl ManyRing {
             // SAFETY: the part lies within the region, which the core keeps, and is only read.
             Some(send) => unsafe { self.push(&[send, close]) },
         }?;
-        self.core.closes(socket);
+        self.core.defer_close(socket);
         Ok(())
     }
 

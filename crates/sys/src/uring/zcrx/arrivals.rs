@@ -24,7 +24,7 @@ pub struct RawCompletion {
 
 /// A decoded completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrived {
+pub enum DecodedCompletion {
     /// The next bytes of the stream are in the area.
     Bytes(Piece),
     /// The receive direction is shut down.
@@ -68,27 +68,27 @@ const AREA: u64 = !((1 << AREA_SHIFT) - 1);
 impl Reader {
     /// Decodes a completion.
     #[inline]
-    pub fn read(&self, entry: &RawCompletion) -> Arrived {
+    pub fn read(&self, entry: &RawCompletion) -> DecodedCompletion {
         if entry.data == EVENTS {
             return match u32::try_from(entry.result) {
-                Ok(EVENT_ALLOC_FAIL) => Arrived::AllocFailed,
-                Ok(EVENT_COPY) => Arrived::FragmentCopied,
-                _ => Arrived::Malformed,
+                Ok(EVENT_ALLOC_FAIL) => DecodedCompletion::AllocFailed,
+                Ok(EVENT_COPY) => DecodedCompletion::FragmentCopied,
+                _ => DecodedCompletion::Malformed,
             };
         }
         if entry.data != RECEIVE {
-            return Arrived::Malformed;
+            return DecodedCompletion::Malformed;
         }
         match entry.result {
-            1.. => self.piece(entry).map_or(Arrived::Malformed, Arrived::Bytes),
+            1.. => self.piece(entry).map_or(DecodedCompletion::Malformed, DecodedCompletion::Bytes),
             // A receive that continues reports nothing but bytes.
-            0 if cqueue::more(entry.flags) => Arrived::Malformed,
-            0 => Arrived::End,
+            0 if cqueue::more(entry.flags) => DecodedCompletion::Malformed,
+            0 => DecodedCompletion::End,
             error => match error.checked_neg() {
-                Some(libc::ENOMEM | libc::ENOBUFS) => Arrived::NoBuffer,
-                Some(libc::ENOSPC) => Arrived::QueueFull,
-                Some(errno) => Arrived::Failed(errno),
-                None => Arrived::Malformed,
+                Some(libc::ENOMEM | libc::ENOBUFS) => DecodedCompletion::NoBuffer,
+                Some(libc::ENOSPC) => DecodedCompletion::QueueFull,
+                Some(errno) => DecodedCompletion::Failed(errno),
+                None => DecodedCompletion::Malformed,
             },
         }
     }
@@ -168,7 +168,7 @@ impl Owed {
     }
 
     /// Removes the first `count` of them, which have been given back.
-    pub fn gone(&mut self, count: usize) {
+    pub fn mark_returned(&mut self, count: usize) {
         self.returning.drain(..count.min(self.returning.len()));
     }
 }
@@ -191,22 +191,22 @@ mod tests {
     #[test]
     fn every_end_of_a_receive_is_distinguished() {
         let ended = |result| READER.read(&RawCompletion { result, ..Default::default() });
-        assert_eq!(ended(0), Arrived::End);
-        assert_eq!(ended(-libc::ENOMEM), Arrived::NoBuffer);
-        assert_eq!(ended(-libc::ENOBUFS), Arrived::NoBuffer);
-        assert_eq!(ended(-libc::ENOSPC), Arrived::QueueFull);
-        assert_eq!(ended(-libc::ECONNRESET), Arrived::Failed(libc::ECONNRESET));
-        assert_eq!(ended(i32::MIN), Arrived::Malformed);
+        assert_eq!(ended(0), DecodedCompletion::End);
+        assert_eq!(ended(-libc::ENOMEM), DecodedCompletion::NoBuffer);
+        assert_eq!(ended(-libc::ENOBUFS), DecodedCompletion::NoBuffer);
+        assert_eq!(ended(-libc::ENOSPC), DecodedCompletion::QueueFull);
+        assert_eq!(ended(-libc::ECONNRESET), DecodedCompletion::Failed(libc::ECONNRESET));
+        assert_eq!(ended(i32::MIN), DecodedCompletion::Malformed);
         let event = |result| READER.read(&RawCompletion { data: EVENTS, result, ..bytes(0, 0) });
-        assert_eq!(event(0), Arrived::AllocFailed);
-        assert_eq!(event(1), Arrived::FragmentCopied);
-        assert_eq!([event(2), event(-1)], [Arrived::Malformed; 2]);
+        assert_eq!(event(0), DecodedCompletion::AllocFailed);
+        assert_eq!(event(1), DecodedCompletion::FragmentCopied);
+        assert_eq!([event(2), event(-1)], [DecodedCompletion::Malformed; 2]);
     }
 
     #[test]
     fn offset_and_area_are_split_and_put_together_again() {
         let at = 5 << 12 | 7;
-        let Arrived::Bytes(piece) = READER.read(&bytes(at | 3 << 48, 100)) else {
+        let DecodedCompletion::Bytes(piece) = READER.read(&bytes(at | 3 << 48, 100)) else {
             panic!("these are bytes")
         };
         assert_eq!(piece, Piece { at: at as usize, len: 100 });
@@ -224,7 +224,11 @@ mod tests {
             (4 << 48, 1),
             (u64::MAX, i32::MAX),
         ] {
-            assert_eq!(READER.read(&bytes(off, len)), Arrived::Malformed, "{off:x} {len}");
+            assert_eq!(
+                READER.read(&bytes(off, len)),
+                DecodedCompletion::Malformed,
+                "{off:x} {len}"
+            );
         }
     }
 
@@ -246,8 +250,10 @@ mod tests {
             for (arrivals, takes) in course {
                 for _ in 0..arrivals {
                     let off = (posted * 777 % (AREA_LEN as u64 - 100)) | (3 << 48);
-                    let Arrived::Bytes(piece) = READER.read(&bytes(off, 1 + posted as i32 % 99))
-                    else { panic!("these are bytes") };
+                    let completion = READER.read(&bytes(off, 1 + posted as i32 % 99));
+                    let DecodedCompletion::Bytes(piece) = completion else {
+                        panic!("these are bytes")
+                    };
                     if !owed.lend(piece) {
                         prop_assert!(owed.is_full());
                         break;
@@ -257,14 +263,14 @@ mod tests {
                 }
                 if owed.due() || owed.is_full() {
                     let gone = ring.give(owed.returning());
-                    owed.gone(gone);
+                    owed.mark_returned(gone);
                 }
                 back.extend(kernel.take(takes));
             }
             owed.retire();
             while !owed.returning().is_empty() {
                 let gone = ring.give(owed.returning());
-                owed.gone(gone);
+                owed.mark_returned(gone);
                 back.extend(kernel.take(3));
             }
             back.extend(kernel.take(usize::MAX));
@@ -282,7 +288,8 @@ mod tests {
             data in 0u64..3, result: i32, flags: u32, off: u64, area in 0usize..1 << 40, token: u64,
         ) {
             let reader = Reader { area, token };
-            if let Arrived::Bytes(piece) = reader.read(&RawCompletion { data, result, flags, off }) {
+            let completion = reader.read(&RawCompletion { data, result, flags, off });
+            if let DecodedCompletion::Bytes(piece) = completion {
                 prop_assert!(piece.len > 0 && piece.at + piece.len <= area);
             }
         }

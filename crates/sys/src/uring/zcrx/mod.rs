@@ -17,7 +17,7 @@ mod register;
 mod ring;
 
 pub use abi::RefillEntry;
-pub use arrivals::{Arrived, Owed, Piece, RawCompletion, Reader};
+pub use arrivals::{DecodedCompletion, Owed, Piece, RawCompletion, Reader};
 pub use attempt::{try_no_device, try_queue, zcrx_in_kernel};
 pub use register::{Abilities, AreaMemory, QueueShape, StatsShape, abilities};
 pub use ring::{Counts, Exported, RecvZcRing};

@@ -1,7 +1,7 @@
 //! A ring that receives from one socket into the area of a queue.
 
 use super::abi::{EVENT_ALLOC_FAIL, EVENT_COPY};
-use super::arrivals::{Arrived, Owed, Piece, RECEIVE, RawCompletion};
+use super::arrivals::{DecodedCompletion, Owed, Piece, RECEIVE, RawCompletion};
 use super::register::{self, Queue, QueueShape};
 use crate::uring::{Arrival, BusyPoll, CANCEL_TIMEOUT, SocketRing};
 use io_uring::types::{CancelBuilder, Fixed, Timespec};
@@ -216,23 +216,23 @@ impl RecvZcRing {
                 self.armed &= cqueue::more(completion.flags);
             }
             match self.queue.reader.read(&completion) {
-                Arrived::Bytes(piece) => return Some(self.lend(piece)),
-                Arrived::End => return Some(Arrival::End),
-                Arrived::NoBuffer => self.ended_starved(|counts| counts.no_buffer += 1),
-                Arrived::QueueFull => self.ended_starved(|counts| counts.queue_full += 1),
-                Arrived::AllocFailed => {
+                DecodedCompletion::Bytes(piece) => return Some(self.lend(piece)),
+                DecodedCompletion::End => return Some(Arrival::End),
+                DecodedCompletion::NoBuffer => self.ended_starved(|counts| counts.no_buffer += 1),
+                DecodedCompletion::QueueFull => self.ended_starved(|counts| counts.queue_full += 1),
+                DecodedCompletion::AllocFailed => {
                     self.counts.alloc_failures += 1;
                     self.fired[EVENT_ALLOC_FAIL as usize] = true;
                 }
-                Arrived::FragmentCopied => {
+                DecodedCompletion::FragmentCopied => {
                     self.counts.copy_events += 1;
                     // Once is enough if statistics report the rest.
                     self.fired[EVENT_COPY as usize] = self.copied().is_none();
                 }
-                Arrived::Failed(errno) => {
+                DecodedCompletion::Failed(errno) => {
                     return Some(Arrival::Failed(io::Error::from_raw_os_error(errno)));
                 }
-                Arrived::Malformed => {
+                DecodedCompletion::Malformed => {
                     let what = format!("the kernel posted {completion:x?}");
                     let error = io::Error::new(io::ErrorKind::InvalidData, what);
                     return Some(Arrival::Failed(error));
@@ -279,7 +279,7 @@ impl RecvZcRing {
             _ if given < want => self.counts.refill_full += 1,
             _ => {}
         }
-        self.owed.gone(given);
+        self.owed.mark_returned(given);
         self.counts.batches += u64::from(given > 0);
         self.counts.returned += given as u64;
         given

@@ -44,7 +44,7 @@ pub(crate) const STACK_LOOPS: &[Loop] = &[
 ];
 
 /// Several threads: two that share the connections, or one per connection.
-pub(crate) const CREWS: &[Loop] = &[
+pub(crate) const THREADED_LOOPS: &[Loop] = &[
     ("epoll", &[("threads", "2")]),
     ("poll", &[("threads", "2")]),
     ("uring-loop", &[("threads", "2")]),
