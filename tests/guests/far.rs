@@ -141,6 +141,7 @@ fn an_area_below_the_bdp_runs_dry_and_a_large_one_does_not() {
     let output = bytepath(&arguments);
     let text = shown(&output);
     let Ok(study) = load(&out) else {
+        assert_eq!(output.status.code(), Some(3), "{text}");
         assert!(text.contains("7.1"), "{text}");
         return skip!("the guest's kernel has no queues without a device");
     };
@@ -156,7 +157,8 @@ fn an_area_below_the_bdp_runs_dry_and_a_large_one_does_not() {
             let trial = of(area, loss);
             trial.reading("zcrx.no_buffer", &Scope::Flow(Role::Receiver, 0)).expect(&text)
         };
-        assert!(dry("16K") > 0.0, "four buffers: {text}");
+        // Without a loss only a slow reader exhausts it.
+        assert!(dry("16K") > 0.0 || loss == "0", "four buffers: {text}");
         assert_eq!(dry("1M"), 0.0, "{text}");
     }
     let warnings = &of("16K", "2000").warnings;

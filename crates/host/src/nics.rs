@@ -24,7 +24,9 @@ pub fn nic(name: &str) -> Result<Option<Nic>, Fault> {
     let unpaired = channels.rx.unwrap_or(0);
     // Before Linux 6.8, only ethtool's channels report it, and some drivers report none.
     let all = || unpaired.saturating_add(channels.combined.unwrap_or(0)).max(1);
-    let queues = device::receive_queues(name).unwrap_or_else(|_| all());
+    // A device that is down lists none.
+    let listed = device::receive_queues(name).ok().filter(|queues| *queues > 0);
+    let queues = listed.unwrap_or_else(all);
     let interrupts = interrupts(name).map_err(fault)?;
     Ok(Some(Nic { device: name.to_owned(), queues, unpaired, interrupts }))
 }

@@ -1,7 +1,7 @@
 //! Which CPUs serve the queues of a device: RPS, RFS and XPS of each, and the affinity of its interrupts.
 //! That of a queue goes with it, and many drivers renew all interrupts when the number of queues changes.
 
-use super::files::{read, write};
+use super::files::{may_write, read, write};
 use bytepath_record::SettingValue;
 use bytepath_sys::Roots;
 use bytepath_sys::attribute::names;
@@ -54,8 +54,10 @@ fn files(roots: &Roots, device: &str) -> Vec<(String, PathBuf, String)> {
         (format!("{INTERRUPT}{place}"), path)
     });
     let all = names(&queues).iter().flat_map(of_queue).chain(interrupts).collect::<Vec<_>>();
+    // A container may see interrupts and be unable to move them: those stay what they are.
+    let is_fixed = |name: &str, path: &Path| is_interrupt(name) && may_write(path).is_err();
     let known = all.into_iter().filter_map(|(name, path)| {
-        let text = read(&path).ok()?;
+        let text = read(&path).ok().filter(|_| !is_fixed(&name, &path))?;
         Some((name, path, text))
     });
     known.collect()

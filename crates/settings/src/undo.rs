@@ -6,6 +6,11 @@ use super::journal::{Change, Entry, JournalState, JournalStorage};
 use super::kinds::access;
 use super::machine::Machine;
 use bytepath_record::{Fault, Restoration, RestorationRow, Setting, SettingValue};
+use std::time::Duration;
+
+/// How long a device may take to have its queues again, once their number was restored.
+const QUEUE_CHECKS: u32 = 20;
+const QUEUE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Where a journal was written, as seen from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +101,10 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
             Err(fault) => (Restoration::Gone, said(format!("; {fault}"))),
             Ok(None) => (Restoration::Gone, "it no longer exists".into()),
             Ok(Some(now)) => {
-                let moved = self.compare(&change, &now);
+                let mut moved = self.compare(&change, &now);
+                // Interrupts have other CPUs after each boot.
+                let access = access(&change.setting);
+                moved.ours.0.retain(|name, _| !(access.goes_along)(name));
                 match moved.ours.is_empty() && moved.foreign.is_empty() {
                     true => (Restoration::AlreadyBack, said(String::new())),
                     false => (Restoration::LeftAlone, said(format!(", and it is {now} now"))),
@@ -125,7 +133,22 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         let Moved { mut ours, mut gone, foreign } = self.compare(&self.changes[at], &now);
         if !ours.is_empty() {
             self.machine.write(&setting, &ours)?;
-            let after = self.machine.read(&setting)?.ok_or_else(|| access(&setting).absent())?;
+            let mut after =
+                self.machine.read(&setting)?.ok_or_else(|| access(&setting).absent())?;
+            // Some drivers make their queues in the background (hv_netvsc).
+            for _ in 0..QUEUE_CHECKS {
+                let is_missing = |name: &String| after.get(name).is_none();
+                if !ours
+                    .0
+                    .keys()
+                    .any(|name| is_missing(name) && (access(&setting).goes_along)(name))
+                {
+                    break;
+                }
+                std::thread::sleep(QUEUE_CHECK_INTERVAL);
+                self.machine.write(&setting, &ours)?;
+                after = self.machine.read(&setting)?.ok_or_else(|| access(&setting).absent())?;
+            }
             let stays_away = |name: &String, _: &mut String| {
                 after.get(name).is_none() && (access(&setting).goes_along)(name)
             };
@@ -255,7 +278,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
 
 fn describe_foreign(change: &Change, name: &str, now: &str, set: Option<&str>) -> String {
     let of = if change.before.is_ambiguous(name) { format!("{name} ") } else { String::new() };
-    let (now, set) =
-        (SettingValue::one(name, now), SettingValue::one(name, set.unwrap_or("the value")));
+    let now = SettingValue::one(name, now);
+    let set = set.map_or("value".to_owned(), |set| SettingValue::one(name, set).to_string());
     format!("left alone: {of}is {now} now, not the {set} that bytepath had set")
 }

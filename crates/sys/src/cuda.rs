@@ -93,9 +93,15 @@ fn list() -> io::Result<Vec<Gpu>> {
         call.check("cuInit", (call.init)(0))?;
         call.check("cuDeviceGetCount", (call.count)(&mut count))?;
     }
-    let gpus: Vec<Gpu> = (0..count).map(|at| Gpu::find(call, at)).collect::<Result<_, _>>()?;
+    let (mut gpus, mut failure) = (Vec::new(), None);
+    for found in (0..count).map(|at| Gpu::find(call, at)) {
+        match found {
+            Ok(gpu) => gpus.push(gpu),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
     match gpus.is_empty() {
-        true => Err(io::Error::other("the CUDA driver lists no GPU")),
+        true => Err(failure.unwrap_or_else(|| io::Error::other("the CUDA driver lists no GPU"))),
         false => Ok(gpus),
     }
 }

@@ -103,7 +103,7 @@ impl Costs {
     }
 
     /// Returns the costs of a cell's measured trials. Those whose CPU time was obtained by other
-    /// rules than that of the first (because a meter failed) have none.
+    /// rules than that of most (because a meter failed) have none.
     pub fn of_trials<'a>(
         cell: &Cell,
         trials: impl IntoIterator<Item = &'a Trial>,
@@ -112,8 +112,17 @@ impl Costs {
         let of = |trial| Costs::of(cell, trial, instructions_per_second);
         let mut all: Vec<Costs> = trials.into_iter().map(of).collect();
         let is_complete = |costs: &&Costs| costs.roles.iter().all(Option::is_some);
-        let first = all.iter().find(is_complete).or_else(|| all.iter().find(|c| c.has_cpu()));
-        let Some(rules) = first.map(Costs::rules_of_ends) else { return all };
+        let has_complete = all.iter().any(|costs| is_complete(&costs));
+        let candidates = all.iter().filter(|costs| match has_complete {
+            true => is_complete(costs),
+            false => costs.has_cpu(),
+        });
+        let candidates: Vec<_> = candidates.map(Costs::rules_of_ends).collect();
+        let count = |rules| candidates.iter().filter(|other| *other == rules).count();
+        // Of equals, the first.
+        let Some(rules) = candidates.iter().rev().max_by_key(|rules| count(*rules)).copied() else {
+            return all;
+        };
         for costs in all.iter_mut().filter(|costs| costs.rules_of_ends() != rules) {
             (costs.roles, costs.guests) = ([None; 2], [None; 2]);
         }
@@ -217,8 +226,8 @@ pub(crate) fn other_rules(
     let of_guests = first.zip(second).is_some_and(|(a, b)| guests(a) != guests(b));
     (first != second).then(|| match of_guests {
         true => format!(
-            "this CPU time or {whose} includes all that a guest takes of its host, and the other \
-             does not"
+            "this CPU time and {whose} do not include all that a guest takes of its host at the \
+             same end"
         ),
         false => format!(
             "CPU time was obtained by a different rule than {whose} (whole CPUs against threads, \

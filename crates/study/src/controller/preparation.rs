@@ -157,9 +157,6 @@ pub(super) fn prepare(
     let pause = |remotes: &mut Remotes| remotes.pass(PAUSE);
     let Queued { nics, cell, mut records, rest } =
         give_queues(remotes, cell, Nics::of, pause, give, |nics, cell| wanted(nics, cell, None))?;
-    if !records.is_empty() && !remotes.properties.link_is_given {
-        remotes.steer_again()?;
-    }
     let (rules, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_rule);
     remotes.connect_from = connect_from(&rules, &cell);
     // Flows from ports of their own meet those of the trial before, which the kernel keeps for a
@@ -169,6 +166,9 @@ pub(super) fn prepare(
     records.extend(set(remotes, &others)?);
     if !records.is_empty() || !remotes.properties.link_is_given {
         remotes.await_carriers()?;
+    }
+    if !records.is_empty() && !remotes.properties.link_is_given {
+        remotes.steer_again()?;
     }
     let listening = listen(remotes, &cell)?;
     if !rules.is_empty() {

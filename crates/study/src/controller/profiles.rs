@@ -256,8 +256,12 @@ fn cpus(cell: &Cell, study: &Study, role: Role, apart: bool) -> Vec<u32> {
     let of_cell = || study.trials.iter().filter(|trial| trial.cell == cell.id);
     let free =
         here().any(|of| placement.cpu(of).is_none() || placement.softirq(of) == SoftirqCpu::Free);
-    if free || of_cell().any(|trial| stats::GuestCpu::of(trial, role.peer()).is_some()) {
-        let facts = study.header.facts_of(cell).get(role as usize);
+    let facts = study.header.facts_of(cell);
+    let is_guest = |role: Role| facts.get(role as usize).is_some_and(|of| of.booted.is_some());
+    let runs_peer = is_guest(role.peer()) && !is_guest(role)
+        || of_cell().any(|trial| stats::GuestCpu::of(trial, role.peer()).is_some());
+    if free || runs_peer {
+        let facts = facts.get(role as usize);
         return facts.map(|facts| facts.cpus.clone()).unwrap_or_default();
     }
     let named: Vec<u32> = match apart {

@@ -846,7 +846,7 @@ mod tests {
             while received < 2 {
                 match next(&mut client, text).as_str() {
                     "1 received 64" | "2 received 64" => received += 1,
-                    "Short { socket: 1 }" | "Short { socket: 2 }" => short += 1,
+                    "OutOfBuffers { socket: 1 }" | "OutOfBuffers { socket: 2 }" => short += 1,
                     other => panic!("{variant:?}: {other}"),
                 }
             }

@@ -180,9 +180,7 @@ impl Stack {
         for _ in 0..BURST {
             let Some(owner) = self.device.fetch(now) else { break };
             idle = false;
-            if owner != Owner::Unwanted {
-                self.show(owner, now);
-            }
+            self.show(owner, now);
         }
         if self.due <= now {
             self.look_at_times(now);
@@ -198,7 +196,8 @@ impl Stack {
         let place = match owner {
             Owner::Place(place) => Some(place),
             Owner::Newcomer => self.listening(),
-            Owner::Nobody | Owner::Unwanted => None,
+            Owner::Nobody => None,
+            Owner::Unwanted => return,
         };
         if owner == Owner::Newcomer
             && let Some(place) = place

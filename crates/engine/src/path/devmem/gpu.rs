@@ -1,6 +1,6 @@
 //! Which GPU `memory=gpu` is of.
 
-use super::options::memory;
+use super::options::{is_auto, memory};
 use crate::path::{self, refuse_if};
 use bytepath_record::{
     Attempt, Facts, Fault, GPU, OptionKind, OptionSpec, Options, Outcome, Support, joined,
@@ -82,11 +82,20 @@ pub(super) fn named(options: &Options) -> Result<Option<Address>, Fault> {
 /// Whether the value names a GPU, and memory of one is requested.
 pub(super) fn fits(options: &Options) -> Support {
     let memory = memory(options);
-    path::fits(named(options)).and(refuse_if(
-        memory != "gpu" && !matches!(named(options), Ok(None)),
-        format!("gpu={} is for memory=gpu, and memory is {memory}", options.word(OPTION.name)),
-        "add memory=gpu, or leave out gpu",
-    ))
+    path::fits(named(options))
+        .and(refuse_if(
+            memory != "gpu" && !matches!(named(options), Ok(None)),
+            format!("gpu={} is for memory=gpu, and memory is {memory}", options.word(OPTION.name)),
+            "add memory=gpu, or leave out gpu",
+        ))
+        .and(refuse_if(
+            // The nearest is looked for before the study, of the link's device.
+            memory == "gpu"
+                && !is_auto(options.word("device"))
+                && matches!(named(options), Ok(None)),
+            format!("device={} leaves open which GPU is meant", options.word("device")),
+            "name the GPU: gpu=ADDRESS (`bytepath doctor` lists them)",
+        ))
 }
 
 /// Whether options name a GPU, on a host that has any.
@@ -161,6 +170,11 @@ mod tests {
         assert!(number.message.contains("'1' is not the address"), "{number}");
         let of_host = refusal("udmabuf", "65:00.0").unwrap();
         assert!(of_host.message.contains("memory is udmabuf"), "{of_host}");
+        for (gpu, is_named) in [("auto", false), ("65:00.0", true)] {
+            let mut options = options("gpu", gpu);
+            options.0.insert("device".into(), OptionValue::Word("eth5".into()));
+            assert_eq!(fits(&options).is_yes(), is_named, "{gpu}");
+        }
         assert!(!is_judged(&options("gpu", "65:00.0"), &Facts::default()), "by what memory lacks");
     }
 

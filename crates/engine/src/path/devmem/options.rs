@@ -67,7 +67,7 @@ pub(super) fn device_of_each(job: &HalfConfig) -> Support {
     )
 }
 
-fn is_auto(name: &str) -> bool {
+pub(super) fn is_auto(name: &str) -> bool {
     matches!(name, "" | "auto")
 }
 
