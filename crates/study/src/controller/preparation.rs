@@ -381,6 +381,7 @@ mod tests {
         assert_eq!((log[1].as_str(), log.len(), count), ("channels eth1 combined=6", 3, 1));
         assert_eq!((irqs.len(), irqs[5].as_str()), (6, "irq 65 1"));
     }
+
     #[test]
     fn queues_that_come_late_are_waited_for_and_no_longer() {
         let mut cell = cell_over("zcrx", 3);

@@ -60,9 +60,12 @@ fn handshakes_by_every_loop() {
             let resumed = ends.each_ref().map(|end| count(end, "resumed"));
             let exchanges = (ends[0].total - ends[0].bytes) as f64;
             assert_eq!(made, [exchanges; 2], "{name} {given:?}");
-            // The first connection of each place has no ticket.
-            let expected = if handshake == "full" { 0.0 } else { exchanges - f64::from(FLOWS) };
-            assert_eq!(resumed, [expected; 2], "{name} {given:?}: of {exchanges}");
+            // The first connection of each place has no ticket, unless it begins so late that
+            // another place has left one.
+            let full = if handshake == "full" { exchanges } else { exchanges - resumed[0] };
+            let expected = if handshake == "full" { exchanges } else { f64::from(FLOWS) };
+            assert!(full > 0.0 && full <= expected, "{name} {given:?}: {full} of {exchanges}");
+            assert_eq!(resumed, [exchanges - full; 2], "{name} {given:?}: of {exchanges}");
         }
     }
 }
