@@ -6,10 +6,10 @@
 //! reads the journal. This crate does not decide what is set. It runs in the process that is on
 //! the machine concerned: an agent's, or the controller's for its own host.
 //!
-//! The path of a setting: [`Applied::apply`] takes the lock of a folder ([`StateFolder`]), replays the
-//! journal of a run that died, and hands each setting to the engine, which reads and writes a
-//! [`Machine`]. [`ThisMachine`] is the real host; `kinds` is its table of how each kind is
-//! read and changed. `docs/reference/settings.md` describes what survives what.
+//! The path of a setting: [`Applied::apply`] takes the lock of a folder ([`StateFolder`]), replays
+//! the journal of a run that died, and hands each setting to the engine, which reads and writes a
+//! [`Machine`]. [`ThisMachine`] is the real host; `kinds` is its table of how each kind is read and
+//! changed. `docs/reference/settings.md` describes what survives what.
 //!
 //! A machine can be anything that has settings:
 //!
@@ -220,8 +220,8 @@ fn warn(what: impl std::fmt::Display) {
 }
 
 /// Restores what a run that died left behind. Returns rows in the order of restoration; no rows if
-/// there was nothing to restore. Retries what the kernel refuses for up to 2 s, or 10 s if memory of
-/// a process is attached to a queue; a warning on stderr names it before the wait.
+/// there was nothing to restore. Retries what the kernel refuses for up to 2 s, or 10 s if memory
+/// of a process is attached to a queue; a warning on stderr names it before the wait.
 pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<RestorationRow>, Fault> {
     // Without a journal there is nothing to lock and no folder to create.
     let is_empty = !place.has_journal() && place.all_lent().is_empty();
@@ -319,8 +319,8 @@ impl Turn {
     }
 }
 
-/// What stays in the journal of a run that died although it was replayed. It is a fault if that is
-/// not of this network namespace.
+/// Returns the changes that replaying the journal could not restore. Errors if there are any and
+/// they were not made in this network namespace.
 fn kept_changes(
     place: &StateFolder,
     machine: &impl Machine,
@@ -354,8 +354,8 @@ fn replay_journal<M: Machine>(
     }
     let mut rows = return_strays(place, &mut machine, changes);
     let Some(chronicle) = chronicle else {
-        // There may be a journal with nothing to restore: of a run that was killed before its
-        // first change, or after it undid its last.
+        // A run killed before its first change, or after undoing its last, leaves a journal with
+        // nothing to restore.
         place.discard(&turn.lock)?;
         return Ok((machine, rows));
     };
@@ -366,7 +366,7 @@ fn replay_journal<M: Machine>(
         engine.finish().map_err(|fault| with_rows(fault, &rows))?;
         return Ok((engine.machine, rows));
     }
-    // Where its first line is lost, it may be of another boot or another namespace.
+    // Without its first line, the journal may be from another boot or namespace.
     if chronicle.begin.is_some() {
         rows.extend(engine.undo_from(0, origin));
     }
@@ -380,8 +380,8 @@ fn replay_journal<M: Machine>(
     Err(Fault::storage(text).remedy(remedy))
 }
 
-/// Returns the devices that are lent although no change of the journal lends them: it was
-/// removed, or that line of it is lost.
+/// Takes back devices that are lent although the journal does not record it: the journal, or that
+/// line of it, is gone.
 fn return_strays(
     place: &StateFolder,
     machine: &mut impl Machine,
@@ -410,20 +410,20 @@ fn return_strays(
     rows
 }
 
-/// What a run that has died left behind; `None` while one is at work.
+/// Returns what a run that died left behind; `None` if nothing, or while a run is active.
 pub fn left_behind(place: &StateFolder) -> Option<JournalState> {
-    // One that cannot be read is reported by the next attempt to set something.
+    // An unreadable journal is reported by the next attempt to change a setting.
     place.read().ok().flatten().filter(|_| !place.is_locked())
 }
 
-/// Whether these settings can be made, the mandatory ones; the fault shows which one
-/// cannot, and why. Nothing is changed, nothing written.
+/// Checks that all mandatory settings can be made; the fault names the first that cannot, and why.
+/// Changes and writes nothing.
 pub fn feasible(machine: impl Machine, wanted: &[WantedSetting]) -> Result<(), Fault> {
     Engine::inherit(machine, Nowhere, Vec::new()).all_feasible(wanted)
 }
 
-/// What would be set, from what to what: of several settings of the same, the later ones from what the
-/// earlier ones would have made. Nothing is changed, nothing written.
+/// Returns the old and new value that each setting would have. If several change the same subject,
+/// a later one's old value is what the earlier ones would leave. Changes and writes nothing.
 pub fn preview(machine: impl Machine, wanted: &[WantedSetting]) -> Vec<SettingRecord> {
     let mut engine = Engine::inherit(machine, Nowhere, Vec::new());
     let mut made = Made::new();

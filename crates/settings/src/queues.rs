@@ -1,6 +1,6 @@
-//! Which CPUs serve a device's queues: RPS, RFS and XPS of each, and the affinity of its interrupts.
-//! A queue's settings are lost when the queue is removed, and many drivers reallocate all interrupts
-//! when the number of queues changes.
+//! Which CPUs serve a device's queues: RPS, RFS and XPS of each, and the affinity of its
+//! interrupts. A queue's settings are lost when the queue is removed, and many drivers reallocate
+//! all interrupts when the number of queues changes.
 
 use super::files::{may_write, read, write};
 use bytepath_record::SettingValue;

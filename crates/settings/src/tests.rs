@@ -984,8 +984,8 @@ fn a_dsa_that_is_in_use_comes_back_with_its_configuration_and_its_queues() {
     assert_eq!(bound, "wq0.1", "by the driver of its type");
 }
 
-/// A NIC whose driver renews all interrupts when its number of queues changes: with other numbers, for
-/// any CPU. `spare` ones come besides, but only at boot.
+/// A NIC whose driver renews all interrupts when its number of queues changes: with other numbers,
+/// for any CPU. `spare` ones come besides, but only at boot.
 struct Renewing<'t>(&'t Tree, ThisMachine);
 
 impl Renewing<'_> {
@@ -1072,7 +1072,8 @@ fn interrupts_that_a_driver_renews_with_its_queues_serve_the_cpus_that_they_did(
     }
 }
 
-/// What a run gives up is no reason for the next one to give up what was restored then, and set again.
+/// What a run gives up is no reason for the next one to give up what was restored then, and set
+/// again.
 #[test]
 fn what_was_restored_and_set_again_is_waited_for() {
     let tree = Tree::new();

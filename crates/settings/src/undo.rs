@@ -205,8 +205,8 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
                 Some(set) if self.is_ours(change, name, (was, set, now)) => {
                     moved.ours.0.insert(name.clone(), was.clone());
                 }
-                // The crash came before it was read what else had moved; or it came with the change, and
-                // was not there then.
+                // The crash came before it was read what else had moved; or it came with the
+                // change, and was not there then.
                 None if !change.verified || self.is_ours(change, name, (was, "", now)) => {
                     moved.ours.0.insert(name.clone(), was.clone());
                 }
@@ -234,10 +234,10 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
             || (access(&change.setting).follows)(change, name, [was, set, now])
     }
 
-    /// Determines whether values that are neither the old nor the requested ones are what the kernel
-    /// made of the request: the crash came before they were read back. Requests them again, as a
-    /// separate change that is then undone, so that the present values come back even after another
-    /// crash. Returns false if no value was unclear.
+    /// Determines whether values that are neither the old nor the requested ones are what the
+    /// kernel made of the request: the crash came before they were read back. Requests them again,
+    /// as a separate change that is then undone, so that the present values come back even after
+    /// another crash. Returns false if no value was unclear.
     fn find_out(
         &mut self,
         at: usize,
