@@ -39,8 +39,8 @@ pub(super) fn sysctl<'s>(name: &'s SysctlName, value: &'s str) -> Access<'s> {
 }
 
 /// The MTU of a device. It also changes the device's IPv6 MTU (addrconf_notify,
-/// net/ipv6/addrconf.c) and the MTUs of its upper devices (VLANs, macvlans, bridges), as far as
-/// they are in this network namespace.
+/// net/ipv6/addrconf.c) and the MTUs of its upper devices (VLANs, macvlans, bridges). These files
+/// are not visible in any other network namespace.
 pub(super) fn mtu(device: &DeviceName, bytes: u32) -> Access<'_> {
     let knobs = move |roots: &Roots| {
         let own = Knob::new("mtu".into(), net(roots, device, "mtu"), bytes.to_string());

@@ -87,10 +87,10 @@ impl ThisMachine {
         self.roots.sys == Path::new("/sys")
     }
 
-    /// Refuses a device of `/sys` that is not the one of our network namespace:
-    /// `/sys` shows the devices of the namespace in which it was mounted, and a
-    /// device of the same name there is not ours to change. They are one if
-    /// number and counters agree. False: there is no such device.
+    /// Returns true if the setting's device in `/sys` is that of our network namespace, false if
+    /// there is no such device. Errors if they differ: `/sys` shows the devices of the namespace in
+    /// which it was mounted, and a device of the same name there is not ours to change. They are
+    /// the same if ifindex and counters agree.
     fn is_ours(&mut self, setting: &Setting) -> Result<bool, Fault> {
         let Some(device) = setting.device().filter(|_| self.is_real()) else {
             return Ok(true);
