@@ -10,28 +10,28 @@ use std::path::{Path, PathBuf};
 /// How a setting is read, changed and compared.
 pub(super) struct Access<'s> {
     pub means: Means<'s>,
-    /// Whether files of the device are read below `/sys`, which may show another one's.
+    /// Whether the device's files below `/sys` are read, which may be those of another namespace.
     pub reads_sysfs: bool,
     /// Whether two texts of a part mean the same.
     pub same: fn(&str, &str) -> bool,
     /// Whether a text that was neither there before nor set follows from the change: the
     /// change, the name of the part, and its texts before, as it was set, and now.
     pub follows: fn(&Change, &str, [&str; 3]) -> bool,
-    /// Whether a part goes with the change, if only once the device is opened, and comes back with it,
-    /// if it does.
+    /// Whether a part may disappear with the change (perhaps only when the device is opened) and
+    /// may come back with its restoration.
     pub goes_along: fn(&str) -> bool,
     /// What is missing if the setting cannot be read.
     pub missing: String,
     /// What to do about that; may be empty.
     pub remedy: &'static str,
-    /// What to do if the kernel accepts a value and has another one then.
+    /// The remedy if the kernel accepts a value but then reports another one.
     pub shortfall: &'static str,
-    /// Why it is set on no host.
+    /// Why bytepath never sets it on a host.
     pub refusal: Option<Fault>,
 }
 
 pub(super) enum Means<'s> {
-    /// Files below `/proc` and `/sys`; none if what the setting is about is not there.
+    /// Files below `/proc` and `/sys`; empty if the setting's subject does not exist.
     Files(Knobs<'s>),
     /// Netlink and ioctls, in the network namespace where the device is.
     Calls(Calls<'s>),
@@ -44,7 +44,7 @@ pub(super) struct Knob {
     /// Its name among the setting's values: `cpu3`, `rx-0`.
     pub name: String,
     pub path: PathBuf,
-    /// The value it should have; `None`: it is not asked for, but the kernel may move it along.
+    /// The requested value; `None` for a file that the kernel may change as a side effect.
     pub goal: Option<String>,
     /// Another file to write, and what is written there for a value; `None` if the value is
     /// written to the file itself.
@@ -80,8 +80,8 @@ type Write<'s> = Box<dyn Fn(&mut Nic, &SettingValue) -> io::Result<()> + 's>;
 pub(super) struct Calls<'s> {
     pub device: &'s DeviceName,
     pub read: Read<'s>,
-    /// The value the device should have, given what it has. The fault shows why it cannot, or
-    /// why what is there could not be restored.
+    /// Returns the required value, given the current one. The fault shows why it is impossible, or
+    /// why the current value could not be restored.
     pub goal: Goal<'s>,
     pub write: Write<'s>,
 }
@@ -131,7 +131,7 @@ impl<'s> Access<'s> {
         Self::new(Means::Calls(calls), |a, b| a == b, no_device(device))
     }
 
-    /// The fault if the setting cannot be read.
+    /// Builds the fault for a setting that cannot be read.
     pub(super) fn absent(&self) -> Fault {
         let fault = Fault::unsupported(&self.missing);
         if self.remedy.is_empty() { fault } else { fault.remedy(self.remedy) }
@@ -139,7 +139,7 @@ impl<'s> Access<'s> {
 }
 
 impl Nic<'_> {
-    /// The device of this name; `None` if there is none.
+    /// Finds the device of this name; `None` if there is none.
     pub(super) fn find<'n>(
         netlink: &'n mut Netlink,
         roots: &'n Roots,
@@ -149,7 +149,7 @@ impl Nic<'_> {
         Ok(link.map(|link| Nic { netlink, name: device.as_str(), link, roots }))
     }
 
-    /// Asks the kernel about the device, given the number of its link.
+    /// Queries the kernel about the device, given its ifindex.
     pub(super) fn query<T>(
         &mut self,
         query: impl FnOnce(&mut Netlink, u32) -> io::Result<T>,
@@ -158,7 +158,7 @@ impl Nic<'_> {
     }
 }
 
-/// The parts that a setting of several parts sets.
+/// Returns the parts that a setting of several parts sets.
 pub(super) fn parts_of(setting: &Setting) -> SettingValue {
     let parts = setting.parts().into_iter();
     SettingValue(parts.map(|(name, text)| (name.to_owned(), text)).collect())

@@ -1,4 +1,4 @@
-//! Settings of network devices that are made by netlink and ioctl.
+//! Settings of network devices made by netlink and ioctl.
 
 use super::access::{Access, Nic, parts_of};
 use super::files;
@@ -20,7 +20,7 @@ pub(super) fn feature<'s>(device: &'s DeviceName, feature: &'s Word, on: bool) -
         let features = nic.query(Netlink::features)?;
         let has = |names: &[String]| names.iter().any(|name| name == feature.as_str());
         let is_on = has(&features.active);
-        // What does not exist is not off.
+        // A missing feature does not count as off.
         if !has(&features.known) {
             let text = format!("this kernel has no offload feature {feature}");
             return Err(Fault::unsupported(text).remedy(format!(
@@ -76,8 +76,8 @@ pub(super) fn rings<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<
     Access::parts(setting, device, read, write)
 }
 
-/// With a queue goes which CPUs serve it, and does not come back with it; nor does the affinity of an
-/// interrupt that the driver renews.
+/// Removing a queue loses the choice of CPUs that serve it, and reallocating an interrupt loses its
+/// affinity; neither comes back by itself.
 pub(super) fn channels<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<'s> {
     let read = |nic: &mut Nic| {
         let c = nic.query(Netlink::channels)?;
@@ -101,8 +101,8 @@ pub(super) fn channels<'s>(setting: &'s Setting, device: &'s DeviceName) -> Acce
     }
 }
 
-/// An interrupt that a change of queues has renewed is renewed on the way back, too, so that whoever
-/// has moved it meanwhile (irqbalance) loses that in any case.
+/// An interrupt that was reallocated by a change of queues is reallocated again on restoration, so
+/// an affinity set meanwhile (by irqbalance) is lost in any case.
 pub(super) fn follows_renewal(_: &Change, name: &str, [was, set, _]: [&str; 3]) -> bool {
     queues::is_interrupt(name) && was != set
 }
@@ -133,7 +133,7 @@ pub(super) fn coalescing<'s>(setting: &'s Setting, device: &'s DeviceName) -> Ac
         nic.netlink.set_coalescing(nic.link.index, &coalescing)
     };
     Access {
-        // A driver that adapts its interrupts moves their waits.
+        // With adaptive coalescing the driver changes these values by itself.
         follows: |change, name, _| match name {
             "rx-usecs" | "rx-frames" => switch(&change.set, "adaptive-rx") == Some(true),
             "tx-usecs" | "tx-frames" => switch(&change.set, "adaptive-tx") == Some(true),
@@ -143,8 +143,8 @@ pub(super) fn coalescing<'s>(setting: &'s Setting, device: &'s DeviceName) -> Ac
     }
 }
 
-/// Parts are named by the place of the instance among those of the device: `0 defer-hard-irqs`. An
-/// instance that comes back with its queue has the number and the values that it had.
+/// Parts are named by the index of the NAPI instance within the device: `0 defer-hard-irqs`. An
+/// instance that comes back with its queue has its former number and values.
 pub(super) fn napi<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<'s> {
     let read = |nic: &mut Nic| {
         let mut napis = nic.query(Netlink::napis)?;
@@ -227,7 +227,7 @@ pub(super) fn flow<'s>(device: &'s DeviceName, rule: &'s FlowRule) -> Access<'s>
         _ => delete(nic.name, rule),
     };
     Access {
-        // Where the device puts the rule is not for us to choose.
+        // The device chooses the location of the rule.
         same: |a, b| {
             a == b || [(a, b), (b, a)].iter().any(|(a, b)| *a == PRESENT && *b != "absent")
         },
@@ -265,7 +265,7 @@ pub(super) fn qdisc<'s>(device: &'s DeviceName, discipline: &'s Word) -> Access<
     Access { same: same_root, ..Access::calls(device, read, goal, write) }
 }
 
-/// A request is a name alone: options are not for us to choose.
+/// A request is a name only and matches any options.
 fn same_root(a: &str, b: &str) -> bool {
     let is_kind_of = |name: &str, root: &str| {
         !name.contains(' ') && root.split(' ').next() == Some(name) && name != "none"
@@ -306,7 +306,7 @@ fn present_tap_flags(nic: &Nic) -> Option<u32> {
     u32::from_str_radix(files::read(&path).ok()?.trim().strip_prefix("0x")?, 16).ok()
 }
 
-/// The required rule: wherever the device puts it.
+/// The required rule, at any location.
 const PRESENT: &str = "present";
 
 const TAP_FLAGS: &[(&str, u32)] =
@@ -329,14 +329,14 @@ fn value<const N: usize>(parts: [(&str, Option<u32>); N]) -> SettingValue {
     SettingValue(known.collect::<BTreeMap<_, _>>())
 }
 
-/// The limits of these sizes by name.
+/// Builds the limits from sizes by name.
 pub(super) fn limits(size: impl Fn(&str) -> Option<u32>) -> Limits {
     let (gso_ipv4, gro_ipv4) = (size("gso-ipv4"), size("gro-ipv4"));
     Limits { gso: size("gso"), gro: size("gro"), gso_ipv4, gro_ipv4 }
 }
 
-/// `netif_set_gso_max_size` and its twin (net/core/dev.c): up to 65536 the limit
-/// of IPv6 sets the one of IPv4.
+/// Up to 65536 the IPv6 limit also sets the IPv4 one (`netif_set_gso_max_size` and
+/// `netif_set_gro_max_size`, net/core/dev.c).
 fn limits_goal(limits: &PacketLimits) -> SettingValue {
     const LEGACY: u32 = 65536;
     let follows = |six: Option<u32>, four: Option<u32>| four.or(six.filter(|n| *n <= LEGACY));
@@ -360,8 +360,8 @@ fn check_tap(flags: &TapFlags) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Sets the table by which flows are spread. One that is the driver's own is
-/// returned to the driver, so that it follows the number of queues again.
+/// Sets the RSS indirection table. If it is the driver's default, hands it back to the driver, so
+/// that it follows the number of queues again.
 fn set_table(nic: &mut Nic, text: &str) -> io::Result<()> {
     let device = nic.name;
     let numbers: Result<Vec<u32>, _> = text.split(' ').map(str::parse).collect();
@@ -371,8 +371,8 @@ fn set_table(nic: &mut Nic, text: &str) -> io::Result<()> {
         if steering::indirection(device)? == table {
             return Ok(());
         }
-        // The kernel has reset it by its own rule. Some drivers have another one, by which they
-        // make a table when their number of queues changes.
+        // The kernel reset it by its own rule. Some drivers use another rule, which they apply when
+        // their number of queues changes.
         if queues > 1
             && change_queues_and_back(nic).is_ok()
             && steering::indirection(device)? == table
@@ -383,14 +383,14 @@ fn set_table(nic: &mut Nic, text: &str) -> io::Result<()> {
     steering::set_indirection(device, &table)
 }
 
-/// Whether a table spreads over all queues in turn, or in blocks, as drivers do by themselves.
+/// True if a table spreads over all queues in turn or in blocks, as drivers' defaults do.
 fn may_be_the_drivers(table: &[u32], queues: u64) -> bool {
     let in_turn = |(at, queue): (u64, &u32)| queues > 0 && u64::from(*queue) == at % queues;
     let has_all = queues > 0 && (0..queues).all(|queue| table.contains(&(queue as u32)));
     (0..).zip(table).all(in_turn) || (has_all && table.is_sorted())
 }
 
-/// Has a driver make everything that it has per queue again. What serves the queues stays what it was.
+/// Makes the driver recreate its per-queue state. The CPUs that serve the queues are kept.
 fn change_queues_and_back(nic: &mut Nic) -> io::Result<()> {
     let (netlink, index) = (&mut *nic.netlink, nic.link.index);
     let now = netlink.channels(index)?.combined;
@@ -411,7 +411,7 @@ fn kernel_rule(rule: &FlowRule) -> Rule {
     }
 }
 
-/// Where a device has exactly this rule.
+/// Returns the location of exactly this rule, or `None` if the device does not have it.
 fn find_rule(device: &str, rule: &FlowRule) -> io::Result<Option<u32>> {
     let wanted = kernel_rule(rule);
     for location in steering::rules(device)?.locations {
@@ -425,7 +425,7 @@ fn find_rule(device: &str, rule: &FlowRule) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
-/// Puts the rule where the driver likes, or after all others.
+/// Inserts the rule where the driver chooses, or in the last free location.
 fn insert(device: &str, rule: &FlowRule) -> io::Result<()> {
     let table = steering::rules(device)?;
     let free = || (0..table.size).rev().find(|at| table.locations.binary_search(at).is_err());

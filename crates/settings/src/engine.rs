@@ -1,4 +1,4 @@
-//! Making settings: read, journal, change, verify. `undo` goes the same steps backwards.
+//! Making settings: read, journal, change, verify. `undo` reverses these steps.
 
 use super::journal::{Begin, Change, Entry, JOURNAL_SCHEMA, JournalStorage};
 use super::kinds::access;
@@ -11,7 +11,7 @@ use bytepath_record::{
 use std::collections::BTreeMap;
 use std::io;
 
-/// What was changed so far, and the journal that records it.
+/// The changes made, and the journal that records them.
 pub(super) struct Engine<M, J> {
     pub machine: M,
     pub journal: J,
@@ -19,12 +19,12 @@ pub(super) struct Engine<M, J> {
     next: u32,
 }
 
-/// What settings would make of parts, by the subject of those.
+/// Values that earlier settings would leave, by subject.
 pub(super) type Made = BTreeMap<String, SettingValue>;
 
 impl<M: Machine, J: JournalStorage> Engine<M, J> {
-    /// Begins a journal, or goes on with one of these changes, which stay what they are. When this
-    /// returns, its first line is on disk.
+    /// Begins a journal, or continues one that already contains `changes`. On return, its `Begin`
+    /// line is on disk.
     pub(crate) fn begin(
         machine: M,
         journal: J,
@@ -50,16 +50,15 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         Engine { machine, journal, changes, next: next.map_or(0, |last| last.saturating_add(1)) }
     }
 
-    /// Sets everything that is wanted, in this order, after a look at whether it
-    /// can be. A mandatory setting that cannot be made is a fault, before anything
-    /// was changed where that could be known; one that fails later is a fault
-    /// too, and the caller undoes what was done before it.
+    /// Makes all `wanted` settings, in this order. Errors before anything is changed if a mandatory
+    /// setting is known to be impossible. Errors too if one fails later; the caller then undoes the
+    /// changes made before it.
     pub(crate) fn apply(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
         self.all_feasible(wanted)?;
         wanted.iter().map(|want| self.apply_one(want)).collect()
     }
 
-    /// Whether every mandatory setting can be made, as far as can be seen without trying.
+    /// Errors if a mandatory setting cannot be made, as far as can be checked without trying.
     pub(crate) fn all_feasible(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
         for want in wanted.iter().filter(|want| !want.optional && want.obstacle.is_none()) {
             self.feasible(&want.setting).map_err(|fault| cannot_set(&want.setting, fault))?;
@@ -88,12 +87,12 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         }
     }
 
-    /// What a setting is, and what it would become; the fault is why it cannot be made.
+    /// Returns a setting's current and future value. Errors if it cannot be made.
     pub(crate) fn preview(&mut self, want: &WantedSetting) -> Result<SettingRecord, Fault> {
         self.preview_after(&Made::new(), want)
     }
 
-    /// The same once others are made.
+    /// Like [`Self::preview`], as if the settings in `made` were already in force.
     pub(crate) fn preview_after(
         &mut self,
         made: &Made,
@@ -112,8 +111,8 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         Ok(SettingRecord { setting, before, after, ..record })
     }
 
-    /// What a setting comes to on this machine, with its current and required value, or why it
-    /// cannot be made.
+    /// Returns the setting as resolved on this machine, with its current and required value. Errors
+    /// if it cannot be made.
     fn feasible(
         &mut self,
         setting: &Setting,
@@ -125,7 +124,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         Ok((setting, before, goal))
     }
 
-    /// Whether all parts of a goal have the texts that they should have.
+    /// True if every part of `goal` has its required value in `now`.
     pub(super) fn holds(&self, setting: &Setting, now: &SettingValue, goal: &SettingValue) -> bool {
         let as_wanted = |(name, text): (&String, &String)| {
             now.get(name).is_some_and(|now| self.machine.same(setting, now, text))
@@ -142,7 +141,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
     ) -> Result<SettingValue, Fault> {
         let at = self.announce(setting, before, goal)?;
         let written = self.machine.write(setting, goal);
-        // A write that failed may have changed a part of it.
+        // A failed write may have changed some parts.
         let after = self.read_back(at, setting);
         written?;
         let after = after?;
@@ -156,7 +155,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         Ok(after)
     }
 
-    /// Journals what is about to be changed; gives its place among the changes.
+    /// Journals a change before it is made; returns its index in `changes`.
     pub(super) fn announce(
         &mut self,
         setting: &Setting,
@@ -175,7 +174,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         Ok(self.changes.len() - 1)
     }
 
-    /// Reads what the kernel made of a change, and journals it: whatever it is, it is ours.
+    /// Reads the value that a change led to and journals it: whatever it is, it is ours.
     pub(super) fn read_back(
         &mut self,
         at: usize,
@@ -186,7 +185,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         Ok(after)
     }
 
-    /// Notes what a change has made.
+    /// Journals the value that a change led to.
     pub(super) fn settle(&mut self, at: usize, value: SettingValue) -> Result<(), Fault> {
         let change = &mut self.changes[at];
         (change.set, change.verified) = (value.clone(), true);
@@ -203,7 +202,7 @@ fn cannot_set(setting: &Setting, fault: Fault) -> Fault {
     fault.context(format!("cannot set '{setting}'"))
 }
 
-/// The fault, and what became of what was undone after it.
+/// Appends the outcome of each restoration to the fault's message.
 pub(super) fn with_rows(mut fault: Fault, rows: &[RestorationRow]) -> Fault {
     rows.iter().for_each(|row| fault.message.push_str(&format!("; {row}")));
     fault

@@ -1,5 +1,5 @@
-//! One bytepath at a time changes the settings of a network namespace, and one those of the
-//! machine, whatever folder its journal is in.
+//! Locks so that only one bytepath at a time changes the settings of a network namespace, and one
+//! those of the machine, whatever folder its journal is in.
 //!
 //! The lock is on the namespace itself: a file of `/proc/PID/ns` is the same wherever `/proc` is
 //! mounted (namespaces(7)), and has no name that someone could remove. Whoever may change the
@@ -13,10 +13,10 @@ use std::os::unix::fs::MetadataExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What is set by one bytepath at a time.
+/// What one bytepath at a time may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Devices and sysctls of the network namespace of the thread that calls.
+    /// Devices and sysctls of the calling thread's network namespace.
     Namespace,
     /// What belongs to the whole machine: CPUs, memory, interrupts.
     Machine,
@@ -29,7 +29,7 @@ pub struct Exclusion {
 }
 
 impl Exclusion {
-    /// Takes the right. One fault shows which process has it.
+    /// Takes the lock. If another process holds it, the fault names that process.
     pub(super) fn take(reach: Reach) -> Result<Exclusion, Fault> {
         let (path, what) = match reach {
             Reach::Namespace => ("/proc/thread-self/ns/net", "this network namespace"),
@@ -57,7 +57,7 @@ impl Exclusion {
 
 impl Drop for Exclusion {
     fn drop(&mut self) {
-        // If it fails, closing the file gives the lock back.
+        // If it fails, closing the file releases the lock.
         let _ = self.file.unlock();
     }
 }
@@ -67,19 +67,19 @@ pub(super) fn busy(text: &str) -> Fault {
     Fault::storage(text).remedy("wait until it has ended; two would distort each other's results")
 }
 
-/// Whose a lock is.
+/// Holder of a lock.
 pub(super) enum Taken {
     Ours,
-    /// A running process's.
+    /// A running process.
     By(u32),
-    /// Someone's who is not running, or not seen here.
+    /// A process that has ended or is not visible here.
     ByNoneSeen,
 }
 
-/// Takes a lock, given how it is tried and how its holder is found out.
+/// Takes a lock, given how to try it and how to determine its holder.
 ///
 /// A lock may outlive a process that was killed: a child that it was just starting shares its open
-/// files until it executes its own program. That is waited for.
+/// files until its execve(2). This waits for that.
 pub(super) fn take(
     mut attempt: impl FnMut() -> io::Result<bool>,
     mut holder: impl FnMut() -> Option<u32>,
@@ -97,19 +97,19 @@ pub(super) fn take(
     Ok(Taken::Ours)
 }
 
-/// How long a child may take until it executes its program.
+/// How long to wait for a child's execve(2).
 const OUTLIVED: Duration = Duration::from_secs(10);
 
-/// Whether it has not ended. One that its parent has not waited for has ended, too; one of
-/// another PID namespace is not seen.
+/// True if a process has not ended. A zombie has ended; a process of another PID namespace is not
+/// visible.
 pub(super) fn lives(pid: u32) -> bool {
     let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let stat = String::from_utf8_lossy(&stat);
     procfs::parse_task_stat(&stat).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// Who took the lock of flock(2) on this inode (proc_locks(5)); none if it is of a PID namespace
-/// that is not seen here.
+/// Returns the holder of the flock(2) lock on this inode (proc_locks(5)); `None` if it is in a PID
+/// namespace that is not visible here.
 fn flock_holder(inode: u64) -> Option<u32> {
     let locks = fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| {

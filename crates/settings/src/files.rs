@@ -1,5 +1,5 @@
-//! Settings that are files below `/proc` and `/sys`: where each is, its new
-//! value, and when two texts mean the same.
+//! Settings that are files below `/proc` and `/sys`: the path of each, its new value, and when two
+//! texts mean the same.
 
 use super::access::{Access, Knob, Means, Switch, no_device};
 use super::side_effects::refusal;
@@ -18,7 +18,7 @@ const LONGEST: usize = 64 << 10;
 pub(super) fn sysctl<'s>(name: &'s SysctlName, value: &'s str) -> Access<'s> {
     let knobs = move |roots: &Roots| {
         let path = name.path().fold(roots.proc.join("sys"), |path, part| path.join(part));
-        // What is the default may be used by anyone from then on, and stays so
+        // The default becomes allowed for everyone, and stays allowed
         // (tcp_set_default_congestion_control, net/ipv4/tcp_cong.c).
         let allowed = path.with_file_name("tcp_allowed_congestion_control");
         let allowed = (name.as_str() == "net.ipv4.tcp_congestion_control")
@@ -38,8 +38,9 @@ pub(super) fn sysctl<'s>(name: &'s SysctlName, value: &'s str) -> Access<'s> {
     }
 }
 
-/// The MTU of a device; with it that of IPv6 on it (addrconf_notify, net/ipv6/addrconf.c) and those
-/// of the devices upon it (VLANs, macvlans, bridges), which no other network namespace shows.
+/// The MTU of a device. It also changes the device's IPv6 MTU (addrconf_notify,
+/// net/ipv6/addrconf.c) and the MTUs of its upper devices (VLANs, macvlans, bridges). These files
+/// are not visible in any other network namespace.
 pub(super) fn mtu(device: &DeviceName, bytes: u32) -> Access<'_> {
     let knobs = move |roots: &Roots| {
         let own = Knob::new("mtu".into(), net(roots, device, "mtu"), bytes.to_string());
@@ -50,7 +51,7 @@ pub(super) fn mtu(device: &DeviceName, bytes: u32) -> Access<'_> {
     files(knobs, no_device(device))
 }
 
-/// What follows the MTU of a device that has this part's name. A device comes before those upon it.
+/// Adds the files that follow a device's MTU; `part` names it. A device precedes its upper devices.
 fn follow_mtu(roots: &Roots, device: &str, part: &str, all: &mut Vec<Knob>) {
     let path = roots.proc.join("sys/net/ipv6/conf").join(device).join("mtu");
     all.push(Knob::beside(format!("{part} ipv6/mtu"), path));
@@ -102,7 +103,7 @@ pub(super) fn governor<'s>(cpus: &'s Option<Cpus>, governor: &'s Word) -> Access
         let knobs = |cpu: u32| {
             let folder = cpu_folder(roots, cpu).join("cpufreq");
             let path = folder.join("scaling_governor");
-            // The governor performance moves it (drivers/cpufreq/intel_pstate.c, amd-pstate.c).
+            // The governor `performance` changes it (drivers/cpufreq/intel_pstate.c, amd-pstate.c).
             const PREFERENCE: &str = "energy_performance_preference";
             let preference = format!("cpu{cpu} {PREFERENCE}");
             [
@@ -124,7 +125,7 @@ pub(super) fn idle_states<'s>(cpus: &'s Option<Cpus>, choice: &'s IdleChoice) ->
     files(knobs, "no CPU has such an idle state".into())
 }
 
-/// Those of a node that is named by its device are found once its number is.
+/// A node that is named by its device must be resolved to its number first.
 pub(super) fn huge_pages(size: u64, node: &Option<NumaNode>, count: u64) -> Access<'_> {
     let path = move |roots: &Roots| {
         let folder = match node {
@@ -135,8 +136,7 @@ pub(super) fn huge_pages(size: u64, node: &Option<NumaNode>, count: u64) -> Acce
     };
     Access {
         shortfall: "memory is fragmented: choose fewer, or reserve them at boot (hugepages=N)",
-        // The kernel may have found fewer than it was asked for; that is known only once they
-        // are counted.
+        // The kernel may find fewer than requested, which shows only when they are counted.
         follows: |change, _, texts| match texts.map(|text| text.trim().parse::<u64>().ok()) {
             [Some(was), Some(set), Some(now)] if !change.verified => {
                 (was.min(set)..=was.max(set)).contains(&now)
@@ -147,8 +147,8 @@ pub(super) fn huge_pages(size: u64, node: &Option<NumaNode>, count: u64) -> Acce
     }
 }
 
-/// An attribute of a part of DSA. Its state is read in one place and changed in another one:
-/// by its driver.
+/// An attribute of a part of DSA. The attribute `state` is read from one file and changed through
+/// others: the driver's `bind` and `unbind`.
 pub(super) fn dsa<'s>(
     setting: &'s Setting,
     part: &'s Word,
@@ -172,7 +172,7 @@ pub(super) fn dsa<'s>(
     let is_state = attribute.as_str() == "state";
     let forgets = is_state && part.as_str().starts_with("dsa") && value.as_str() == "disabled";
     let knobs = move |roots: &Roots| {
-        // Of a request that was not checked, nothing is to be found.
+        // An invalid request must not lead to any path.
         if setting.clone().checked().is_err() {
             return Vec::new();
         }
@@ -191,9 +191,9 @@ pub(super) fn dsa<'s>(
     }
 }
 
-/// What the kernel forgets of a DSA device that is disabled (`idxd_device_clear_state` and
-/// `idxd_wq_disable_cleanup`, drivers/dma/idxd/device.c), by names in the order in which it can be
-/// made again: the configuration, then the device itself (`state`), then its queues.
+/// Returns what the kernel resets when a DSA device is disabled (`idxd_device_clear_state` and
+/// `idxd_wq_disable_cleanup`, drivers/dma/idxd/device.c). The names sort in the order of
+/// restoration: the configuration, then the device itself (`state`), then its queues.
 fn forgotten(devices: &Path, device: &str, bind: Switch) -> Vec<Knob> {
     let number = device.trim_start_matches("dsa");
     let mut all = Vec::new();
@@ -213,7 +213,7 @@ fn forgotten(devices: &Path, device: &str, bind: Switch) -> Vec<Knob> {
     all
 }
 
-/// Parts of a DSA device by their kind, and the attributes that are configured of them.
+/// Kinds of parts of a DSA device, and their configurable attributes.
 const FORGOTTEN: [(&str, &[&str]); 3] = [
     ("engine", &["group_id"]),
     ("group", &["traffic_class_a", "traffic_class_b"]),
@@ -235,10 +235,10 @@ const FORGOTTEN: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// A setting that is made of those of these files that are there, in a fixed order.
+/// A setting made of those of these files that exist, in a fixed order.
 ///
-/// Every path is put together of names that were checked when the setting was made; a name in
-/// a journal only chooses among them.
+/// Every path is built from names that were validated when the setting was parsed; a name in a
+/// journal only selects among them.
 fn files<'s>(knobs: impl Fn(&Roots) -> Vec<Knob> + 's, missing: String) -> Access<'s> {
     let existing =
         move |roots: &Roots| knobs(roots).into_iter().filter(|knob| knob.path.exists()).collect();
@@ -262,7 +262,7 @@ fn same_cpus(a: &str, b: &str, parse: fn(&str) -> Option<Cpus>) -> bool {
     }
 }
 
-/// Whether the kernel reads two texts as the same value: numbers in any base (`0x5`, `07`;
+/// True if the kernel parses two texts as the same value: numbers in any base (`0x5`, `07`;
 /// `_parse_integer`, lib/kstrtox.c), ranges in any order (`5,3,4`; lib/bitmap.c and
 /// `proc_do_large_bitmap`).
 fn same_words(a: &str, b: &str) -> bool {
@@ -280,7 +280,7 @@ fn same_word(a: &str, b: &str) -> bool {
     }
 }
 
-/// A whole number of the kernel's: `0x` begins a hexadecimal one, `0` an octal one.
+/// Parses an integer as the kernel does: `0x` begins a hexadecimal one, `0` an octal one.
 fn number(text: &str) -> Option<i128> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let hexadecimal = digits.strip_prefix("0x").or(digits.strip_prefix("0X"));
@@ -297,7 +297,7 @@ fn number(text: &str) -> Option<i128> {
     }
 }
 
-/// The numbers of a list like `5,3-4`, all below 65536.
+/// Parses a list like `5,3-4` of numbers below 65536.
 fn ranges(text: &str) -> Option<BTreeSet<u16>> {
     let mut all = BTreeSet::new();
     for part in text.split(',') {
@@ -307,7 +307,7 @@ fn ranges(text: &str) -> Option<BTreeSet<u16>> {
     Some(all)
 }
 
-/// The text of a file, as it is.
+/// Reads a file's text unchanged.
 pub(super) fn read(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(LONGEST as u64).read_to_end(&mut bytes)?;

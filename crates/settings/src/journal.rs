@@ -1,18 +1,17 @@
 //! The journal: what is about to be changed, written down before it is changed,
 //! so that it can be restored after a crash.
 //!
-//! One line per entry: eight hexadecimal digits of a CRC-32 (that of gzip), a
-//! space, the entry as JSON. Lines are only appended, and each is on disk before the next
-//! step. So a crash can tear the last one alone, before what it announces was started: it is
-//! skipped. Any other line whose sum is wrong is damage: it may contain a setting that
-//! is recorded nowhere else.
+//! One line per entry: eight hexadecimal digits of a CRC-32 (that of gzip), a space, the entry as
+//! JSON. Lines are only appended, and each is on disk before the next step. So a crash can tear
+//! only the last line, before the change it announces was started; that line is skipped. Any other
+//! line with a wrong checksum is damage: it may contain a setting that is recorded nowhere else.
 
 use bytepath_record::{Fault, Setting, SettingValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Version of the entries. A newer one is not read but refused.
+/// Version of the entries. Newer journals are refused.
 pub const JOURNAL_SCHEMA: u32 = 2;
 
 /// One line of the journal.
@@ -81,7 +80,7 @@ pub struct Change {
     pub verified: bool,
     /// True once it needs nothing more.
     pub undone: bool,
-    /// True once a later bytepath has begun without it: it was not restored then, for all that was waited.
+    /// True once a later run waited for its restoration in vain and began without it.
     #[serde(skip)]
     pub kept: bool,
 }
@@ -89,7 +88,7 @@ pub struct Change {
 /// What a journal records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct JournalState {
-    /// Who wrote it; none if the crash came before its first line was whole.
+    /// Who wrote it; `None` if the crash came before its first line was complete.
     pub begin: Option<Begin>,
     /// What was changed, or was about to be, in that order.
     pub changes: Vec<Change>,
@@ -112,7 +111,7 @@ pub struct Damage {
 }
 
 impl JournalState {
-    /// Whether something is left to be restored, as far as can be known.
+    /// True if something is, or may be, left to restore.
     pub fn is_unfinished(&self) -> bool {
         let pending = self.changes.iter().any(|change| !change.undone);
         !self.ended && (pending || !self.damaged.is_empty())
@@ -121,10 +120,10 @@ impl JournalState {
 
 /// Where a journal is kept.
 pub trait JournalStorage {
-    /// Appends; when this returns, it is on disk.
+    /// Appends `bytes`; they are on disk on return.
     fn append(&mut self, bytes: &[u8]) -> std::io::Result<()>;
 
-    /// Takes the journal away: there is nothing left to restore.
+    /// Removes the journal, when there is nothing left to restore.
     fn discard(&mut self) -> std::io::Result<()>;
 }
 
@@ -152,13 +151,13 @@ impl Entry {
     }
 }
 
-/// Puts the sum in front of an entry's JSON, and the end of the line after it.
+/// Makes a line of an entry's JSON: adds the checksum before it and a newline after it.
 pub fn seal(json: &[u8]) -> Vec<u8> {
     [format!("{:08x} ", checksum(json)).as_bytes(), json, b"\n"].concat()
 }
 
-/// Reads a journal, however it is damaged. A newer version is refused, because
-/// half of it might be understood.
+/// Reads a journal, even if it is damaged. Refuses a newer version, since it might be understood
+/// only in part.
 pub fn read(bytes: &[u8]) -> Result<JournalState, Fault> {
     let (whole, torn) = bytes.split_at(bytes.len() - torn(bytes));
     let mut chronicle = JournalState { torn: !torn.is_empty(), ..JournalState::default() };
@@ -215,7 +214,7 @@ pub fn read(bytes: &[u8]) -> Result<JournalState, Fault> {
     Ok(chronicle)
 }
 
-/// What is shown of a damaged line.
+/// Returns the part of a damaged line that is shown.
 fn beginning(line: &[u8]) -> String {
     String::from_utf8_lossy(&line[..line.len().min(SHOWN)]).into_owned()
 }
@@ -223,7 +222,7 @@ fn beginning(line: &[u8]) -> String {
 /// Bytes of a damaged line that are shown.
 const SHOWN: usize = 240;
 
-/// Bytes of a torn line at the end: the beginning of one as they are written, and no more.
+/// Returns the length in bytes of a torn last line: one that begins like an entry but is cut short.
 pub fn torn(bytes: &[u8]) -> usize {
     let last = bytes.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
     let (sum, json) = last.split_at(last.len().min(8));

@@ -1,5 +1,5 @@
-//! The table of settings: how each kind is read and changed. A new kind of setting is an
-//! arm here, with a helper in `files`, `device` or `loan`, beside its entry in the crate of records.
+//! The table of settings: how each kind is read and changed. A new kind of setting needs an arm
+//! here, a helper in `files`, `device` or `loan`, and an entry in `bytepath_record`.
 
 use super::access::{Access, Means, no_device};
 use super::{device, files, loan};

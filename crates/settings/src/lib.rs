@@ -6,10 +6,10 @@
 //! reads the journal. This crate does not decide what is set. It runs in the process that is on
 //! the machine concerned: an agent's, or the controller's for its own host.
 //!
-//! The way of a setting: [`Applied::apply`] takes the lock of a folder ([`StateFolder`]), replays the
-//! journal of a run that died, and hands each setting to the engine, which reads and writes a
-//! [`Machine`]. [`ThisMachine`] is the one that runs; `kinds` is its table of how each kind is
-//! read and changed. `docs/reference/settings.md` describes what survives what.
+//! The path of a setting: [`Applied::apply`] takes the lock of a folder ([`StateFolder`]), replays
+//! the journal of a run that died, and hands each setting to the engine, which reads and writes a
+//! [`Machine`]. [`ThisMachine`] is the real host; `kinds` is its table of how each kind is read and
+//! changed. `docs/reference/settings.md` describes what survives what.
 //!
 //! A machine can be anything that has settings:
 //!
@@ -95,9 +95,9 @@ use undo::JournalOrigin;
 pub struct Applied<M: Machine = ThisMachine> {
     engine: Engine<M, JournalFile>,
     records: Vec<SettingRecord>,
-    /// Changes from this one on are ours, and not of a run that died.
+    /// Index of the first change made by this run; those before it are from a run that died.
     own: usize,
-    /// Changes from this one on are those of a preparation.
+    /// Index of the first change made by [`Applied::prepare`].
     lasting: usize,
     undone: bool,
     turn: Turn,
@@ -105,18 +105,18 @@ pub struct Applied<M: Machine = ThisMachine> {
 }
 
 impl<M: Machine> Applied<M> {
-    /// Sets everything that is wanted, in this order. The journal of an earlier run
-    /// that died is replayed first; its rows are returned too.
+    /// Makes all `wanted` settings, in this order. The journal of an earlier run that died is
+    /// replayed first; the rows of that replay are returned too.
     ///
-    /// Nothing is changed where another bytepath sets things on this host, where a mandatory
-    /// setting cannot be made, or where the earlier run's settings cannot be restored: all of them
-    /// in another network namespace, else those that this run wants, too. What the kernel does not
-    /// take back stays in the journal. If one fails when it is its turn, those before it are
-    /// restored.
+    /// Errors, and makes no setting, if another bytepath is changing settings on this host, if a
+    /// mandatory setting is known not to be possible, or if the earlier run's settings cannot be
+    /// restored: any of them if they belong to another network namespace, otherwise only those that
+    /// this run wants to change too. What the kernel refuses to restore stays in the journal. If a
+    /// setting fails later, those made before it are restored.
     ///
-    /// What the kernel refuses to take back is tried again, as [`restore`] does: this blocks for up to
-    /// 2 s, and 10 s where memory of a process is attached to a queue; nothing cuts that short. Only the
-    /// first run after the one that died waits, not those after it.
+    /// Retries what the kernel refuses to restore, as [`restore`] does. This blocks for up to 2 s,
+    /// or 10 s if memory of a process is attached to a queue, and cannot be cut short. Only the
+    /// first run after the one that died waits.
     pub fn apply(
         place: &StateFolder,
         machine: M,
@@ -138,7 +138,7 @@ impl<M: Machine> Applied<M> {
         Ok((applied, rows))
     }
 
-    /// Sets more. On a fault everything is restored, what was set before too.
+    /// Makes more settings. On a fault, restores everything, including earlier settings.
     pub fn add(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
         match self.change(wanted) {
             Ok(records) => {
@@ -163,7 +163,7 @@ impl<M: Machine> Applied<M> {
             let text = format!("{}{part}: {before} -> {set}", change.setting.subject());
             return Err(still_in_force(&self.place, &text));
         }
-        // Two hosts of a study may be one machine: the second finds what the first has made.
+        // Two hosts of a study may be one machine: the second finds the first one's settings made.
         let mut changes_machine = |want: &WantedSetting| {
             let would_change = |record: SettingRecord| record.before != record.after;
             !want.setting.is_of_namespace() && self.engine.preview(want).is_ok_and(would_change)
@@ -174,19 +174,19 @@ impl<M: Machine> Applied<M> {
         self.engine.apply(wanted)
     }
 
-    /// Sets more for a while, until [`Applied::unprepare`]. On a fault these alone are
-    /// restored, and what was set before stays.
+    /// Makes more settings until [`Applied::unprepare`]. On a fault, restores only what was
+    /// prepared; earlier settings stay.
     pub fn prepare(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
         self.change(wanted).map_err(|fault| with_rows(fault, &self.unprepare()))
     }
 
-    /// Restores what was prepared, the last first. What cannot be restored yet is tried
-    /// again when this is called again.
+    /// Restores what was prepared, the last first. Call it again to retry what could not be
+    /// restored yet.
     pub fn unprepare(&mut self) -> Vec<RestorationRow> {
         self.engine.undo_from(self.lasting, JournalOrigin::Here)
     }
 
-    /// What was set, from what to what, and what was skipped and why.
+    /// Each setting with its old and new value, or why it was skipped.
     pub fn records(&self) -> &[SettingRecord] {
         &self.records
     }
@@ -199,7 +199,7 @@ impl<M: Machine> Applied<M> {
     fn put_back(&mut self) -> Vec<RestorationRow> {
         self.undone = true;
         let rows = self.engine.undo_from(self.own, JournalOrigin::Here);
-        // A journal that cannot be removed lists what is restored already.
+        // If the journal cannot be removed: its entries are marked as restored already.
         let _ = self.engine.finish();
         rows
     }
@@ -215,15 +215,15 @@ impl<M: Machine> Drop for Applied<M> {
 }
 
 fn warn(what: impl std::fmt::Display) {
-    // A standard error that is gone must not keep the rest from being restored.
+    // A closed stderr must not keep the rest from being restored.
     let _ = writeln!(std::io::stderr(), "bytepath: {what}");
 }
 
-/// Restores what a run that has died left behind. The rows come in the order in
-/// which it was done; none are there if nothing was to be done. What the kernel refuses is tried again for
-/// up to 2 s, and 10 s where memory of a process is attached to a queue; standard error names it before.
+/// Restores what a run that died left behind. Returns rows in the order of restoration; no rows if
+/// there was nothing to restore. Retries what the kernel refuses for up to 2 s, or 10 s if memory
+/// of a process is attached to a queue; a warning on stderr names it before the wait.
 pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<RestorationRow>, Fault> {
-    // Without a journal there is nothing to lock, and no folder to make.
+    // Without a journal there is nothing to lock and no folder to create.
     let is_empty = !place.has_journal() && place.all_lent().is_empty();
     if is_empty && place.read()?.is_none() && !place.is_locked() {
         return Ok(Vec::new());
@@ -232,7 +232,7 @@ pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<Restora
     replay_until_released(place, &mut turn, machine, &[]).map(|(_, rows)| rows)
 }
 
-/// What an earlier run has waited for in vain, and has gone on without.
+/// Returns the settings that an earlier run gave up restoring.
 fn given_up(place: &StateFolder) -> Result<Vec<Setting>, Fault> {
     let changes = place.read()?.unwrap_or_default().changes;
     Ok(changes
@@ -242,8 +242,8 @@ fn given_up(place: &StateFolder) -> Result<Vec<Setting>, Fault> {
         .collect())
 }
 
-/// Replays the journal, again and again as long as the kernel may still release what it refuses, but
-/// for what was given up.
+/// Replays the journal, and again while the kernel may still release what it refuses. Does not wait
+/// for settings in `given_up`.
 fn replay_until_released<M: Machine>(
     place: &StateFolder,
     turn: &mut Turn,
@@ -278,28 +278,28 @@ fn replay_until_released<M: Machine>(
     Ok((machine, rows))
 }
 
-/// How long what could not be restored is tried again: what a run that was just killed held the
-/// kernel may release later.
+/// How long to retry restoring a setting: the kernel may release the resources of a run that was
+/// just killed with a delay.
 fn patience(row: &RestorationRow) -> Duration {
     if waits_for_provider(row) { PROVIDER_RELEASE } else { RELEASE }
 }
 
-/// Whether a device that gives received bytes to memory of a process (devmem, zcrx) keeps a setting
-/// from being restored. The kernel's texts that refuse it have these words (net/ethtool).
+/// True if a memory provider (devmem, zcrx: the device receives into memory of a process) keeps a
+/// setting from being restored. The kernel's error texts for it contain these words (net/ethtool).
 fn waits_for_provider(row: &RestorationRow) -> bool {
     row.note.contains("memory provider")
 }
 
 const RELEASE: Duration = Duration::from_secs(2);
-/// It is detached when the last descriptor is gone, and by a worker of the kernel where that is an
-/// io_uring.
+/// A memory provider is detached when its last descriptor is closed; that of an io_uring, later, by
+/// a kernel worker.
 const PROVIDER_RELEASE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// The right to change settings: the lock of the journal, and of what is changed.
+/// The right to change settings: the locks on the journal and on what is changed.
 struct Turn {
     lock: Lock,
-    /// Kept for as long as the turn lasts.
+    /// Held for as long as the turn lasts.
     _namespace: Option<Exclusion>,
     machine: Option<Exclusion>,
 }
@@ -310,7 +310,7 @@ impl Turn {
         Ok(Turn { lock, _namespace: machine.exclude(Reach::Namespace)?, machine: None })
     }
 
-    /// Extends it to the whole machine.
+    /// Locks the whole machine too.
     fn reach_machine(&mut self, machine: &impl Machine) -> Result<(), Fault> {
         if self.machine.is_none() {
             self.machine = machine.exclude(Reach::Machine)?;
@@ -319,8 +319,8 @@ impl Turn {
     }
 }
 
-/// What stays in the journal of a run that died although it was replayed. It is a fault if that is
-/// not of this network namespace.
+/// Returns the changes that replaying the journal could not restore. Errors if there are any and
+/// they were not made in this network namespace.
 fn kept_changes(
     place: &StateFolder,
     machine: &impl Machine,
@@ -354,8 +354,8 @@ fn replay_journal<M: Machine>(
     }
     let mut rows = return_strays(place, &mut machine, changes);
     let Some(chronicle) = chronicle else {
-        // There may be a journal with nothing to restore: of a run that was killed before its
-        // first change, or after it undid its last.
+        // A run killed before its first change, or after undoing its last, leaves a journal with
+        // nothing to restore.
         place.discard(&turn.lock)?;
         return Ok((machine, rows));
     };
@@ -366,7 +366,7 @@ fn replay_journal<M: Machine>(
         engine.finish().map_err(|fault| with_rows(fault, &rows))?;
         return Ok((engine.machine, rows));
     }
-    // Where its first line is lost, it may be of another boot or another namespace.
+    // Without its first line, the journal may be from another boot or namespace.
     if chronicle.begin.is_some() {
         rows.extend(engine.undo_from(0, origin));
     }
@@ -380,8 +380,8 @@ fn replay_journal<M: Machine>(
     Err(Fault::storage(text).remedy(remedy))
 }
 
-/// Returns the devices that are lent although no change of the journal lends them: it was
-/// removed, or that line of it is lost.
+/// Takes back devices that are lent although the journal does not record it: the journal, or that
+/// line of it, is gone.
 fn return_strays(
     place: &StateFolder,
     machine: &mut impl Machine,
@@ -410,20 +410,20 @@ fn return_strays(
     rows
 }
 
-/// What a run that has died left behind; `None` while one is at work.
+/// Returns what a run that died left behind; `None` if nothing, or while a run is active.
 pub fn left_behind(place: &StateFolder) -> Option<JournalState> {
-    // One that cannot be read is reported by the next attempt to set something.
+    // An unreadable journal is reported by the next attempt to change a setting.
     place.read().ok().flatten().filter(|_| !place.is_locked())
 }
 
-/// Whether these settings can be made, the mandatory ones; the fault shows which one
-/// cannot, and why. Nothing is changed, nothing written.
+/// Checks that all mandatory settings can be made; the fault names the first that cannot, and why.
+/// Changes and writes nothing.
 pub fn feasible(machine: impl Machine, wanted: &[WantedSetting]) -> Result<(), Fault> {
     Engine::inherit(machine, Nowhere, Vec::new()).all_feasible(wanted)
 }
 
-/// What would be set, from what to what: of several settings of the same, the later ones from what the
-/// earlier ones would have made. Nothing is changed, nothing written.
+/// Returns the old and new value that each setting would have. If several change the same subject,
+/// a later one's old value is what the earlier ones would leave. Changes and writes nothing.
 pub fn preview(machine: impl Machine, wanted: &[WantedSetting]) -> Vec<SettingRecord> {
     let mut engine = Engine::inherit(machine, Nowhere, Vec::new());
     let mut made = Made::new();

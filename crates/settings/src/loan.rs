@@ -1,14 +1,14 @@
 //! A device that is lent to a testbed: moved into a network namespace of its own, or of the other
-//! devices of its end, and brought back as it was. The namespace is tied to a file next to the
-//! journal, so a crash leaves the device where it was, to be brought back from there.
+//! devices of its end, and returned as it was. The namespace is bound to a file next to the
+//! journal, so after a crash the device is still there and can be returned.
 //!
-//! A move flushes addresses, routes, the queueing discipline and the sysctls of a device
+//! A move flushes addresses, routes, the qdisc and the sysctls of a device
 //! (net/core/dev.c, `dev_change_net_namespace`). A device with an address or a route is in
 //! use and is refused; the rest is restored, and so is what setting up a link changes: MTU,
 //! offloads, their limits, threaded NAPI, RPS.
 //!
-//! A device that stays in a namespace that nobody sees is lost to its owner. So it comes back
-//! first, and whatever of it cannot be restored is reported afterwards.
+//! A device left in a hidden namespace is lost to its owner. So the device is returned first, and
+//! whatever cannot be restored is reported afterwards.
 
 use super::access::no_device;
 use super::device::{flag, limits};
@@ -30,24 +30,24 @@ use std::path::{Path, PathBuf};
 /// Where a device is.
 const PLACE: &str = Setting::PLACE;
 const HERE: &str = "here";
-/// Here, and a namespace waits for it still.
+/// The device is here, but its target namespace still exists.
 const BETWEEN: &str = "here, with a namespace made for it";
 /// Value of every part while the device is on loan.
 const LENT: &str = "lent";
 
-/// Parts that go with the device, and come back with it unless a link was set up.
+/// Parts that move with the device, unchanged unless a link was set up.
 const TUNING: &[&str] = &["mtu", "features", "limits", "threaded", "rps"];
-/// Parts that a move takes from it.
+/// Parts that a move discards.
 const LOST: &[&str] = &["up", "qdisc", "sysctls", NO_DEFAULTS];
 
-/// The part with the sysctls whose folder has no `default` to compare with: those of neighbours, in
-/// any network namespace but the first. All of them are kept.
+/// The part with the sysctls whose folder has no `default` to compare with: those of `neigh`, in
+/// any network namespace but the initial one. All of them are kept.
 const NO_DEFAULTS: &str = "sysctls without defaults";
 
-/// Folders of sysctls that a device has of its own, below `/proc/sys/net`.
+/// Folders of per-device sysctls below `/proc/sys/net`.
 const SYSCTLS: &[&str] = &["ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh"];
 
-/// The network namespace of a device that is lent at the moment.
+/// Returns the network namespace of a device that is currently lent.
 pub fn namespace_of(device: &DeviceName) -> Result<Option<OwnedFd>, Fault> {
     let file = file(device);
     let fault = |e: io::Error| Fault::system(format!("cannot open {}", file.display()), &e);
@@ -56,8 +56,7 @@ pub fn namespace_of(device: &DeviceName) -> Result<Option<OwnedFd>, Fault> {
     Ok(Some(namespace).filter(|_| here.is_none()))
 }
 
-/// What a link may change of a device, as it is now. For a thread in the device's
-/// network namespace.
+/// Reads the parts of a device that a link may change. Call it in the device's network namespace.
 pub fn tuning(netlink: &mut Netlink, device: &DeviceName) -> Result<SettingValue, Fault> {
     let link = present(netlink, device)?;
     let features = netlink.features(link.index).map_err(|e| asking(device, &e))?;
@@ -86,8 +85,8 @@ pub fn tuning(netlink: &mut Netlink, device: &DeviceName) -> Result<SettingValue
     Ok(SettingValue(parts))
 }
 
-/// Makes those parts of a device's tuning what they were, as far as they differ. For a
-/// thread in the device's network namespace. Each part is tried, whatever became of the others.
+/// Restores those parts of a device's tuning that differ. Call it in the device's network
+/// namespace. Tries every part, even if others fail.
 pub fn tune(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Result<(), Fault> {
     let now = tuning(netlink, device)?;
     let index = present(netlink, device)?.index;
@@ -102,16 +101,16 @@ pub fn tune(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Re
         part("threaded NAPI", fs::write(folder.join("threaded"), text));
     }
     for (queue, mask) in differs("rps").unwrap_or_default().split(' ').filter_map(pair) {
-        // Names from a journal lead to no other folder.
+        // A name from a journal must not lead to another folder.
         let queue: u32 = queue.strip_prefix("rx-").and_then(|n| n.parse().ok()).unwrap_or(0);
         let path = folder.join(format!("queues/rx-{queue}"));
-        // A device has other queues once it was opened, or its channels were changed.
+        // The queues may differ after the device was brought up or its channels changed.
         if path.exists() {
             part(&format!("RPS of rx-{queue}"), fs::write(path.join("rps_cpus"), mask));
         }
     }
     if let Some(text) = differs("features") {
-        // A driver may refuse a whole request for one that is as it should be.
+        // A driver may refuse a whole request for one feature that needs no change.
         let is: Vec<&str> = now.get("features").unwrap_or_default().split(' ').collect();
         let wanted = text.split(' ').filter(|switch| !is.contains(switch)).filter_map(pair);
         let wanted: Vec<(&str, bool)> = wanted.map(|(name, state)| (name, state == "on")).collect();
@@ -128,7 +127,7 @@ pub fn tune(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Re
     faults.first()
 }
 
-/// What failed while the rest went on.
+/// Failures of parts, collected while the rest is tried.
 #[derive(Default)]
 struct Faults(Vec<Fault>);
 
@@ -137,7 +136,7 @@ impl Faults {
         self.0.extend(result.err());
     }
 
-    /// The first fault, with the messages of the others.
+    /// Errors with the first fault, with the messages of the others appended.
     fn first(self) -> Result<(), Fault> {
         let mut faults = self.0.into_iter();
         let Some(mut first) = faults.next() else { return Ok(()) };
@@ -146,8 +145,8 @@ impl Faults {
     }
 }
 
-/// The state of a device; `None` if it does not exist. A namespace that has lost
-/// its device is useless and is released.
+/// Returns the state of a device, or `None` if it does not exist. Releases a namespace that has
+/// lost its device.
 pub(super) fn read(
     netlink: &mut Netlink,
     device: &DeviceName,
@@ -157,7 +156,7 @@ pub(super) fn read(
     let namespace = lasting::open(&file).map_err(opening)?;
     let Some(link) = find(netlink, device)? else {
         let Some(namespace) = namespace else {
-            // A mount is seen in the mount namespace alone in which it was made.
+            // A mount is visible only in the mount namespace it was made in.
             if !file.exists() {
                 return Ok(None);
             }
@@ -187,8 +186,8 @@ pub(super) fn read(
     Ok(Some(SettingValue(parts)))
 }
 
-/// The value it should have: that it is lent. The fault names what the device is in use for, or
-/// what of it could not be restored.
+/// Returns the value of a lent device. The fault names what the device is in use for, or what could
+/// not be restored.
 pub(super) fn goal(
     netlink: &mut Netlink,
     device: &DeviceName,
@@ -209,7 +208,7 @@ pub(super) fn goal(
         return no("the loopback device cannot be lent".into(), "name a NIC's port".into());
     }
     let features = netlink.features(link.index).map_err(|e| asking(device, &e))?;
-    // Until Linux 6.11 it was a feature.
+    // Up to Linux 6.11 this was a feature.
     if link.immovable || features.active.iter().any(|name| name == "netns-local") {
         return no(
             format!("{device} (a {}) cannot leave its network namespace", link.kind),
@@ -252,39 +251,39 @@ pub(super) fn write(
     }
 }
 
-/// Whether two texts of a part mean the same. A device that is down keeps the kernel's own
-/// discipline if it was ever up, and a move takes that, too; it comes with the next time up.
-/// Nor do the masks of queues mean anything that are no longer there.
+/// True if two texts of a part mean the same. A device that is down keeps the kernel's own qdisc if
+/// it was ever up; a move removes that, and bringing the device up adds it again. RPS masks of
+/// queues that no longer exist are ignored.
 pub(super) fn same(a: &str, b: &str) -> bool {
     a == b || defaults(a, b) || (!is_set_up(a) && !is_set_up(b)) || agree_on_rps(a, b)
 }
 
-/// Whether these are masks of RPS, and those of the queues that both have are the same.
+/// True if both are RPS masks that agree on the queues they have in common.
 fn agree_on_rps(a: &str, b: &str) -> bool {
     let (Some(a), Some(b)) = (masks(a), masks(b)) else { return false };
     a.iter().all(|(queue, mask)| b.get(queue).is_none_or(|other| other == mask))
 }
 
-/// The masks of RPS by queue; `None` for any other text.
+/// Parses RPS masks by queue; `None` for any other text.
 fn masks(text: &str) -> Option<BTreeMap<&str, &str>> {
     text.split(' ').map(|word| pair(word).filter(|(queue, _)| queue.starts_with("rx-"))).collect()
 }
 
-/// Whether a part of a device that is here again is on the way back to what it was, so
-/// that the rest of the way is ours to go. A crash may have come anywhere.
+/// True if a part of a returned device is only partly restored, so that we must finish the
+/// restoration. The crash may have come at any step.
 pub(super) fn is_on_the_way_back(name: &str, was: &str, now: &str) -> bool {
     match name {
         PLACE => now == BETWEEN,
         "up" => now == "off",
         "qdisc" => !is_set_up(now),
         "sysctls" => now.lines().all(|line| was.lines().any(|before| before == line)),
-        // Which of these are the kernel's own, and not someone's, there is nothing to tell by.
+        // Nothing shows which of these are the kernel's own values and which someone's.
         NO_DEFAULTS => true,
         _ => false,
     }
 }
 
-/// Moves the device into a namespace of its own, or into that of another which is lent.
+/// Moves the device into a new namespace, or into that of another lent device.
 fn lend(
     netlink: &mut Netlink,
     device: &DeviceName,
@@ -309,7 +308,7 @@ fn lend(
     let made = lasting::open(&file).map_err(|e| fault("opening the namespace for", &e))?;
     let namespace =
         made.ok_or_else(|| Fault::failed(format!("the namespace for {device} is gone again")))?;
-    // What TCP remembers of a peer would lead from one trial to the next.
+    // TCP metrics cached for a peer would carry over from one trial to the next.
     let forget = || fs::write("/proc/sys/net/ipv4/tcp_no_metrics_save", "1");
     within(namespace.as_fd(), forget)
         .and_then(|done| done)
@@ -325,8 +324,8 @@ fn bring_back(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> 
         let home = lasting::own().map_err(|e| fault("opening the namespace to return", &e))?;
         let back = || -> Result<(), Fault> {
             let mut there = Netlink::new();
-            // Before it moves: after a crash in between, its tuning would not be known as ours.
-            // What fails here is tried again at home, and reported there.
+            // Before it moves: after a crash in between, its tuning could not be recognised as
+            // ours. Failures here are retried after the move, and reported then.
             let _ = tune(&mut there, device, to);
             let index = present(&mut there, device)?.index;
             there.set_namespace(index, home.as_fd()).map_err(|e| {
@@ -345,7 +344,7 @@ fn bring_back(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> 
         .map_err(|fault| fault.context(format!("{device} is back, but not all of it as it was")))
 }
 
-/// Restores a device that is back: its tuning, and what the move took.
+/// Restores a returned device: its tuning, and what the move discarded.
 fn recover(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Result<(), Fault> {
     let fault = |what: &str, e: &io::Error| Fault::system(format!("{what} {device}"), e);
     let index = present(netlink, device)?.index;
@@ -372,12 +371,12 @@ fn recover(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Res
     faults.first()
 }
 
-/// The loan of a device whose namespace is left although no journal records it.
+/// The value of a returned device, for a loan that no journal records.
 pub(super) fn returned() -> SettingValue {
     SettingValue::one(PLACE, HERE)
 }
 
-/// What a device is in use for, and the remedy; `None` if it is idle.
+/// Returns what a device is in use for, and the remedy; `None` if it is idle.
 fn in_use(
     device: &DeviceName,
     addresses: &[(IpAddr, u8)],
@@ -396,13 +395,13 @@ fn in_use(
     Some((format!("the route to {to}/{length} uses {device}"), remedy))
 }
 
-/// Whether this discipline was set up explicitly; the kernel's own comes back by itself.
+/// True if this qdisc was set up explicitly; the kernel's own comes back by itself.
 fn is_set_up(text: &str) -> bool {
     text != "none" && !is_kernels_own(text)
 }
 
-/// Sysctls of the device that are not what a device gets by default, one each:
-/// `ipv4/conf rp_filter=2`; or all of those where no default is shown.
+/// Returns the device's sysctls that differ from the default, as `ipv4/conf rp_filter=2`; or,
+/// without `with_defaults`, all of those in folders that have no `default`.
 fn sysctls(device: &DeviceName, with_defaults: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for folder in SYSCTLS {
@@ -428,7 +427,7 @@ fn sysctls(device: &DeviceName, with_defaults: bool) -> Vec<String> {
     lines
 }
 
-/// The file and the text of such a line; `None` if no device has such a sysctl.
+/// Returns path and value of such a line; `None` if no device has such a sysctl.
 fn sysctl<'a>(device: &DeviceName, line: &'a str) -> Option<(PathBuf, &'a str)> {
     let (folder, rest) = line.split_once(' ')?;
     let (name, text) = rest.split_once('=')?;
@@ -438,7 +437,7 @@ fn sysctl<'a>(device: &DeviceName, line: &'a str) -> Option<(PathBuf, &'a str)> 
     known.then(|| (folder.join(name), text))
 }
 
-/// The masks of RPS, one a queue: `rx-0=00000000`.
+/// Returns the RPS mask of each queue: `rx-0=00000000`.
 fn steering(device: &Path) -> Vec<String> {
     let mask = |queue: u32| -> Option<String> {
         let text = fs::read_to_string(device.join(format!("queues/rx-{queue}/rps_cpus"))).ok()?;
@@ -459,7 +458,7 @@ fn file(device: &DeviceName) -> PathBuf {
     StateFolder::standard().lent(device)
 }
 
-/// The device's link; `None` if there is no such device here.
+/// Returns the device's link, or `None` if there is no such device here.
 fn find(netlink: &mut Netlink, device: &DeviceName) -> Result<Option<Link>, Fault> {
     netlink.link(device.as_str()).map_err(|e| asking(device, &e))
 }

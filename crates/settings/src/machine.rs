@@ -11,52 +11,51 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Reads and writes settings. The engine uses nothing else, so that tests
-/// can put a machine in its place that dies at any step.
+/// Reads and writes settings. The engine uses nothing else, so that tests can substitute a machine
+/// that dies at any step.
 pub trait Machine {
-    /// The texts of a setting's parts now; `None` if what it is about is not there.
-    /// More parts than the setting names may be reported: those that it changes
-    /// beside itself.
+    /// Returns the current texts of a setting's parts; `None` if its subject does not exist. May
+    /// include parts that the setting does not name but changes as a side effect.
     fn read(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault>;
 
-    /// The texts that the parts of the setting should have. The fault shows why
-    /// this cannot be, or why what is there could not be restored.
+    /// Returns the texts that the parts of the setting should have. The fault shows why that is
+    /// impossible, or why the current value could not be restored.
     fn goal(&mut self, setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault>;
 
-    /// Changes these parts to these texts. On a fault some of them may be changed.
+    /// Writes these parts. On a fault some of them may have changed.
     fn write(&mut self, setting: &Setting, to: &SettingValue) -> Result<(), Fault>;
 
-    /// Whether two texts of a part mean the same.
+    /// True if two texts of a part mean the same.
     fn same(&self, setting: &Setting, a: &str, b: &str) -> bool;
 
-    /// Which kernel this is, and which network namespace.
+    /// Returns the kernel's boot id and the network namespace.
     fn identity(&self) -> Identity;
 
-    /// Whether anything holds that network namespace still.
+    /// True if that network namespace still exists.
     fn has_namespace(&self, namespace: &str) -> bool;
 
-    /// The setting with the number of the NUMA node in place of a device that is on it: what is
-    /// journalled, and can be restored once the device is gone.
+    /// Replaces a device that stands for a NUMA node by the node's number. That form is journalled,
+    /// and can be restored even when the device is gone.
     fn resolve(&mut self, setting: &Setting) -> Result<Setting, Fault> {
         Ok(setting.clone())
     }
 
-    /// The number of the link of the device that a setting is for; `None` if it has none, or none
-    /// that would last longer than its name.
+    /// Returns the ifindex of the setting's device; `None` if it has no device, or if the index
+    /// does not outlast the name.
     fn link(&mut self, setting: &Setting) -> Result<Option<u32>, Fault> {
         let _ = setting;
         Ok(None)
     }
 
-    /// The name that the device of a setting has now, given the number of its link; `None` if there
-    /// is no such device any more.
+    /// Returns the current name of the setting's device, given its ifindex; `None` if the device no
+    /// longer exists.
     fn device_name(&mut self, setting: &Setting, link: u32) -> Result<Option<DeviceName>, Fault> {
         let _ = link;
         Ok(setting.device().cloned())
     }
 
-    /// Keeps every other bytepath from changing settings within a reach, as long as this lives;
-    /// `None` where no other can know of this machine.
+    /// Keeps every other bytepath from changing settings within a reach until the result is
+    /// dropped; `None` if no other process can use this machine.
     fn exclude(&self, reach: Reach) -> Result<Option<Exclusion>, Fault> {
         let _ = reach;
         Ok(None)
@@ -83,15 +82,15 @@ impl ThisMachine {
         ThisMachine { roots, netlink: Netlink::new() }
     }
 
-    /// Whether it is the one that runs, and no tree of files.
+    /// True if this is the running kernel, not a tree of files.
     fn is_real(&self) -> bool {
         self.roots.sys == Path::new("/sys")
     }
 
-    /// Refuses a device of `/sys` that is not the one of our network namespace:
-    /// `/sys` shows the devices of the namespace in which it was mounted, and a
-    /// device of the same name there is not ours to change. They are one if
-    /// number and counters agree. False: there is no such device.
+    /// Returns true if the setting's device in `/sys` is that of our network namespace, false if
+    /// there is no such device. Errors if they differ: `/sys` shows the devices of the namespace in
+    /// which it was mounted, and a device of the same name there is not ours to change. They are
+    /// the same if ifindex and counters agree.
     fn is_ours(&mut self, setting: &Setting) -> Result<bool, Fault> {
         let Some(device) = setting.device().filter(|_| self.is_real()) else {
             return Ok(true);
@@ -106,7 +105,7 @@ impl ThisMachine {
             let own = all.iter().find(|own| own.name == device.as_str())?;
             Some((own.rx.bytes, own.tx.bytes))
         };
-        // Between two looks at ours, the other must be between the two.
+        // The counters of the other, read between two reads of ours, must lie between the two.
         let before = counted();
         let shown = number("statistics/rx_bytes").zip(number("statistics/tx_bytes"));
         let after = counted();
@@ -129,7 +128,7 @@ impl ThisMachine {
         }
     }
 
-    /// The NUMA node of a device; `None` if it has none, or the machine does not report it.
+    /// Returns the NUMA node of a device; `None` if it has none or does not report it.
     fn node_of(&mut self, device: &DeviceName) -> Result<Option<u32>, Fault> {
         if self.is_real() {
             return match device::node(device.as_str()) {
@@ -143,7 +142,7 @@ impl ThisMachine {
         Ok(files::read(&file).ok().and_then(|text| text.trim().parse().ok()))
     }
 
-    /// The node of a machine that has one: its devices report none.
+    /// Returns the node of a machine that has only one: its devices report none.
     fn only_node(&self) -> Option<u32> {
         let names = attribute::names(&self.roots.sys.join("devices/system/node"));
         let nodes = names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok());
@@ -151,14 +150,14 @@ impl ThisMachine {
         <[u32; 1]>::try_from(nodes).ok().map(|[node]| node)
     }
 
-    /// Does something where the device of a setting is: here, or in the namespace that it
-    /// is lent to.
+    /// Runs a closure in the namespace of the setting's device: this one, or the one it is lent
+    /// to.
     fn at<T: Send>(
         &mut self,
         setting: &Setting,
         work: impl FnOnce(&mut ThisMachine) -> Result<T, Fault> + Send,
     ) -> Result<T, Fault> {
-        // What moves the device is done where it comes from.
+        // A loan is made and returned in the device's home namespace.
         let moves = matches!(access(setting).means, Means::Loan(..));
         let device = setting.device().filter(|_| self.is_real() && !moves);
         let Some(namespace) = device.map(loan::namespace_of).transpose()?.flatten() else {
@@ -255,7 +254,7 @@ impl Machine for ThisMachine {
             link.is_ok_and(|link| link.to_string_lossy() == namespace)
         };
         let processes = procfs::numbered(proc).unwrap_or_default();
-        // `ip netns` keeps one by a mount of its file.
+        // `ip netns` keeps a namespace alive by a bind mount.
         let mounts = std::fs::read(proc.join("self/mountinfo")).unwrap_or_default();
         processes.iter().any(of_process)
             || String::from_utf8_lossy(&mounts).split([' ', '\n']).any(|word| word == namespace)
@@ -274,7 +273,7 @@ impl Machine for ThisMachine {
     }
 
     fn link(&mut self, setting: &Setting) -> Result<Option<u32>, Fault> {
-        // A device that moves may get another number.
+        // A device may get another ifindex when it moves.
         let Some(device) = own_device(setting).filter(|_| self.is_real()) else { return Ok(None) };
         self.at(setting, |machine| {
             let link =
@@ -296,7 +295,7 @@ impl Machine for ThisMachine {
     }
 }
 
-/// The device that a setting is for and does not move, the one of a sysctl included.
+/// Returns a setting's device, including that of a sysctl, unless the setting moves it.
 fn own_device(setting: &Setting) -> Option<DeviceName> {
     match setting {
         Setting::Sysctl { name, .. } => name.device(),
@@ -309,7 +308,7 @@ fn looking_for(device: impl std::fmt::Display, error: &io::Error) -> Fault {
     Fault::system(format!("cannot look for {device}"), error)
 }
 
-/// The fault of a device that does not take a value.
+/// Builds the fault for a value that a device refuses.
 fn refused_by_driver(device: &DeviceName, to: &SettingValue, error: &io::Error) -> Fault {
     let fault = Fault::system(format!("the kernel refused {to}"), error);
     if error.to_string().contains("indirection table") {
@@ -334,7 +333,7 @@ fn read_files(knobs: Vec<Knob>) -> Result<Option<SettingValue>, Fault> {
                 is_there |= knob.goal.is_some();
                 parts.0.insert(knob.name, text);
             }
-            // It went away between the look at its folder and now.
+            // It disappeared after its folder was listed.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {}
             Err(e) => return Err(refused("read", &knob.path, &e)),
         }
@@ -345,8 +344,8 @@ fn read_files(knobs: Vec<Knob>) -> Result<Option<SettingValue>, Fault> {
 fn write_files(access: &Access, knobs: &[Knob], to: &SettingValue) -> Result<(), Fault> {
     for (name, text) in &to.0 {
         let knob = knobs.iter().find(|knob| knob.name == *name).ok_or_else(|| access.absent())?;
-        // What was moved along may be back by itself; written, it would count as chosen from then
-        // on (br_change_mtu, net/bridge/br_device.c).
+        // A value changed as a side effect may be back by itself; writing it would mark it as
+        // chosen explicitly (br_change_mtu, net/bridge/br_device.c).
         let is_back = || files::read(&knob.path).is_ok_and(|now| (access.same)(&now, text));
         if knob.goal.is_none() && is_back() {
             continue;

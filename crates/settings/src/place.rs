@@ -23,8 +23,8 @@ pub struct StateFolder {
     folder: PathBuf,
 }
 
-/// The right to set things on this host. It ends with the process, however that
-/// ends; a child that the process is just starting may keep it until it executes its program.
+/// The right to change settings on this host. It ends with the process, however that ends; a child
+/// that the process is just starting may keep it until its execve(2).
 #[derive(Debug)]
 pub struct Lock {
     file: File,
@@ -32,7 +32,7 @@ pub struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // If it fails, closing the file gives the lock back.
+        // If it fails, closing the file releases the lock.
         let _ = file_lock::release(&self.file);
     }
 }
@@ -44,8 +44,8 @@ pub struct JournalFile {
     file: File,
 }
 
-/// Whether this process may make something in a folder: root of a user namespace (`unshare -r`) may
-/// not in one whose owner is outside of that. A file system that is read-only is another fault.
+/// True if this process may create files in a folder: root of a user namespace (`unshare -r`) may
+/// not if the owner is outside that namespace. A read-only file system is a different fault.
 fn may_write(folder: &Path) -> bool {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     let may = accessat(CWD, folder, Access::WRITE_OK, AtFlags::EACCESS);
@@ -57,10 +57,9 @@ const JOURNAL: &str = "journal";
 const LOCK: &str = "lock";
 
 impl StateFolder {
-    /// Where the next bytepath looks, also after a reboot: `$BYTEPATH_STATE`,
-    /// else `/var/lib/bytepath` for root, else `$XDG_STATE_HOME/bytepath` or
-    /// `~/.local/state/bytepath`. Root of a user namespace only has the former if `/var/lib` is that
-    /// root's to write.
+    /// Where the next bytepath looks, also after a reboot: `$BYTEPATH_STATE`, else
+    /// `/var/lib/bytepath` for root, else `$XDG_STATE_HOME/bytepath` or `~/.local/state/bytepath`.
+    /// Root of a user namespace only has the former if `/var/lib` is that root's to write.
     pub fn standard() -> StateFolder {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(folder) = variable(STATE_VARIABLE) {
@@ -88,14 +87,14 @@ impl StateFolder {
         self.folder.join("lent").join(device.as_str())
     }
 
-    /// The devices that have such a file, in the order of their names.
+    /// Returns the devices that have such a file, sorted by name.
     pub fn all_lent(&self) -> Vec<DeviceName> {
         let entries = fs::read_dir(self.folder.join("lent")).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| DeviceName::new(entry.file_name().to_str()?).ok());
         names.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Takes the right to set things. One fault shows which process has it.
+    /// Takes the lock. If another process holds it, the fault names that process.
     pub fn lock(&self) -> Result<Lock, Fault> {
         let path = self.folder.join(LOCK);
         let fault = |e: &io::Error| storage("lock", &path, e);
@@ -132,8 +131,8 @@ impl StateFolder {
         Ok(Lock { file })
     }
 
-    /// What the journal of an earlier run records; `None` if there is none, or if it
-    /// has nothing to restore. Without the lock, that run may still be going on.
+    /// Returns the contents of an earlier run's journal; `None` if there is none, or nothing in it
+    /// to restore. Unless the caller holds the lock, that run may still be active.
     pub fn read(&self) -> Result<Option<JournalState>, Fault> {
         let path = self.journal();
         let opened = self.open().and_then(|folder| own(folder.reader(JOURNAL)?));
@@ -145,7 +144,7 @@ impl StateFolder {
         Ok(chronicle.is_unfinished().then_some(chronicle))
     }
 
-    /// Whether there is a journal that can be opened, whatever it contains.
+    /// True if there is a journal that can be opened, whatever it contains.
     pub fn has_journal(&self) -> bool {
         self.open().and_then(|folder| folder.reader(JOURNAL)).is_ok()
     }
@@ -158,7 +157,7 @@ impl StateFolder {
         }
     }
 
-    /// Whether some bytepath holds the lock at this moment.
+    /// True if some bytepath currently holds the lock.
     pub fn is_locked(&self) -> bool {
         let file = self.open().and_then(|folder| own(folder.reader(LOCK)?));
         file.is_ok_and(|file| file_lock::is_taken(&file).unwrap_or(false))
@@ -177,8 +176,7 @@ impl StateFolder {
         create().map_err(|e| storage("write", &self.journal(), &e))
     }
 
-    /// Opens the journal of an earlier run, to write down what is restored. A
-    /// torn line is cut off.
+    /// Opens the journal of an earlier run to record what is restored. Cuts off a torn last line.
     pub fn reopen(&self, _lock: &Lock) -> Result<JournalFile, Fault> {
         let reopen = || -> io::Result<JournalFile> {
             let folder = self.open()?;
@@ -224,7 +222,7 @@ impl JournalStorage for JournalFile {
     }
 }
 
-/// Whose number is in the lock's file.
+/// Reads the PID in the lock file.
 fn holder(mut file: &File) -> Option<u32> {
     let mut pid = String::new();
     file.rewind().and_then(|()| file.take(20).read_to_string(&mut pid)).ok()?;
@@ -236,8 +234,8 @@ fn discard(folder: &Folder) -> io::Result<()> {
     folder.sync()
 }
 
-/// A file that belongs to this user. Another's is refused even for reading: what a journal
-/// says is written to the kernel.
+/// Refuses a file that belongs to another user, even for reading: the values in a journal are
+/// written to the kernel.
 fn own(file: File) -> io::Result<File> {
     let owner = file.metadata()?.uid();
     let me = rustix::process::geteuid().as_raw();

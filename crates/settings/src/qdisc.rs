@@ -1,22 +1,22 @@
-//! Root queueing disciplines as texts, and whether one can be restored from its text.
+//! Root qdiscs as texts, and whether one can be restored from its text.
 
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::qdisc::{Qdisc, ROOT};
 use std::io;
 
-/// The root discipline of a link: `fq_codel handle=8001: options=...`; `none` if there is none.
+/// Returns a link's root qdisc as `fq_codel handle=8001: options=...`, or `none` without one.
 pub(super) fn root_text(netlink: &mut Netlink, index: u32) -> io::Result<String> {
     let all = netlink.qdiscs(index)?;
     let root = all.iter().find(|qdisc| qdisc.parent == ROOT);
     Ok(root.map_or("none".into(), |root| qdisc_text(root, &all)))
 }
 
-/// Disciplines without classes, filters or a state worth keeping: made again with
-/// the options that they reported, they are what they were.
+/// Qdiscs without classes, filters or state worth keeping: recreating them with the options that
+/// they reported restores them.
 const CLASSLESS: &[&str] =
     &["pfifo", "bfifo", "pfifo_fast", "noqueue", "fq", "fq_codel", "codel", "sfq", "fq_pie", "pie"];
 
-/// `fq_codel handle=8001: options=...`; a handle of 0 is the kernel's own.
+/// Formats a qdisc as `fq_codel handle=8001: options=...`; handle 0 is the kernel's own.
 pub(super) fn qdisc_text(root: &Qdisc, all: &[Qdisc]) -> String {
     let hex: String = root.options.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut text = format!("{} handle={:x}:", root.kind, root.handle >> 16);
@@ -29,12 +29,12 @@ pub(super) fn qdisc_text(root: &Qdisc, all: &[Qdisc]) -> String {
     text
 }
 
-/// Whether the kernel itself has chosen it.
+/// True if the kernel itself chose this qdisc.
 pub(super) fn is_kernels_own(root: &str) -> bool {
     root.split(' ').any(|word| word == "handle=0:")
 }
 
-/// Why a discipline could not be restored; `None` if it could.
+/// Returns why a qdisc could not be restored, or `None` if it could.
 pub(super) fn irreplaceable(root: &str) -> Option<String> {
     let kind = root.split(' ').next().unwrap_or_default();
     if kind == "none" {
@@ -47,9 +47,8 @@ pub(super) fn irreplaceable(root: &str) -> Option<String> {
         .then(|| format!("{kind} was set up there by someone else and could not be restored"))
 }
 
-/// One of the two is the kernel's own (handle 0) and the other is not, and they
-/// are alike except for that: where the kernel's default has changed since, what it
-/// had put there can only be restored by name.
+/// True if two qdiscs differ at most in the handle and one of them is the kernel's own (handle 0).
+/// If the kernel's default has changed since, its former choice can only be restored by name.
 pub(super) fn defaults(a: &str, b: &str) -> bool {
     let rest = |text: &str| -> Vec<String> {
         text.split(' ').filter(|word| !word.starts_with("handle=")).map(str::to_owned).collect()
@@ -69,7 +68,7 @@ pub(super) fn set_root(netlink: &mut Netlink, index: u32, text: &str) -> io::Res
     let handle = u32::from_str_radix(handle.trim_end_matches(':'), 16).unwrap_or(0) << 16;
     let options = unhex(word("options=").unwrap_or_default());
     if handle == 0 {
-        // The kernel's own comes back by itself; whether it is the same is checked.
+        // The kernel puts its own qdisc back by itself; check that it is the same.
         let _ = netlink.delete_root_qdisc(index);
         let all = netlink.qdiscs(index)?;
         let root = all.iter().find(|qdisc| qdisc.parent == ROOT);

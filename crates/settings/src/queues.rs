@@ -1,5 +1,6 @@
-//! Which CPUs serve the queues of a device: RPS, RFS and XPS of each, and the affinity of its interrupts.
-//! That of a queue goes with it, and many drivers renew all interrupts when the number of queues changes.
+//! Which CPUs serve a device's queues: RPS, RFS and XPS of each, and the affinity of its
+//! interrupts. A queue's settings are lost when the queue is removed, and many drivers reallocate
+//! all interrupts when the number of queues changes.
 
 use super::files::{may_write, read, write};
 use bytepath_record::SettingValue;
@@ -8,12 +9,12 @@ use bytepath_sys::attribute::names;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// All of it now, by name.
+/// Returns all current values by name.
 pub(super) fn steering(roots: &Roots, device: &str) -> SettingValue {
     SettingValue(files(roots, device).into_iter().map(|(name, _, text)| (name, text)).collect())
 }
 
-/// Gives the queues and interrupts that are there those of these texts that they lack.
+/// Writes the values in `to` to the existing queues and interrupts that have others.
 pub(super) fn steer(roots: &Roots, device: &str, to: &SettingValue) -> io::Result<()> {
     for (name, path, now) in files(roots, device) {
         if let Some(text) = to.get(&name).filter(|text| *text != now) {
@@ -23,24 +24,24 @@ pub(super) fn steer(roots: &Roots, device: &str, to: &SettingValue) -> io::Resul
     Ok(())
 }
 
-/// Whether a part is one of these.
+/// True if a part is a file of a queue or the affinity of an interrupt.
 pub(super) fn is_served(name: &str) -> bool {
     name.starts_with(QUEUES) || is_interrupt(name)
 }
 
-/// Whether a part is the affinity of an interrupt.
+/// True if a part is the affinity of an interrupt.
 pub(super) fn is_interrupt(name: &str) -> bool {
     name.starts_with(INTERRUPT)
 }
 
-/// What the names of files of a queue begin with.
+/// Prefix of the parts that are files of a queue.
 const QUEUES: &str = "queues ";
 
-/// What the name of an interrupt begins with. Its place among those of the device follows: its number
-/// is another one once it was renewed.
+/// Prefix of the parts that are interrupts. The index among the device's interrupts follows, since
+/// the number changes when the interrupt is reallocated.
 const INTERRUPT: &str = "interrupt ";
 
-/// Name, file and text of each.
+/// Returns name, path and text of each file.
 fn files(roots: &Roots, device: &str) -> Vec<(String, PathBuf, String)> {
     const FILES: [&str; 4] = ["rps_cpus", "rps_flow_cnt", "xps_cpus", "xps_rxqs"];
     let folder = roots.sys.join("class/net").join(device);
@@ -54,7 +55,7 @@ fn files(roots: &Roots, device: &str) -> Vec<(String, PathBuf, String)> {
         (format!("{INTERRUPT}{place}"), path)
     });
     let all = names(&queues).iter().flat_map(of_queue).chain(interrupts).collect::<Vec<_>>();
-    // A container may see interrupts and be unable to move them: those stay what they are.
+    // A container may see interrupts but be unable to move them; leave those out.
     let is_fixed = |name: &str, path: &Path| is_interrupt(name) && may_write(path).is_err();
     let known = all.into_iter().filter_map(|(name, path)| {
         let text = read(&path).ok().filter(|_| !is_fixed(&name, &path))?;
@@ -63,8 +64,8 @@ fn files(roots: &Roots, device: &str) -> Vec<(String, PathBuf, String)> {
     known.collect()
 }
 
-/// Numbers of the message-signalled interrupts of a device with this folder; those of a virtio device
-/// are of the PCI device that it sits on.
+/// Returns the numbers of a device's MSI interrupts, given its sysfs folder. A virtio device uses
+/// those of its PCI device.
 fn interrupts(folder: &Path) -> Vec<u32> {
     let folders = ["device/msi_irqs", "device/../msi_irqs"].map(|path| folder.join(path));
     let found = folders.iter().map(|folder| names(folder)).find(|names| !names.is_empty());

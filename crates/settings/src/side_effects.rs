@@ -1,10 +1,10 @@
-//! Sysctls that change more than themselves in a way that could not be undone. They are refused
-//! before anything changes, whoever asks for them on a host; in a namespace that a testbed makes
-//! and drops, anything may be set.
+//! Sysctls that change more than themselves in a way that could not be undone. They are refused on
+//! every host, before anything changes; in a namespace that a testbed creates and drops, anything
+//! may be set.
 
 use bytepath_record::{Fault, SysctlName};
 
-/// What a parameter does besides, and the remedy; by its name's last part.
+/// Side effect and remedy of each parameter, by the last part of its name.
 const REFUSED: &[(&str, &str, &str)] = &[
     (
         "disable_ipv6",
@@ -44,8 +44,8 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Parameters that show another one in coarser units, so that writing back what they read loses
-/// the rest: their place, their name, and that of the exact one.
+/// Parameters that show another one in coarser units, so that writing back their value loses
+/// precision: their folder, their name, and the name of the exact one.
 const COARSER: &[(&str, &str, &str)] = &[
     ("neigh", "unres_qlen", "unres_qlen_bytes"),
     ("neigh", "base_reachable_time", "base_reachable_time_ms"),
@@ -53,7 +53,7 @@ const COARSER: &[(&str, &str, &str)] = &[
     ("route", "gc_min_interval", "gc_min_interval_ms"),
 ];
 
-/// Why bytepath does not set this parameter of a host; `None` if it does.
+/// Returns why bytepath does not set this parameter on a host, or `None` if it does.
 pub(super) fn refusal(name: &SysctlName) -> Option<Fault> {
     let parts: Vec<&str> = name.as_str().split('.').collect();
     let last = parts.last()?;
@@ -76,7 +76,7 @@ pub(super) fn refusal(name: &SysctlName) -> Option<Fault> {
     None
 }
 
-/// The parameter that shows exactly what this one shows in coarser units.
+/// Returns the exact parameter behind one that shows coarser units.
 pub(super) fn finer(folder: &str, name: &str) -> Option<&'static str> {
     let found = COARSER.iter().find(|(place, coarse, _)| (*place, *coarse) == (folder, name));
     found.map(|(_, _, exact)| *exact)

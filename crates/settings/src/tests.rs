@@ -43,7 +43,7 @@ const TREE: &[(&str, &str)] = &[
     ("sys/bus/dsa/drivers/user/unbind", ""),
 ];
 
-/// What is set in the tests, and the files that it changes.
+/// The settings of the tests, and the files that each changes.
 const LINES: &[(&str, &[&str])] = &[
     ("sysctl net.core.rmem_max=67108864", &["proc/sys/net/core/rmem_max"]),
     ("sysctl net.core.rmem_max=1000000", &["proc/sys/net/core/rmem_max"]),
@@ -133,7 +133,7 @@ impl Tree {
         }
     }
 
-    /// Every file of the machine and what it says.
+    /// Every file of the machine with its content.
     fn snapshot(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         fn walk(folder: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -157,7 +157,7 @@ fn wanted(lines: &[&str]) -> Vec<WantedSetting> {
     lines.iter().map(want).collect()
 }
 
-/// Steps until a process dies; none left is dead.
+/// Steps left until a process dies; at 0 it is dead.
 type Fuse = Rc<Cell<u32>>;
 
 fn burn(fuse: &Fuse) -> bool {
@@ -179,20 +179,20 @@ struct Mortal<'t> {
     pages: u64,
     /// An MTU is rounded up to a multiple of this, as drivers do with rings.
     rounds_to: u64,
-    /// So many writes it refuses first, with these words.
+    /// Number of writes to refuse first, and the error text.
     refusals: (u32, &'static str),
-    /// The part that it always refuses.
+    /// A part whose writes always fail.
     refuses: &'static str,
 }
 
 impl<'t> Mortal<'t> {
-    /// One that does as it is asked until it dies.
+    /// A machine that follows every request until it dies.
     fn new(tree: &'t Tree, fuse: &Fuse) -> Self {
         let (host, fuse) = (tree.host(), fuse.clone());
         Mortal { tree, host, fuse, pages: u64::MAX, rounds_to: 1, refusals: (0, ""), refuses: "" }
     }
 
-    /// One that rounds, and lives.
+    /// A machine that rounds and does not die.
     fn rounding(tree: &'t Tree, rounds_to: u64) -> Self {
         Mortal { rounds_to, ..Mortal::new(tree, &Rc::new(Cell::new(u32::MAX))) }
     }
@@ -276,8 +276,7 @@ impl JournalStorage for Torn {
     }
 }
 
-/// Applies and undoes, as a run does, but dies after this many steps. True if it
-/// came to its end.
+/// Applies and undoes, as a run does, but dies after this many steps. True if it completed.
 fn run(tree: &Tree, lines: &[WantedSetting], steps: u32, part: f64, rounds_to: u64) -> bool {
     let fuse = Rc::new(Cell::new(steps));
     let place = tree.place();
@@ -291,7 +290,7 @@ fn run(tree: &Tree, lines: &[WantedSetting], steps: u32, part: f64, rounds_to: u
     fuse.get() > 0
 }
 
-/// A machine on which a run has died, and what it was before.
+/// A machine on which a run died, and its state before the run.
 fn left_behind_by_a_run() -> (Tree, BTreeMap<PathBuf, Vec<u8>>) {
     let lines = wanted(&["sysctl net.core.rmem_max=1000000"]);
     let left_behind = (1..20).find_map(|steps| {
@@ -354,7 +353,7 @@ fn a_run_goes_on_without_what_it_waited_for_in_vain() {
     assert!(rows.len() == 1 && rows[0].is_pending(), "{rows:?}");
     assert!(rows[0].note.contains("provider; that was waited for 10 s: end what"), "{rows:?}");
     drop(applied);
-    // Were it tried again, it would be restored.
+    // A retry would restore it.
     let (applied, rows) = Applied::apply(&place, refusing(1), &wanted(&["mtu eth0 4148"])).unwrap();
     assert!(rows.len() == 1 && rows[0].is_pending(), "{rows:?}");
     assert!(rows[0].note.ends_with("memory provider"), "{rows:?}");
@@ -363,7 +362,7 @@ fn a_run_goes_on_without_what_it_waited_for_in_vain() {
     let journal = place.read().unwrap().unwrap();
     let pending: Vec<_> = journal.changes.iter().filter(|change| !change.undone).collect();
     assert!(pending.len() == 1 && pending[0].kept, "{pending:?}");
-    // Whoever asks for it has it tried again.
+    // An explicit restore retries it.
     let rows = restore(&place, refusing(1)).unwrap();
     assert!(rows.len() == 1 && rows[0].outcome == Restoration::Restored, "{rows:?}");
     assert_eq!(tree.snapshot(), before);
@@ -490,7 +489,7 @@ fn a_mandatory_setting_that_cannot_be_made_is_an_error_before_anything_changes()
     assert!(applied.records()[1].skipped.as_ref().unwrap().contains("no sysctl"));
 }
 
-/// A kernel that takes a value and does something else with it.
+/// A kernel that accepts a value and applies another one.
 #[test]
 fn what_does_not_say_what_was_requested_is_undone() {
     let tree = Tree::new();
@@ -597,7 +596,7 @@ fn what_a_driver_rounded_is_refused_and_restored() {
     assert_eq!(tree.snapshot(), before);
 }
 
-/// A write that fails half-way has changed what it has changed; what became of all is in the fault.
+/// A write that fails half-way has changed some parts; the fault lists the outcome of each.
 #[test]
 fn what_a_refused_write_changed_is_restored_and_named() {
     let tree = Tree::new();
@@ -627,7 +626,7 @@ fn what_can_never_be_restored_blocks_itself_alone() {
     let refusal = Applied::apply(&place, refusing(), &wanted(&["mtu eth0 9000"])).err().unwrap();
     let said = "settings of an earlier run are still in force: mtu eth0: 1500 -> 4148";
     assert!(refusal.message.contains(said), "{refusal}");
-    // Once the kernel takes it, all is restored.
+    // Once the kernel accepts it, everything is restored.
     let rows = tree.restore();
     assert!(rows.iter().all(|row| row.outcome == Restoration::Restored), "{rows:?}");
     assert_eq!(rows.len(), 2);
@@ -727,7 +726,7 @@ fn a_run_finds_and_restores_what_another_left_behind() {
     assert_eq!(tree.snapshot(), before);
 }
 
-/// A driver that adapts changes its waits by itself: that is not a foreign change.
+/// With adaptive coalescing a driver changes its timers itself: that is not a foreign change.
 #[test]
 fn waits_of_a_driver_that_adapts_are_restored() {
     let engine = Engine::inherit(Tree::new().host(), Nowhere, Vec::new());
@@ -774,7 +773,7 @@ fn a_preview_changes_nothing() {
     assert!(!tree.path("state").exists());
 }
 
-/// As a run makes them, one after the other.
+/// Makes settings one after the other, as a run does.
 #[test]
 fn a_preview_of_several_settings_of_the_same_goes_on_from_the_one_before() {
     let tree = Tree::new();
@@ -984,8 +983,8 @@ fn a_dsa_that_is_in_use_comes_back_with_its_configuration_and_its_queues() {
     assert_eq!(bound, "wq0.1", "by the driver of its type");
 }
 
-/// A NIC whose driver renews all interrupts when its number of queues changes: with other numbers, for
-/// any CPU. `spare` ones come besides, but only at boot.
+/// A NIC whose driver renews all interrupts when its number of queues changes: with other numbers,
+/// for any CPU. `spare` ones come besides, but only at boot.
 struct Renewing<'t>(&'t Tree, ThisMachine);
 
 impl Renewing<'_> {
@@ -1072,7 +1071,8 @@ fn interrupts_that_a_driver_renews_with_its_queues_serve_the_cpus_that_they_did(
     }
 }
 
-/// What a run gives up is no reason for the next one to give up what was restored then, and set again.
+/// What a run gives up is no reason for the next one to give up what was restored then, and set
+/// again.
 #[test]
 fn what_was_restored_and_set_again_is_waited_for() {
     let tree = Tree::new();
@@ -1094,7 +1094,7 @@ fn what_was_restored_and_set_again_is_waited_for() {
     let lines = wanted(&["mtu eth0 4148"]);
     let (applied, rows) = Applied::apply(&place, refusing(&fuse, 0), &lines).unwrap();
     assert_eq!(outcomes(&rows), expected);
-    // It is killed.
+    // The run is killed.
     fuse.set(0);
     drop(applied);
     let fuse = Rc::new(Cell::new(u32::MAX));

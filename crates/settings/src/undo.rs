@@ -1,5 +1,5 @@
-//! Restoring settings: the way of `engine` backwards, by whoever made them or by whoever finds
-//! their journal.
+//! Restoring settings: reverses `engine`, in the process that made them or in one that finds their
+//! journal.
 
 use super::engine::{Engine, cannot_note};
 use super::journal::{Change, Entry, JournalState, JournalStorage};
@@ -8,7 +8,7 @@ use super::machine::Machine;
 use bytepath_record::{Fault, Restoration, RestorationRow, Setting, SettingValue};
 use std::time::Duration;
 
-/// How long a device may take to have its queues again, once their number was restored.
+/// How often to check that a device has its queues again after their number was restored.
 const QUEUE_CHECKS: u32 = 20;
 const QUEUE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -21,7 +21,7 @@ pub(super) enum JournalOrigin {
     OtherNamespace,
     /// By this kernel, in a namespace that is gone.
     LostNamespace,
-    /// Before the last boot: nothing that it records has lasted.
+    /// Before the last boot: nothing in it is still in force.
     Rebooted,
 }
 
@@ -41,28 +41,27 @@ impl JournalOrigin {
     }
 }
 
-/// The parts of a change that are not what they were.
+/// The parts of a change that differ from their old values.
 #[derive(Default)]
 struct Moved {
-    /// As we set them, or moved along by that: what they have to become.
+    /// Set by us, or changed as a consequence: the values to restore.
     ours: SettingValue,
     /// No longer there.
     gone: Vec<String>,
-    /// Of someone else, each in words.
+    /// Changed by someone else; a note about each.
     foreign: Vec<String>,
 }
 
 impl<M: Machine, J: JournalStorage> Engine<M, J> {
-    /// Restores the changes from this one on, the last first, and continues with the
-    /// journal; rows come in that order. Asked again, it tries those again that could not be
-    /// restored.
+    /// Restores the changes from index `first` on, the last first, and journals that; rows come in
+    /// that order. Called again, it retries those that could not be restored.
     pub(crate) fn undo_from(&mut self, first: usize, origin: JournalOrigin) -> Vec<RestorationRow> {
         let pending: Vec<usize> =
             (first..self.changes.len()).rev().filter(|at| !self.changes[*at].undone).collect();
         pending.into_iter().map(|at| self.undo_one(at, origin)).collect()
     }
 
-    /// Removes the journal if nothing is left to be restored.
+    /// Removes the journal if nothing is left to restore.
     pub(crate) fn finish(&mut self) -> Result<(), Fault> {
         if !self.changes.iter().all(|change| change.undone) {
             return Ok(());
@@ -84,8 +83,8 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
             _ => self.put_back(at).unwrap_or_else(|fault| (Restoration::Failed, fault.to_string())),
         };
         if !matches!(outcome, Restoration::Failed | Restoration::Elsewhere) {
-            // A full disk must not keep the rest from being restored. Whoever
-            // reads the journal later finds that this one is back already.
+            // A full disk must not keep the rest from being restored. A later replay finds this
+            // one back already.
             let _ = self.note(&Entry::Undone { number: self.changes[at].number });
             self.changes[at].undone = true;
         }
@@ -93,7 +92,8 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         RestorationRow { setting, before, set, outcome, note, host: None }
     }
 
-    /// Nothing that was set before a boot is in force after it.
+    /// Reports on a change made before the last boot: it is no longer in force, so nothing is
+    /// written.
     fn look_after_reboot(&mut self, at: usize) -> (Restoration, String) {
         let change = self.changes[at].clone();
         let said = |more: String| format!("the machine was rebooted since{more}");
@@ -102,7 +102,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
             Ok(None) => (Restoration::Gone, "it no longer exists".into()),
             Ok(Some(now)) => {
                 let mut moved = self.compare(&change, &now);
-                // Interrupts have other CPUs after each boot.
+                // The affinity of interrupts differs after each boot.
                 let access = access(&change.setting);
                 moved.ours.0.retain(|name, _| !(access.goes_along)(name));
                 match moved.ours.is_empty() && moved.foreign.is_empty() {
@@ -135,7 +135,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
             self.machine.write(&setting, &ours)?;
             let mut after =
                 self.machine.read(&setting)?.ok_or_else(|| access(&setting).absent())?;
-            // Some drivers make their queues in the background (hv_netvsc).
+            // Some drivers create their queues in the background (hv_netvsc).
             for _ in 0..QUEUE_CHECKS {
                 let is_missing = |name: &String| after.get(name).is_none();
                 if !ours
@@ -175,7 +175,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         Ok((outcome, notes.join("; ")))
     }
 
-    /// What became of a device that is gone; one that has its name now is not it.
+    /// Describes the loss of a device. A device that has its name now is another one.
     fn describe_loss(&mut self, setting: &Setting) -> String {
         match self.machine.read(setting) {
             Ok(Some(now)) => format!(
@@ -205,8 +205,8 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
                 Some(set) if self.is_ours(change, name, (was, set, now)) => {
                     moved.ours.0.insert(name.clone(), was.clone());
                 }
-                // The crash came before it was read what else had moved; or it came with the change, and
-                // was not there then.
+                // The crash came before it was read what else had moved; or it came with the
+                // change, and was not there then.
                 None if !change.verified || self.is_ours(change, name, (was, "", now)) => {
                     moved.ours.0.insert(name.clone(), was.clone());
                 }
@@ -215,7 +215,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
                 set => moved.foreign.push(describe_foreign(change, name, now, set)),
             }
         }
-        // What went with our change comes back with it, and not without.
+        // Parts that our change removed come back only by undoing it.
         match moved.ours.is_empty() {
             true => moved.gone.extend(taken.0.into_keys()),
             false => moved.ours.0.extend(taken.0),
@@ -223,7 +223,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         moved
     }
 
-    /// Whether what is there now is what we set, or follows from it.
+    /// True if the current value `now` is what we set, or follows from it.
     pub(crate) fn is_ours(
         &self,
         change: &Change,
@@ -234,10 +234,10 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
             || (access(&change.setting).follows)(change, name, [was, set, now])
     }
 
-    /// Finds out whether values that are neither what was there nor what was asked for are what the
-    /// kernel made of that: the crash came before they were read. They are asked for again, as a
-    /// change of its own, so that what is there now comes back, also after another crash. False:
-    /// there was nothing to find out.
+    /// Determines whether values that are neither the old nor the requested ones are what the
+    /// kernel made of the request: the crash came before they were read back. Requests them again,
+    /// as a separate change that is then undone, so that the present values come back even after
+    /// another crash. Returns false if no value was unclear.
     fn find_out(
         &mut self,
         at: usize,

@@ -1,4 +1,4 @@
-//! Which CPUs the work runs on, as typed: a short form, parts by name, or both.
+//! Parses which CPUs the work runs on: a short form, parts by name, or both.
 
 use super::options::{suggest, usage};
 use bytepath_record::{CpuTurns, Facts, Fault, Placement, Role, SoftirqCpu, joined};
@@ -22,7 +22,7 @@ pub enum Cpus {
 }
 
 impl Cpus {
-    /// CPUs of a role's host.
+    /// Returns the CPUs of a role's host.
     pub fn of(&self, role: Role) -> &[u32] {
         match self {
             Cpus::Shared(cpus) => cpus,
@@ -30,19 +30,19 @@ impl Cpus {
         }
     }
 
-    /// CPUs of the hosts with these facts and devices (`None` if not known). If both are on one
+    /// Returns the CPUs of the hosts with these facts and devices. If both hosts are on one
     /// machine, those that both may use. CPUs on the NUMA node of a role's device come first.
     pub fn of_hosts([sender, receiver]: [&Facts; 2], devices: &[Vec<String>; 2]) -> Cpus {
         let cpus = [by_preference(sender, &devices[0]), by_preference(receiver, &devices[1])];
         if sender.shares_machine(receiver) { Cpus::between(cpus) } else { Cpus::Apart(cpus) }
     }
 
-    /// The same of both roles on this machine.
+    /// Like [`Self::of_hosts`], for both roles on this machine.
     pub fn of_machine(facts: &Facts, devices: &[Vec<String>; 2]) -> Cpus {
         Cpus::between(devices.each_ref().map(|devices| by_preference(facts, devices)))
     }
 
-    /// Of one machine, of which each role may use these.
+    /// Combines the CPUs of one machine that each role may use.
     fn between([sender, receiver]: [Vec<u32>; 2]) -> Cpus {
         let both: Vec<u32> = sender.iter().filter(|cpu| receiver.contains(cpu)).copied().collect();
         if both.is_empty() {
@@ -58,7 +58,7 @@ impl Cpus {
         Cpus::Shared(shared)
     }
 
-    /// The default short form: a machine with one CPU has no two.
+    /// Returns the default short form: `one` if the machine has only one CPU.
     pub fn usual(&self) -> &'static str {
         match self {
             Cpus::Shared(cpus) if cpus.len() == 1 => "one",
@@ -76,9 +76,8 @@ impl Cpus {
     }
 }
 
-/// The CPUs that a host may use in the order in which work is put on them: those on the NUMA
-/// node of its device before others; there the first thread of every core, then the threads
-/// that share one.
+/// Returns the CPUs that a host may use, best first: those on the NUMA node of its device before
+/// others; among these the first thread of every core, then the siblings.
 fn by_preference(facts: &Facts, devices: &[String]) -> Vec<u32> {
     let near = devices.iter().filter_map(|device| facts.cpus_near(device));
     let near: Vec<u32> = near.flatten().copied().collect();
@@ -128,7 +127,7 @@ pub const PARTS: [(&str, &str); 6] = [
     ("vhost", "the vhost thread of a virtual machine's device, and of the path vhost"),
 ];
 
-/// Reads a placement: `two-cores` (the default) or another of [`SHORT_FORMS`], two CPU
+/// Parses a placement: `two-cores` (the default) or another of [`SHORT_FORMS`], two CPU
 /// numbers `S,R`, or parts by name as in `sender=0,receiver=1,softirq=1,io-wq=0`,
 /// alone or after one of the others. A part goes to a CPU, is `free`, or goes where
 /// the `sender` or the `receiver` is; flows or adapters take several CPUs in turn
@@ -151,7 +150,7 @@ pub fn parse_cores(text: &str, cpus: impl Into<Cpus>) -> Result<PlacementSpec, F
         .remedy(format!("this process may use {}", joined(usable, ", "))))
 }
 
-/// As [`parse_cores`], but a CPU that is not there is not an error: an experiment
+/// Like [`parse_cores`], but a missing CPU is not an error: an experiment
 /// is written once for many machines. A short form that takes more CPUs than there are
 /// continues with the next numbers.
 pub fn read_cores(text: &str, cpus: impl Into<Cpus>) -> Result<PlacementSpec, Fault> {
@@ -215,7 +214,7 @@ fn short_form(word: &str) -> Option<&'static str> {
     form.map(|(name, ..)| *name)
 }
 
-/// A part of the work, and what is requested for it.
+/// Parses one `PART=VALUE` word.
 fn read_part<'t>(text: &str, word: &'t str) -> Result<(&'static str, &'t str), Fault> {
     let (name, value) = word.split_once('=').ok_or_else(|| wrong(text))?;
     let name = name.trim();
@@ -276,8 +275,8 @@ fn put(placement: &mut Placement, text: &str, part: &str, value: &str) -> Result
     Ok(())
 }
 
-/// How ids name a placement: `cores=0/1/softirq=1`. With commas in place of the
-/// slashes it is read as the same placement. What follows from the base is left out.
+/// Returns how ids name a placement: `cores=0/1/softirq=1`. With commas in place of the slashes it
+/// parses as the same placement. Leaves out what follows from the base.
 fn difference(placement: &Placement, short: Option<&str>, base: &Placement) -> String {
     let Placement { sender, receiver, io_wq, vhost, .. } = *placement;
     let mut words = vec![match (short, sender, receiver) {

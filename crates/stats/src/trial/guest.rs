@@ -1,9 +1,9 @@
-//! What a guest that plays one end takes of the host that the other end runs on.
+//! CPU time that a guest playing one end uses on the host of the other end.
 //!
-//! The guest's agent counts the role's CPU time by the guest's clock, as on any host. What the host
-//! spends on the guest is more: qemu, vhost, and all that the virtual CPUs do. The time of the
-//! virtual CPUs has the role's own in it, so of both ends together the host's figure takes the place of the
-//! guest's. Seconds of an emulated guest count by the clock of the emulating host there.
+//! The guest's agent measures the role's CPU time by the guest's clock, as on any host. The host
+//! spends more on the guest: qemu, vhost, and everything the virtual CPUs do. The virtual CPUs'
+//! time includes the role's, so the sum of both ends uses the host's figure instead of the guest's.
+//! There, the seconds of an emulated guest are those of the emulating host's clock.
 
 use super::sum_of;
 use super::threads::cores;
@@ -11,26 +11,26 @@ use bytepath_record::{Role, Scope, Trial};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// CPU time of the threads that run a guest, in CPU seconds per second of its host, as the scheduler
-/// counts it. `total() = vcpu + qemu + vhost = user + system`.
+/// CPU time of the threads that run a guest, in CPU seconds per second of its host, as the
+/// scheduler counts it. `total() = vcpu + qemu + vhost = user + system`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct GuestCpu {
     /// The virtual CPUs: all that ran in the guest, and its exits.
     pub vcpu: f64,
-    /// The other threads of its qemu, which move the frames where vhost does not.
+    /// The other threads of its qemu, which move the frames if vhost does not.
     pub qemu: f64,
     /// vhost's workers.
     pub vhost: f64,
-    /// In programs and in the guest, in proportion of the ticks; all of it where there were none.
+    /// Time in programs and in the guest, split by the ticks; all of the time if there were none.
     pub user: f64,
-    /// In the host's kernel.
+    /// Time in the host's kernel.
     pub system: f64,
     /// Length of the interval, in seconds.
     pub wall: f64,
 }
 
 impl GuestCpu {
-    /// `None` unless the role was played by a guest of its peer's host, and the meter `threads` ran there.
+    /// `None` unless a guest of the peer's host played the role and the meter `threads` ran there.
     pub fn of(trial: &Trial, role: Role) -> Option<GuestCpu> {
         let wall = trial.reading("threads.wall", &Scope::Role(role.peer()))?;
         let run = |group: &str| trial.reading("guest.run", &Scope::Threads(role, group.to_owned()));
@@ -64,7 +64,8 @@ mod tests {
     use crate::{Metric, between};
     use bytepath_record::SoftirqCpu;
 
-    /// The receiver in a guest of the sender's host, 2 s: it counts 0.8 CPUs, its host 1.6. Made up.
+    /// The receiver in a guest of the sender's host, 2 s: it counts 0.8 CPUs, its host 1.6. Made
+    /// up.
     fn behind_a_tap() -> Trial {
         let mut t = quiet();
         t.readings.clear();

@@ -32,7 +32,7 @@ pub(crate) enum Machine {
 }
 
 impl Machine {
-    /// Returns those of a trial.
+    /// Returns the machines of a trial.
     pub(crate) fn all_of(trial: &Trial) -> Vec<Machine> {
         match trial.has_hosts_apart() {
             true => Role::ALL.map(Machine::Of).to_vec(),
@@ -48,7 +48,7 @@ impl Machine {
         }
     }
 
-    /// Whether a role is on it.
+    /// True if a role is on it.
     pub(crate) fn has(self, role: Role) -> bool {
         self.role().is_none_or(|own| own == role)
     }
@@ -61,7 +61,7 @@ impl Machine {
         }
     }
 
-    /// Whether a scope is one of its CPUs.
+    /// True if a scope is one of its CPUs.
     pub(crate) fn has_cpu(self, scope: &Scope) -> bool {
         match scope {
             Scope::Cpu(_) => self == Machine::Shared,
@@ -70,7 +70,7 @@ impl Machine {
         }
     }
 
-    /// Returns the length of its meters' window; `None` if that of CPUs did not run.
+    /// Returns the length of its meters' window in seconds; `None` if the meter `cpu` did not run.
     pub(crate) fn wall(self, trial: &Trial) -> Option<f64> {
         trial.reading("cpu.wall", &self.scope(Scope::Machine)).filter(|wall| *wall > 0.0)
     }
@@ -80,7 +80,7 @@ impl Machine {
         trial.roles.iter().filter(move |record| self.has(record.role))
     }
 
-    /// Returns what the peer takes of it, if that is a guest of it.
+    /// Returns the CPU time of the peer's guest, if the peer is a guest of this machine.
     pub(crate) fn guest(self, trial: &Trial) -> Option<GuestCpu> {
         GuestCpu::of(trial, self.role()?.peer())
     }
@@ -179,7 +179,7 @@ impl CpuUse {
         CpuUse::at(trial, machine, &threads, polling, |other| *other == scope)
     }
 
-    /// What a guest that plays the peer takes is not foreign.
+    /// The CPU time of a guest that plays the peer is not foreign.
     fn at_all(trial: &Trial, machine: Machine) -> Option<CpuUse> {
         let threads: Vec<&ThreadTime> =
             machine.roles(trial).flat_map(|record| &record.threads).collect();
