@@ -54,7 +54,7 @@ pub(crate) fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     steer(&mut netlink, &link, end).map_err(|f| f.context(&end.device))
 }
 
-/// Steers what this end of a link receives, as [`apply`] has: its device has other queues now.
+/// Steers what this end of a link receives, as `apply` has: its device has other queues now.
 pub fn steer_link(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     let mut netlink = Netlink::new();
     let link = find(&mut netlink, &end.device)?;

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 /// Number of threads that keep their own rows: those that ran longest.
 const APART: usize = 1000;
 
-/// Merges all but the [`APART`] threads that ran longest, by name, and adds up their times and
+/// Merges all but the `APART` threads that ran longest, by name, and adds up their times and
 /// calls. Figures of the whole program do not change.
 pub fn fold(observation: &mut Observation) {
     fold_beyond(observation, APART);

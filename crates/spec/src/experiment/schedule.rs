@@ -45,7 +45,7 @@ impl Layout {
     /// Returns the schedule of a study for people who wait for it: windows so short that an answer
     /// takes some twenty seconds, and an end once the answer is certain. Whole trials of `cells`
     /// cells, one after the other, are longer if the time allows: three quarters of it must suffice
-    /// for [`FEW_BLOCKS`] blocks, without which nothing is decided; the last quarter is for
+    /// for `FEW_BLOCKS` blocks, without which nothing is decided; the last quarter is for
     /// profiles.
     pub fn until_sure(time: Option<Duration>, design: Design, cells: usize) -> Layout {
         let (all, longest, shortest) = match design {
