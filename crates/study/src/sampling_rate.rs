@@ -1,17 +1,17 @@
-//! How often to sample, by what a sample costs.
+//! Chooses how often to sample, from what a sample costs.
 
-/// Part of a CPU that sampling may take, by the cost of a sample in a loop. A stream
-/// loses several times of that, with its longer call chains, colder caches and CPUs
-/// that wait for each other: with `cpu-clock` in a virtual machine it lost 10 % of its
-/// throughput at 499 Hz, where samples took 0.7 % of a CPU. All together should stay
-/// below 2 %.
+/// Fraction of a CPU that sampling may take, by the cost of a sample in a loop. A stream loses
+/// several times as much, with its longer call chains, colder caches and CPUs that wait for each
+/// other: with `cpu-clock` in a virtual machine it lost 10 % of its throughput at 499 Hz, where
+/// samples took 0.7 % of a CPU. The total loss should stay below 2 %.
 pub(crate) const SHARE: f64 = 0.0025;
 
-/// Rates to choose from, in Hz: off those of the kernel's own ticks, so that
-/// samples do not always hit the same thing.
+/// Rates to choose from, Hz. They differ from the kernel's tick rates, so that samples do not
+/// always hit the same code.
 const RATES: [u64; 6] = [999, 499, 249, 99, 49, 19];
 
-/// The highest rate at which samples of this cost, in seconds, take no more than this share of a CPU.
+/// Returns the highest rate, Hz, at which samples of this cost, in seconds, take no more than this
+/// share of a CPU.
 pub(crate) fn affordable_rate(cost: Option<f64>, share: f64) -> u64 {
     let affordable = |rate: &u64| cost.is_none_or(|cost| *rate as f64 * cost <= share);
     RATES.into_iter().find(affordable).unwrap_or(RATES[RATES.len() - 1])

@@ -9,9 +9,9 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Size of the buffers that no cache of one core holds, bytes, and the share of the available memory
-/// that each of the two may take. Mapping them takes longer than copying: each study waits
-/// for it.
+/// Size of the buffers, bytes, larger than any cache of one core, and the divisor for the share of
+/// the available memory that each of the two may take. Mapping them takes longer than copying, and
+/// each study waits for it.
 const MEMORY_SIZE: u64 = 64 << 20;
 const MEMORY_SHARE: u64 = 8;
 
@@ -21,8 +21,8 @@ const MEMORY_SHARE: u64 = 8;
 const ROUND: Duration = Duration::from_millis(10);
 const ROUNDS: u32 = 3;
 
-/// Measures on the given CPU, with buffers of `size` bytes and with buffers
-/// far above the cache. Gives up between steps once it is `unwanted`.
+/// Measures on the given CPU, with buffers of `size` bytes and with buffers far larger than the
+/// cache. Errors between steps once `unwanted` is set.
 pub fn measure(cpu: Option<u32>, size: u64, unwanted: &AtomicBool) -> Result<CopyCeiling, Fault> {
     let work = || -> Result<CopyCeiling, Fault> {
         if let Some(cpu) = cpu {
@@ -37,7 +37,7 @@ pub fn measure(cpu: Option<u32>, size: u64, unwanted: &AtomicBool) -> Result<Cop
         let workload = bandwidth(workload_size as usize, unwanted)?;
         Ok(CopyCeiling { workload, workload_size, memory, memory_size })
     };
-    // A thread of its own, so that the pinning does not outlive it.
+    // In a separate thread, so that the pinning does not outlive it.
     std::thread::scope(|scope| {
         let done = spawn_scoped(scope, "ceiling", work)?.join();
         done.unwrap_or_else(|_| Err(Fault::failed("the copy measurement panicked")))

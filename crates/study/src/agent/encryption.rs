@@ -1,7 +1,8 @@
-//! What proves that the kernel's TLS carried the bytes of a session, and by whom it was done: the
-//! counters of its network namespace (`/proc/net/tls_stat`) before there were connections, after,
-//! and at the end. A socket that the kernel decrypts for delivers nothing that was not encrypted
-//! with the secret of the trial, so bytes that arrived by so many sockets came as records.
+//! Proves that the kernel's TLS carried the bytes of a session, and who encrypted: by the counters
+//! of the network namespace (`/proc/net/tls_stat`) before there are connections, after, and at the
+//! end. A socket that the kernel decrypts for delivers nothing that was not encrypted with the
+//! trial's secret. So if as many sockets decrypted as there are flows, the bytes arrived as TLS
+//! records.
 
 use bytepath_record::{Evidence, Fault, Ledger, Manner, Reading, Role, Scope, Unit};
 use bytepath_sys::ktls;
@@ -11,26 +12,26 @@ use std::path::Path;
 /// The counters of a session whose connections the kernel encrypts.
 pub(super) struct Encryption {
     before: Counts,
-    /// Once there are connections.
+    /// Read once there are connections.
     begun: Counts,
 }
 
 type Counts = BTreeMap<String, u64>;
 
 impl Encryption {
-    /// Before there are connections.
+    /// Reads the counters before there are connections.
     pub(crate) fn before() -> Result<Encryption, Fault> {
         Ok(Encryption { before: read()?, begun: Counts::new() })
     }
 
-    /// All connections are there.
+    /// Reads the counters again, once all connections exist.
     pub(crate) fn begun(&mut self) -> Result<(), Fault> {
         self.begun = read()?;
         Ok(())
     }
 
-    /// The session of a role has ended: corrects what its movers entered, and gives what was
-    /// counted. `sends` where the entries that have not come in were sent.
+    /// Corrects the ledger of a role whose session has ended, and returns the counts. `sends` is
+    /// true if the entries that did not come in were sent.
     pub(crate) fn ended(
         &self,
         role: Role,
@@ -58,7 +59,7 @@ impl Encryption {
     }
 }
 
-/// Who encrypts or decrypts for all connections of a session, as far as it is known.
+/// Who encrypts or decrypts for all connections of a session, if that is proven.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum By {
     Kernel,
@@ -76,8 +77,8 @@ impl By {
         }
     }
 
-    /// What software has encrypted lies in other memory than before, whatever way it took there:
-    /// the CPU has read and written every byte. What a NIC does of that was not seen yet.
+    /// Bytes that software encrypted are in other memory than before, whichever path they took: the
+    /// CPU read and wrote every byte. What a NIC does has not been observed yet.
     fn passed(self, entry: &Evidence, done: &str, counter: &str) -> Option<(Manner, String)> {
         let manner = match self {
             By::Kernel => Manner::Copied,

@@ -1,4 +1,4 @@
-//! One engine: a thread that opens one end of one flow, or of those of an event loop, and plays
+//! One engine: a thread that opens one end of one flow, or of the flows of an event loop, and plays
 //! its actor.
 
 use bytepath_engine::connection::{Connection, read_witness};
@@ -22,7 +22,7 @@ pub(super) struct Engine {
     start: Sender<Detail>,
 }
 
-/// What reaches the agent's main loop.
+/// An event for the agent's main loop.
 pub(super) enum Event {
     /// A line from the controller.
     Request(Result<Request, Fault>),
@@ -32,7 +32,7 @@ pub(super) enum Event {
     EngineEnded { flow: u32, result: EngineResult },
 }
 
-/// What an engine's actor counted, and at the receiver's first flow the witness page.
+/// The counts of an engine's actor, and the witness page from the receiver's first flow.
 pub(super) type EngineResult = Result<Box<(FlowEnd, Option<ProvenWitness>)>, Fault>;
 
 /// Everything a thread needs to become an engine.
@@ -40,11 +40,11 @@ pub(super) struct Assignment {
     pub halves: Halves,
     pub role: Role,
     pub cell: Arc<Cell>,
-    /// One, or those of an event loop.
+    /// One connection, or those of an event loop.
     pub connections: Vec<Arc<dyn Connection>>,
-    /// How many all threads have.
+    /// Number of connections of all threads.
     pub all: usize,
-    /// What the flows of the session share, by direction.
+    /// State that the flows of the session share, by direction.
     pub groups: [Arc<Group>; 2],
     pub gate: Arc<Gate>,
     pub progress: Arc<Progress>,
@@ -52,18 +52,18 @@ pub(super) struct Assignment {
 }
 
 impl Assignment {
-    /// The number of the thread: that of its first flow.
+    /// Returns the number of the thread, which is that of its first flow.
     fn number(&self) -> u32 {
         self.connections.first().map_or(0, |connection| connection.index())
     }
 
-    /// Whether this end's part of the witness page is this thread's.
+    /// True if this thread does this end's part of the witness page.
     fn has_witness(&self) -> bool {
         self.halves.workload.has_witness(&self.cell) && self.number() == 0
     }
 }
 
-/// The paths of both directions of a cell, and what is done with them.
+/// The paths of both directions of a cell, and the workload that uses them.
 #[derive(Clone, Copy)]
 pub(super) struct Halves {
     pub workload: &'static Workload,
@@ -72,9 +72,9 @@ pub(super) struct Halves {
 }
 
 impl Engine {
-    /// Starts the thread and waits until its end of the path is open. The ring
-    /// of an io_uring belongs to the thread that made it, and memory to the
-    /// CPU that touched it first, so everything happens on that thread.
+    /// Starts the thread and waits until its end of the path is open. An io_uring ring belongs to
+    /// the thread that created it, and memory to the NUMA node of the CPU that touched it first, so
+    /// everything happens on that thread.
     pub(crate) fn open(assignment: Assignment) -> Result<Engine, Fault> {
         let (opened, wait_open) = channel();
         let (start, wait_start) = channel();
@@ -95,7 +95,7 @@ impl Engine {
 
     /// Lets the bytes flow.
     pub(crate) fn start(&self, detail: Detail) {
-        // The end of an engine that is gone is an event already.
+        // If the engine has ended, an event already reports it.
         let _ = self.start.send(detail);
     }
 }
@@ -112,8 +112,8 @@ fn life(assignment: Assignment, opened: &Sender<Opened>, start: &Receiver<Detail
     }
 }
 
-/// Opens, waits, plays. `None` if it never got to play; then the caller that waited for it to
-/// open has the reason.
+/// Opens, waits, plays. `None` if it ended before it played; the caller waiting in `Engine::open`
+/// then gets the reason.
 fn play(
     assignment: Assignment,
     opened: &Sender<Opened>,
@@ -133,7 +133,7 @@ fn play(
     Some(result)
 }
 
-/// What a thread has open.
+/// The opened end of a thread's flows.
 enum Open {
     /// Both halves of one flow, as far as the workload needs them here.
     Flow {
@@ -209,7 +209,7 @@ impl Open {
                 halves.workload.play[role as usize](actor)?
             }
             Open::Loop(event_loop, play) => {
-                // The loop has taken the first.
+                // The event loop was opened with the first group.
                 let [_, group] = groups;
                 play(LoopActor { role, cell, connections, event_loop, group, all, recorder })?
             }
@@ -224,7 +224,7 @@ impl Open {
     }
 }
 
-/// The connection of a thread that has one.
+/// Returns the connection of a thread that has exactly one.
 fn only(connections: &[Arc<dyn Connection>]) -> Result<&Arc<dyn Connection>, Fault> {
     match connections {
         [connection] => Ok(connection),
@@ -233,7 +233,7 @@ fn only(connections: &[Arc<dyn Connection>]) -> Result<&Arc<dyn Connection>, Fau
     }
 }
 
-/// A cell names only halves that are there; see `spec`.
+/// Fault of a missing half. `spec` accepts only cells whose halves exist.
 fn lacks(path: &DataPath, direction: Direction) -> Fault {
     let text = format!("path '{}' has no half that can {direction:?}", path.name);
     Fault::usage(text).remedy("choose another path for that direction; 'bytepath paths' lists them")

@@ -1,16 +1,16 @@
-//! What runs on a host: the agent, one process for each role, and one more for the settings of a
-//! host that has a machine of its own.
+//! The agent runs on a host: one process for each role, and one more for the settings of a host
+//! that is a separate machine.
 //!
-//! The process is `bytepath agent`. In come requests, one JSON line each, on its standard input
-//! (`bytepath_record::wire`); out go replies on its standard output, and bytes over the link
-//! to the agent of the other role. `serve` is its main loop; a `session` is one
-//! stream with its `engine` threads and meters; `samples` turns what was sampled into a
-//! profile while the sampled processes still exist.
+//! The process is `bytepath agent`. It reads requests, one JSON line each, from its standard input
+//! (`bytepath_record::wire`), writes replies to its standard output, and exchanges bytes with the
+//! agent of the other role over the link. `serve` is its main loop; a `session` is one stream with
+//! its `engine` threads and meters; `samples` turns samples into a profile while the sampled
+//! processes still exist.
 //!
-//! It decides nothing and writes no file but the journal of settings. It holds nothing that
-//! outlives it, so it ends, and with it what it set up, when its pipe does. The two users
-//! outside are `bytepath observe`, which samples a program of its own (`samples`), and
-//! whoever surveys this host or measures its copy ceiling without a testbed.
+//! It decides nothing and writes no file but the journal of settings. Nothing that it sets up
+//! outlives it, and it ends when its pipe closes. This module also serves `bytepath observe`, which
+//! samples a program that it starts (`samples`), and callers that survey this host or measure its
+//! copy ceiling without a testbed.
 
 mod ceiling;
 mod encryption;

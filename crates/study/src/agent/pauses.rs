@@ -1,6 +1,6 @@
-//! Whether this process was kept from running within a window: stopped (SIGSTOP, Ctrl-Z), frozen
-//! with its control group (`cgroup.freeze`, `docker pause`), or suspended with its machine. The
-//! rate of such a window is one of the pause.
+//! Detects whether this process was kept from running within a window: stopped (SIGSTOP, Ctrl-Z),
+//! frozen with its control group (`cgroup.freeze`, `docker pause`), or suspended with its machine.
+//! The rate of such a window is one of the pause.
 
 use bytepath_meter::{TICK, bpf};
 use bytepath_sys::Roots;
@@ -9,27 +9,27 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::time::Duration;
 
-/// Gaps between the ticks of the control thread, of which neither waiting for a CPU nor its own
-/// work is the cause. A pause that ends within a tick is not seen.
+/// Gaps between the ticks of the control thread that neither waiting for a CPU nor its own work
+/// explains. A pause that ends within a tick is not detected.
 pub(super) struct Pauses {
     last: Moment,
     paused: Duration,
-    /// An emulated processor stands still whenever the emulator waits for a CPU, and shows no steal.
+    /// An emulated processor stops whenever the emulator waits for a CPU, and reports no steal.
     is_emulated: bool,
 }
 
-/// Longer gaps are pauses: many times what a timer is late.
+/// Longer gaps are pauses: many times the usual delay of a timer.
 const LATE: Duration = Duration::from_millis(100);
 
 impl Pauses {
-    /// Watches from now on.
+    /// Starts watching.
     pub(super) fn begin() -> Pauses {
         let is_emulated = bpf::is_emulated(&Roots::real());
         Pauses { last: Moment::now(), paused: Duration::ZERO, is_emulated }
     }
 
-    /// Looks at the time since the last call of this or of [`skip`](Self::skip): TICK at most,
-    /// unless there was a pause.
+    /// Checks the time since the last call of this or of [`skip`](Self::skip), which is at most
+    /// TICK unless there was a pause.
     pub(super) fn tick(&mut self) {
         let now = Moment::now();
         let gap = unexplained(&self.last, &now).unwrap_or_default();
@@ -37,12 +37,12 @@ impl Pauses {
         self.last = now;
     }
 
-    /// Leaves out what the thread did since the last tick.
+    /// Ignores the time since the last tick.
     pub(super) fn skip(&mut self) {
         self.last = Moment::now();
     }
 
-    /// How long the process was kept from running.
+    /// Returns how long the process was kept from running.
     pub(super) fn end(mut self) -> Duration {
         self.tick();
         self.paused
@@ -50,9 +50,9 @@ impl Pauses {
 }
 
 struct Moment {
-    /// CLOCK_BOOTTIME, which goes on while the machine is suspended.
+    /// CLOCK_BOOTTIME, which continues while the machine is suspended.
     time: Duration,
-    /// Of this thread; `None` if the kernel does not keep it (`CONFIG_SCHED_INFO`).
+    /// This thread's; `None` if the kernel does not record it (`CONFIG_SCHED_INFO`).
     sched: Option<SchedStat>,
 }
 
@@ -66,8 +66,8 @@ impl Moment {
     }
 }
 
-/// The time between two ticks in which the thread was due, had not to wait for a CPU and did not
-/// run; `None` if the kernel does not keep how long it waited.
+/// Returns the time between two ticks in which the thread was due, did not wait for a CPU and did
+/// not run; `None` if the kernel does not record waiting times.
 fn unexplained(last: &Moment, now: &Moment) -> Option<Duration> {
     let (was, is) = (last.sched?, now.sched?);
     let explained = (is.run + is.wait).saturating_sub(was.run + was.wait);

@@ -1,6 +1,6 @@
-//! From what the kernel delivered for a window to a profile that opens anywhere: names
-//! for addresses, names and owners for threads. Done by the agent right after the
-//! window, while the sampled processes and files still exist.
+//! Turns the kernel's samples of a window into a profile that opens anywhere: with names for
+//! addresses, and names and owners for threads. The agent does this right after the window, while
+//! the sampled processes and files still exist.
 
 use crate::sampling_rate::affordable_rate;
 use bytepath_meter::{self as meter, Capture, Context, Prepared, Running};
@@ -40,7 +40,7 @@ pub(super) fn pack(
     Ok((packed, ProfileSize { bytes, samples, lost, notes }))
 }
 
-/// The profile of a window, or of these processes in it.
+/// Returns the profile of a window, restricted to `pids` if given.
 pub(super) fn profile(
     capture: &Capture,
     stream: &Stream,
@@ -92,8 +92,8 @@ fn header(capture: &Capture, hidden: Option<&str>) -> Header {
             Unit::Nanoseconds => Weight::Nanoseconds,
             Unit::Events => Weight::Events,
         },
-        // The kernel turns the rate of a clock into a period once and for all; that
-        // of other events it adjusts as it goes.
+        // The kernel converts the rate of a clock into a fixed period; for other events it adjusts
+        // the period while it samples.
         period: (capture.unit == Unit::Nanoseconds).then(|| (1e9 / sampling.rate as f64).floor()),
         seconds: Some(capture.seconds),
         cpus: Some(sampling.cpus.len() as u32),
@@ -104,18 +104,17 @@ fn header(capture: &Capture, hidden: Option<&str>) -> Header {
     }
 }
 
-/// Threads and processes by the records, whatever was sampled.
+/// Threads and processes according to the records, sampled or not.
 struct World {
     processes: Processes,
     threads: HashMap<u32, Thread>,
-    /// Processes that began, each with the one that made it.
+    /// Processes that began, each with its parent.
     forks: Vec<(u32, u32)>,
 }
 
 impl World {
-    /// A thread is called what it was called last. What a process has mapped is
-    /// what it had at the end of the window; of one that was gone by then, what
-    /// the records contain.
+    /// A thread has its last name. A process has its mappings at the end of the window or, if it
+    /// was gone by then, those in the records.
     fn of(capture: &Capture) -> Result<World, Fault> {
         let mut processes = Processes::default();
         for (pid, text) in &capture.maps {
@@ -144,7 +143,7 @@ impl World {
                 Record::Mmap(map) if !capture.maps.contains_key(&map.task.pid) => {
                     let Some(end) = map.start.checked_add(map.len) else { continue };
                     let path = String::from_utf8_lossy(map.path);
-                    // What the kernel calls memory without a file.
+                    // The kernel's name for memory without a file.
                     let path = path.strip_prefix("//anon").unwrap_or(&path).to_owned();
                     let mapping = Mapping { start: map.start, end, offset: map.offset, path };
                     processes.map(map.task.pid, mapping);
@@ -155,8 +154,8 @@ impl World {
         Ok(World { processes, threads, forks })
     }
 
-    /// These processes and those that they have made. Records of several CPUs are not in the
-    /// order of time, so they are gone through until nothing new is found.
+    /// Returns these processes and their descendants. Records of several CPUs are not in order of
+    /// time, so they are searched until nothing new is found.
     fn with_descendants(&self, pids: &HashSet<u32>) -> HashSet<u32> {
         let mut all = pids.clone();
         loop {
@@ -173,7 +172,7 @@ impl World {
     fn thread(&self, task: Task, cpu: u32) -> Thread {
         let Task { pid, tid } = task;
         if (pid, tid) == (0, 0) {
-            // One idle task a CPU, all with the same id; /proc shows none of them.
+            // Each CPU has an idle task, all with the same ID; /proc shows none of them.
             return Thread { name: format!("swapper/{cpu}"), pid, tid };
         }
         let unknown = Thread { name: String::new(), pid, tid };
@@ -192,7 +191,7 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// The frames of a line of a chain; `None` if it cannot be true.
+    /// Returns the frames of one entry of a call chain; `None` if the address cannot be code.
     fn frames(
         &mut self,
         builder: &mut Builder,
@@ -245,20 +244,20 @@ fn build(
     };
     let mut builder = Builder::new(header);
     let mut stack: Vec<FrameId> = Vec::new();
-    // Where its calls are not counted, only the samples know what children a program had.
+    // If a program's calls are not counted, only the sampler's records reveal its children.
     let pids = pids.map(|pids| world.with_descendants(pids));
     for (sample, weight) in samples.iter().zip(weights) {
         if pids.as_ref().is_some_and(|pids| !pids.contains(&sample.task.pid)) {
             continue;
         }
         stack.clear();
-        // Where the kernel could not walk the stack there is the address alone.
+        // If the kernel could not walk the stack, there is only the address.
         let alone = Call { address: sample.ip, in_kernel: sample.in_kernel, exact: true };
         let none = sample.chain.calls().next().is_none();
         for call in sample.chain.calls().chain(none.then_some(alone)) {
             let frames = names.frames(&mut builder, &world.processes, sample.task.pid, call);
-            // After an address where no code is, a chain is guesswork: the program
-            // keeps no frame pointers.
+            // After an address without code, a chain is guesswork: the program keeps no frame
+            // pointers.
             let Some(frames) = frames else { break };
             stack.extend(frames.iter());
         }
@@ -279,18 +278,18 @@ fn build(
     Ok(builder.build())
 }
 
-/// The weights of clock samples in order of time, nanoseconds: [`elapsed`], where the samples of a
-/// CPU then cover no more time than it was busy. Some virtual machines take no samples on idle
-/// CPUs, so that the first one after an hour of sleep would count for the hour: there each is one
-/// period, or an equal part of the busy time, if that is less.
+/// Returns the weights of clock samples in order of time, ns: [`elapsed`], unless the samples of a
+/// CPU would then cover more time than it was busy. Some virtual machines take no samples on idle
+/// CPUs, so the first sample after an hour of sleep would count for the hour. On such a CPU each
+/// sample counts one period, or an equal part of the busy time if that is less.
 fn times(capture: &Capture, samples: &[perf::Sample], notes: &mut Vec<String>) -> Vec<f64> {
     let mut last: HashMap<u32, u64> = HashMap::new();
     let since_last = |sample: &perf::Sample| {
         elapsed(sample.time, sample.period, last.insert(sample.cpu, sample.time)) as f64
     };
     let mut weights: Vec<f64> = samples.iter().map(since_last).collect();
-    // Of each CPU: the weights of its samples of the idle task, those of the others, and the
-    // periods of these.
+    // Sums per CPU: the weights of samples of the idle task, the weights of the others, and the
+    // periods of the others.
     let mut sums: BTreeMap<u32, [f64; 3]> = BTreeMap::new();
     for (sample, weight) in samples.iter().zip(&weights) {
         let [resting, weighed, periods] = sums.entry(sample.cpu).or_default();
@@ -303,7 +302,7 @@ fn times(capture: &Capture, samples: &[perf::Sample], notes: &mut Vec<String>) -
     }
     let excess = |(cpu, [resting, weighed, periods]): (u32, [f64; 3])| {
         let idle = capture.idle.get(&cpu)?;
-        // Idle time is counted in ticks, and not more exactly than to some hundredths.
+        // Idle time is counted in ticks, which is accurate only to a few hundredths of a second.
         let busy = ((capture.seconds - idle) * 1.1 + 0.03) * 1e9;
         let unseen = resting < idle * 0.5e9 && weighed > busy;
         unseen.then_some((cpu, (busy / periods).min(1.0)))
@@ -325,11 +324,10 @@ fn times(capture: &Capture, samples: &[perf::Sample], notes: &mut Vec<String>) -
     weights
 }
 
-/// The weight of a clock sample: the periods since the previous one on its CPU.
-/// A timer that comes late, because interrupts were off or the hypervisor had the
-/// CPU, gives one sample for all the periods it missed (`perf_swevent_hrtimer`,
-/// kernel/events/core.c); counted as one each, a fifth of the time and more was lost
-/// on a virtual machine.
+/// Returns the weight of a clock sample: the periods since the previous one on its CPU, ns. A late
+/// timer, because interrupts were off or the hypervisor had the CPU, gives one sample for all the
+/// periods it missed (`perf_swevent_hrtimer`, kernel/events/core.c). With one period each, a fifth
+/// of the time or more was lost on a virtual machine.
 fn elapsed(time: u64, period: u64, before: Option<u64>) -> u64 {
     let gap = before.map_or(0, |before| time.saturating_sub(before));
     let period = period.max(1);
@@ -340,30 +338,30 @@ fn malformed(error: perf::Malformed) -> Fault {
     Fault::failed(error.to_string()).remedy("please report this, with the kernel version")
 }
 
-/// The highest rate that is chosen by itself, Hz. A program is observed once, along with
-/// what it is there for; trials are sampled apart from those that count.
+/// The highest rate chosen by default, Hz. A program is sampled in the same run that it is observed
+/// in; a study samples in trials of their own.
 const GENTLE: u64 = 499;
 
-/// Part of a CPU that samples of a program may take: a profile is asked for, and below a few hundred
-/// samples it says nothing.
+/// Fraction of a CPU that sampling a program may take: the user asked for a profile, and below a
+/// few hundred samples it shows nothing.
 const PART: f64 = 0.01;
 
-/// For how long samples are taken in turn with none to measure what they cost: whoever observes a
-/// program waits for it.
+/// Length of each turn, with samples and without, when their cost is measured; short, because the
+/// user of `observe` waits for it.
 const LOOK: Duration = Duration::from_millis(4);
 
 /// Samples all CPUs from the program's first instruction to its end.
 pub struct ProgramSampler {
     roots: Roots,
-    /// Ready to sample, or why not; reported once the program exists.
+    /// Ready to sample, or why not, which is reported once the program exists.
     prepared: Option<Result<Prepared, Fault>>,
     running: Option<Box<dyn Running>>,
 }
 
 impl ProgramSampler {
-    /// Gets ready to sample this many times a second and CPU; without a rate, as
-    /// often as costs little. Takes a moment, in which it measures what a
-    /// sample costs: to be called before anything else is counted.
+    /// Prepares sampling at this rate per CPU, Hz; without a rate, at the highest that costs
+    /// little. Takes a moment to measure what a sample costs, so call it before anything else is
+    /// counted.
     pub fn new(rate: Option<u64>) -> Self {
         let roots = Roots::real();
         ProgramSampler { prepared: Some(prepare(rate, &roots)), running: None, roots }
@@ -378,7 +376,7 @@ impl observe::Sampler for ProgramSampler {
     }
 
     fn tick(&mut self) {
-        // The meter has a thread of its own that empties the rings.
+        // The meter's own thread empties the rings.
     }
 
     fn end(&mut self, pids: &[u32]) -> Result<Profile, Fault> {
@@ -390,12 +388,12 @@ impl observe::Sampler for ProgramSampler {
     }
 }
 
-/// Memory that names of the kernel and of a program's files take, bytes, and how many times as
-/// much as the records what is made of them.
+/// Memory for the names of the kernel and of a program's files, bytes, and the memory for the
+/// profile as a multiple of the records' size.
 const NAMES: u64 = 32 << 20;
 const PER_RECORD: u64 = 4;
 
-/// Refuses to name samples where a limit of memory leaves too little: the report is worth more.
+/// Errors if a memory limit leaves too little to name samples: the report is worth more.
 fn room_for_names(capture: &Capture, roots: &Roots) -> Result<(), Fault> {
     let records: usize = capture.records.iter().map(Vec::len).sum();
     let needed = NAMES + PER_RECORD * records as u64;
@@ -422,7 +420,7 @@ fn prepare(rate: Option<u64>, roots: &Roots) -> Result<Prepared, Fault> {
     profile.map(|meter| (meter.prepare)(&context)).transpose()?.flatten().ok_or_else(nothing)
 }
 
-/// The CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 pub(super) fn allowed_cpus() -> Result<Vec<u32>, Fault> {
     thread::allowed().map_err(|e| Fault::system("cannot read the CPUs of this process", &e))
 }
@@ -431,8 +429,8 @@ fn nothing() -> Fault {
     Fault::failed("nothing was sampled")
 }
 
-/// A program's profile without what counts its calls; a note says how much that was. Softirqs that
-/// ran on top of its threads are in it, and marked as such.
+/// Returns a program's profile without the BPF programs that count its calls; a note has their
+/// share. Softirqs that ran on top of its threads stay in it, marked as such.
 pub fn of_program(profile: &Profile) -> Profile {
     let mut builder = Builder::new(profile.header.clone());
     let is_counting = |sample: &&Sample| {
@@ -461,15 +459,18 @@ pub fn of_program(profile: &Profile) -> Profile {
     builder.build()
 }
 
-/// Whether a stack, innermost function first, is of the BPF programs that `bytepath observe` attaches
-/// to system calls, forks, exits and copies, or of what runs only to call them.
+/// True if a stack, innermost function first, belongs to the BPF programs that `bytepath observe`
+/// attaches to system calls, forks, exits and copies, or to functions that run only to call them.
 fn is_counting<'a>(stack: impl Iterator<Item = &'a Frame>) -> bool {
-    /// How the kernel calls them, by the names of the programs, of which it keeps 15 letters.
+    /// Parts of the kernel's symbols for them, from the programs' names, of which it keeps 15
+    /// characters.
     const PROGRAMS: [&str; 5] =
         ["_sys_enter", "_sys_exit", "_sched_process_", "___check_object_", "_security_socket"];
-    /// What calls the programs at tracepoints (include/linux/tracepoint.h), which are ours as a rule.
+    /// Functions that call the programs at tracepoints (include/linux/tracepoint.h), usually only
+    /// ours.
     const CALLERS: [&str; 2] = ["__traceiter_sys_", "__bpf_trace_sys_"];
-    /// What only enters and leaves a program at the return of a function (kernel/bpf/trampoline.c).
+    /// Functions that only enter and leave a program at the return of a function
+    /// (kernel/bpf/trampoline.c).
     const AROUND: [&str; 2] = ["bpf_trampoline_", "__bpf_prog_e"];
     let begins = |name: &str, all: &[&str]| all.iter().any(|begin| name.starts_with(begin));
     stack.filter(|frame| frame.kind == FrameKind::Kernel).enumerate().any(|(depth, frame)| {
@@ -488,7 +489,7 @@ mod capture_tests {
     use bytepath_profile::Owner;
     use bytepath_record::{Placement, Role, Sampling};
 
-    /// What Linux 6.18 wrote while /bin/true was started and ended.
+    /// Records that Linux 6.18 wrote while /bin/true ran.
     const EXEC: &[u8] = include_bytes!("../../../../tests/data/perf/exec-6.18.records");
     const PERIOD: u64 = 1_001_001;
 
@@ -585,7 +586,7 @@ ffffffff81000300 T default_idle
             (Owner::Softirq(Some(rx)), "receiver/0".into(), vec!["net_rx_action", "do_syscall_64"]),
             (Owner::Role(tx), "sender/0".into(), vec!["tcp_sendmsg", "do_syscall_64"]),
             (Owner::Idle, "swapper/1".into(), vec!["default_idle"]),
-            // No chain, an address of the program, and nothing known of its files.
+            // No chain, an address of the program, and no information about its files.
             (Owner::Role(tx), "sender/0".into(), vec![]),
         ];
         assert_eq!(seen, expected);

@@ -1,4 +1,4 @@
-//! Reads requests, replies, and watches the engines meanwhile.
+//! Reads requests, replies to them, and watches the engines meanwhile.
 
 use super::ceiling;
 use super::engine::{EngineResult, Event};
@@ -27,7 +27,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often it checks whether a workload that ends by itself has ended.
+/// How often the agent checks whether a workload that ends by itself has ended.
 const POLL: Duration = Duration::from_millis(5);
 
 /// Serves one controller until its pipe closes. `paths` and `meters` are the
@@ -46,7 +46,7 @@ pub fn serve(
     let read = move || {
         read_requests(input, &lines, &pongs);
         gone.store(true, Ordering::Relaxed);
-        // The receiver may be gone already, and then no one needs to know.
+        // Fails only if the main loop has ended already.
         let _ = lines.send(Event::HungUp);
     };
     let started = std::thread::Builder::new().name("controller".into()).spawn(read);
@@ -74,7 +74,7 @@ fn read_requests(input: impl Read, events: &Sender<Event>, output: &Output<impl 
     while let Ok(Some(line)) = read_line(&mut input) {
         let request = serde_json::from_slice(&line)
             .map_err(|e| Fault::failed(format!("the controller sent no valid request: {e}")));
-        // Answered here, because the main loop may be busy for long.
+        // These are answered here, because the main loop may be busy for long.
         let at_once = match request {
             Ok(Request::Ping(_)) => Reply::Ping(()),
             Ok(Request::ReadClock(_)) => Reply::ReadClock(read_clock()),
@@ -83,7 +83,7 @@ fn read_requests(input: impl Read, events: &Sender<Event>, output: &Output<impl 
                 Err(_) => return,
             },
         };
-        // A pipe that is closed is noticed by the read.
+        // If the pipe is closed, the next read reports it.
         let _ = output.send(&at_once);
     }
 }
@@ -97,21 +97,21 @@ struct Agent {
     meters: &'static [&'static Meter],
     events: Sender<Event>,
     inbox: Receiver<Event>,
-    /// Set when the controller is gone, for work that does not look at the inbox.
+    /// Set when the controller is gone, for work that does not read the inbox.
     hung_up: Arc<AtomicBool>,
-    /// Requests whose time has not come, in its order.
+    /// Requests to be run at a given time, in order of that time.
     due: VecDeque<(u64, Result<Request, Fault>)>,
     session: Option<Session>,
-    /// Connections of the session that was finished last that answer their peers' ends, which may be
-    /// lost on the way or still to come. They are there until the next request.
+    /// Connections of the last finished session that still have to answer the peers' ends, which
+    /// may be lost on the way or yet to arrive. Kept until the next request.
     parting: Vec<Arc<dyn Connection>>,
     /// Queues of the tap whose device is at the other end, as long as there is such a link.
     queues: Vec<Arc<OwnedFd>>,
-    /// What was sampled in the last window.
+    /// Samples of the last window.
     capture: Option<Box<Capture>>,
-    /// The same as a packed profile.
+    /// The samples as a packed profile.
     packed: Vec<u8>,
-    /// Keeps the settings of this host, once a call needs it.
+    /// The steward of this host's settings, created by the first call that needs it.
     steward: Option<LocalSteward>,
     /// Answers the peer's [`Probe`](bytepath_record::wire::Probe).
     meeting: Option<Meeting>,
@@ -158,7 +158,7 @@ impl Agent {
         }
     }
 
-    /// When to begin with a request that is for a given time.
+    /// Returns when to begin with a request so that it takes effect at `at`.
     fn begin_for(&self, at: u64, request: &Result<Request, Fault>) -> u64 {
         match (&self.session, request) {
             (Some(session), Ok(Request::OpenWindow(_))) => session.begin_for(at),
@@ -166,14 +166,14 @@ impl Agent {
         }
     }
 
-    /// Time until the next request that waits for its time.
+    /// Returns the time until the next delayed request is due, or `None` if there is none.
     fn until_due(&self) -> Option<Duration> {
         let (at, _) = self.due.front()?;
         Some(Duration::from_nanos(at.saturating_sub(clock::monotonic())))
     }
 
     fn reply(&mut self, request: Result<Request, Fault>) -> Reply {
-        // The controller goes on when both ends have ended.
+        // The controller sends its next request only after both ends have ended.
         self.parting.clear();
         request.and_then(|request| self.answer(request)).unwrap_or_else(Reply::Failed)
     }
@@ -211,7 +211,7 @@ impl Agent {
                 answer(call, |call| host::await_carrier(&call.device, call.timeout))
             }
             Request::SetUpLink(call) => answer(call, |call| {
-                // An earlier tap goes first: it has the name.
+                // An earlier tap is removed first: it has the same name.
                 self.queues.clear();
                 let (queues, notes) = host::link_end(&call.end)?;
                 self.queues = queues.into_iter().map(Arc::new).collect();
@@ -255,7 +255,7 @@ impl Agent {
             }),
             Request::OpenWindow(call) => answer(call, |call| {
                 let opened = self.session()?.window_begin()?;
-                // It stays open as long as it was meant to, however late it opened.
+                // If it opens late, it closes later by the same amount.
                 if let (Some(at), Some((end, _))) = (call.at, self.due.front_mut()) {
                     *end = end.saturating_add(opened).saturating_sub(at);
                 }
@@ -292,7 +292,7 @@ impl Agent {
         }
     }
 
-    /// Answers as the steward of this host.
+    /// Passes a call to the steward of this host.
     fn settle<C: StewardCall>(&mut self, call: C) -> Result<Reply, Fault> {
         C::ANSWER(call, self.steward.get_or_insert_with(LocalSteward::standard)).map(C::reply)
     }
@@ -355,7 +355,7 @@ impl Agent {
         while !self.session()?.all_ended() {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.await_engine(left)? {
-                // A fault is in the record of the role.
+                // The role's record contains the fault.
                 Some((flow, result)) => drop(self.session()?.engine_ended(flow, result)),
                 None if cut => {
                     return Err(Fault::failed(
@@ -379,14 +379,14 @@ impl Agent {
         }
     }
 
-    /// The next engine that ends; `None` after the timeout. The controller sends nothing
-    /// meanwhile.
+    /// Waits for the next engine to end; `None` if the timeout expires. The controller sends
+    /// nothing meanwhile.
     fn await_engine(&mut self, timeout: Duration) -> Result<Option<(u32, EngineResult)>, Fault> {
         match self.inbox.recv_timeout(timeout) {
             Ok(Event::EngineEnded { flow, result }) => Ok(Some((flow, result))),
             Ok(Event::Request(_)) => Err(protocol_error("a request arrived during another")),
             Ok(Event::HungUp) | Err(RecvTimeoutError::Disconnected) => {
-                // Whether the reply can still be written or not, this ends the agent.
+                // This ends the agent, even if the reply can still be written.
                 let _ = self.events.send(Event::HungUp);
                 Err(Fault::peer_lost("the controller is gone"))
             }
@@ -413,8 +413,8 @@ fn list_addresses() -> Result<Vec<HostAddress>, Fault> {
     Ok(all.into_iter().map(address).collect())
 }
 
-/// Facts of this host as this process sees it, with the attempts of all paths
-/// over a network device of its namespace, and those of these meters.
+/// Returns the facts of this host as this process sees it, including the attempts of all paths over
+/// a network device of its namespace, and those of these meters.
 pub fn survey(
     paths: &[&'static DataPath],
     meters: &[&'static Meter],
@@ -435,7 +435,7 @@ pub fn survey(
     facts
 }
 
-/// The pipe to the controller, for two threads.
+/// The pipe to the controller, shared by two threads.
 struct Output<W>(Arc<Mutex<W>>);
 
 impl<W> Clone for Output<W> {
@@ -445,7 +445,8 @@ impl<W> Clone for Output<W> {
 }
 
 impl<W: Write> Output<W> {
-    /// Sends a reply; in place of one that the controller would not read, why there is none.
+    /// Sends a reply. If it cannot be encoded, or not as a line that the controller accepts, sends
+    /// the fault instead.
     fn send(&self, reply: &Reply) -> io::Result<()> {
         let line = line_of("a reply", reply);
         let line = line.or_else(|fault| line_of("a fault", &Reply::Failed(fault)));

@@ -28,10 +28,10 @@ use std::time::{Duration, Instant};
 /// How long an engine may take to notice the end of a window.
 const NOTICE: Duration = Duration::from_millis(250);
 
-/// How long meters are taken to need before a window opens, until that was seen.
+/// Time that meters are assumed to need before a window opens, until it was measured.
 const STARTING: Duration = Duration::from_millis(3);
 
-/// Connections whose state meters read: of more, the first.
+/// Meters read the state of at most this many connections, the first ones.
 const MOST_WATCHED: usize = 256;
 
 /// A session in one of its states, from listening to finished.
@@ -41,25 +41,25 @@ pub(super) struct Session {
     halves: Halves,
     listener: Option<(Listener, Token)>,
     secret: Option<Secret>,
-    /// What is known of the kernel's TLS, if it has to encrypt.
+    /// Counters of the kernel's TLS, if the kernel encrypts.
     encryption: Option<Encryption>,
     gate: Arc<Gate>,
     progress: Arc<Vec<Arc<Progress>>>,
-    /// How many there are to be.
+    /// Number of connections that last as long as the session.
     lasting: u32,
     connections: Vec<Arc<dyn Connection>>,
-    /// The kernel's sockets among them, for meters.
+    /// The kernel's sockets among the connections, for meters.
     sockets: Arc<Vec<OwnedFd>>,
     engines: Vec<Engine>,
-    /// Of each thread whose ring has some.
+    /// Those of each thread whose ring has some.
     fixed_queues: Vec<FixedQueues>,
     ends: Vec<Option<EngineResult>>,
     meters: Vec<Chosen>,
     /// The network devices of the link at this end.
     devices: Vec<String>,
-    /// Whether the host has no other role.
+    /// Whether this is the only role on the host.
     alone: bool,
-    /// What runs the peer, if that is a guest of this host.
+    /// Process ID of the qemu that runs the peer, if the peer is a guest of this host.
     qemu: Option<u32>,
     last_look: meter::PreviousSnapshot,
     memory_traffic: meter::SessionTraffic,
@@ -67,18 +67,18 @@ pub(super) struct Session {
     running: Vec<(&'static str, Box<dyn Running>)>,
     /// Time that starting or stopping each meter took.
     costs: Vec<(&'static str, Duration)>,
-    /// What was sampled in the last window.
+    /// Samples of the last window.
     pub capture: Option<Box<Capture>>,
     /// When the last window was opened, by [`clock::monotonic`].
     opened: u64,
-    /// How long the meters need before a window opens.
+    /// Time that meters need before a window opens.
     starting: Duration,
     /// While a window is open.
     pauses: Option<Pauses>,
 }
 
 impl Session {
-    /// Receiver: listens for the cell's flows. `queues` are those of a tap, if the link is one.
+    /// Receiver: listens for the cell's flows. `queues` are those of the tap, if the link has one.
     pub(super) fn listen(
         paths: &[&'static DataPath],
         call: Listen,
@@ -97,7 +97,7 @@ impl Session {
         Ok(listener.0.address)
     }
 
-    /// Sender: connects all flows to a peer, opens the path, sends the witness page.
+    /// Sender: connects all flows to a peer, opens the path and sends the witness page.
     pub(super) fn connect(
         paths: &[&'static DataPath],
         call: Connect,
@@ -111,12 +111,12 @@ impl Session {
         Ok(session)
     }
 
-    /// Receiver: takes the connections that show the token and opens the path.
+    /// Receiver: accepts the connections that send the token, and opens the path.
     pub(super) fn accept(&mut self, events: Sender<Event>) -> Result<(), Fault> {
         let (listener, token) =
             self.listener.take().ok_or_else(|| protocol_error("not listening"))?;
         let connections = listener.accept(&token, self.lasting)?;
-        // The port is free for a listening socket of the workload.
+        // This frees the port for a listening socket of the workload.
         drop(listener);
         self.open(connections, events)
     }
@@ -128,7 +128,7 @@ impl Session {
         devices: Vec<String>,
         secret: Option<Secret>,
     ) -> Result<Self, Fault> {
-        // By the paths of both ends, which the cell of one no longer has.
+        // Computed from the paths of both ends: the cell for one end may name only that end's.
         let workload = workload::of(&cell)?;
         let (lasting, files) = (workload.lasting(&cell), workload.most_open(&cell, role));
         let cell = path::cell_for_end(paths, &cell, role);
@@ -200,7 +200,8 @@ impl Session {
         }
         let groups: [Arc<Group>; 2] = Default::default();
         let threads = self.deal(&connections);
-        // A transport whose flows end in a device has none to accept.
+        // Sized by the threads, because a transport whose flows end in a device accepts no
+        // connections.
         self.progress = Arc::new(threads.iter().map(|_| Arc::default()).collect());
         self.ends = threads.iter().map(|_| None).collect();
         for (index, dealt) in threads.into_iter().enumerate() {
@@ -218,7 +219,7 @@ impl Session {
             let fixed = self.jobs().find_map(|job| FixedQueues::of(&job.options, &dealt));
             self.fixed_queues.extend(fixed);
         }
-        // Those that last only until the end have a state that is of no interest.
+        // If the workload opens new connections, the state of those opened first is of no interest.
         let of_interest = if self.halves.workload.reconnects { 0 } else { MOST_WATCHED };
         let sockets = connections.iter().filter_map(|connection| connection.socket());
         let sockets = sockets.take(of_interest);
@@ -228,7 +229,7 @@ impl Session {
         Ok(())
     }
 
-    /// The connections of each thread: one, or those of an event loop.
+    /// Distributes the connections over threads: one each, or those of an event loop.
     fn deal(&self, connections: &[Arc<dyn Connection>]) -> Vec<Vec<Arc<dyn Connection>>> {
         let threads = match self.halves.tx.loop_of(self.halves.workload) {
             Some(_) => connections.len().min(self.cell.threads(self.role) as usize),
@@ -241,7 +242,7 @@ impl Session {
         dealt
     }
 
-    /// Gets the meters ready and lets the bytes flow.
+    /// Prepares the meters and starts the engines.
     pub(super) fn start(
         &mut self,
         meters: Vec<Chosen>,
@@ -271,8 +272,9 @@ impl Session {
         self.gate.set(if hold { Phase::Hold } else { Phase::WarmUp });
     }
 
-    /// Starts the meters, the first one last, then the window: so what the first ones
-    /// read is closest to it. Gives the moment at which it opened, by CLOCK_MONOTONIC.
+    /// Starts the meters in reverse order, then the window, so that the readings of the first
+    /// meters are closest to it. Returns the CLOCK_MONOTONIC time at which the window opened, in
+    /// ns.
     pub(super) fn window_begin(&mut self) -> Result<u64, Fault> {
         let begun = Instant::now();
         let mut context = self.context();
@@ -291,12 +293,12 @@ impl Session {
         self.pauses = Some(Pauses::begin());
         self.gate.set(Phase::Window);
         self.opened = clock::monotonic();
-        // One start that was held up is not what the next one takes.
+        // Averaged, so that a single delayed start does not determine the next one.
         self.starting = (self.starting + begun.elapsed()) / 2;
         Ok(self.opened)
     }
 
-    /// When to begin so that the window opens at a moment.
+    /// Returns when to begin so that the window opens at `opens`, both in ns of CLOCK_MONOTONIC.
     pub(super) fn begin_for(&self, opens: u64) -> u64 {
         opens.saturating_sub(self.starting.as_nanos() as u64)
     }
@@ -331,10 +333,10 @@ impl Session {
         Ok(window)
     }
 
-    /// Waits until every engine has noticed the end of its window. An engine
-    /// looks when bytes come, so the sender must not be held before that: a
-    /// window whose end brings no bytes would last until the next slice. A stream
-    /// that stalls is not waited for; the length of its window shows it.
+    /// Waits until every engine has noticed the end of its window. An engine checks only when bytes
+    /// arrive, so the sender must not be held before that: a window without bytes after its end
+    /// would last until the next slice. A stalled stream is not waited for; its window is recorded
+    /// longer.
     fn await_notice(&self, phase: Phase) {
         let deadline = Instant::now() + NOTICE;
         let noticed = || self.progress.iter().all(|flow| flow.has_noticed(phase));
@@ -343,13 +345,13 @@ impl Session {
         }
     }
 
-    /// Whether every engine has closed its window, and how much all have moved so far.
+    /// Returns whether every engine has closed its window, and how much all have moved so far.
     pub(super) fn is_done(&self) -> (bool, u64) {
         let done = self.progress.iter().all(|flow| flow.has_noticed(Phase::Drain));
         (done, self.progress.iter().map(|flow| flow.total()).sum())
     }
 
-    /// Sender: ends the stream; a sink of frames takes what is left.
+    /// Sender: ends the stream. A sink of frames: takes what is left.
     pub(super) fn stop(&self) {
         self.gate.set(Phase::Stop);
     }
@@ -363,7 +365,7 @@ impl Session {
         self.pauses.iter_mut().for_each(Pauses::skip);
     }
 
-    /// Notes how the engine of a flow ended. The fault is that it was not meant to end yet.
+    /// Records how the engine of a flow ended. Errors if it failed or ended too early.
     pub(super) fn engine_ended(&mut self, flow: u32, result: EngineResult) -> Result<(), Fault> {
         let early = !matches!(self.gate.phase(), Phase::Drain | Phase::Stop);
         let text = || format!("the {}'s stream ended before the window did", self.role);
@@ -388,12 +390,12 @@ impl Session {
         self.connections.iter().for_each(|connection| connection.cut());
     }
 
-    /// Connections that are to be there until their peers have ended, too.
+    /// Returns the connections that must stay open until their peers have ended, too.
     pub(super) fn parting(&self) -> Vec<Arc<dyn Connection>> {
         self.connections.iter().filter(|connection| connection.answers_late()).cloned().collect()
     }
 
-    /// The record of this role, once all engines have returned.
+    /// Returns the record of this role, once all engines have returned.
     pub(super) fn finish(&mut self) -> Result<RoleEnd, Fault> {
         let (mut all, mut witness) = (workload::FlowEnd::default(), None);
         let mut calls_by_thread = Vec::new();
@@ -445,14 +447,14 @@ impl Session {
         Ok(RoleEnd { record: Box::new(record), witness, readings })
     }
 
-    /// The jobs of the halves of this end.
+    /// Returns the configurations of this end's halves.
     fn jobs(&self) -> impl Iterator<Item = HalfConfig> {
         let Halves { workload, .. } = self.halves;
         let job = move |direction: &Direction| (workload.job)(&self.cell, self.role, *direction);
         (workload.halves)(self.role).iter().map(job)
     }
 
-    /// Enters in the ledger who encrypted; the readings are the kernel's counters.
+    /// Enters in the ledger who encrypted. Returns readings of the kernel's counters.
     fn account_for_encryption(&self, ledger: &mut Ledger) -> Result<Vec<Reading>, Fault> {
         let sends = (self.halves.workload.halves)(self.role).contains(&Direction::Send);
         if let Some(encryption) = &self.encryption {
@@ -490,12 +492,12 @@ impl Session {
     }
 }
 
-/// What the thread of an engine is called.
+/// Returns the name of an engine's thread.
 fn thread_name(role: Role, index: usize) -> String {
     format!("{role}/{index}")
 }
 
-/// How the work of the window was shared among a role's connections, if there are several.
+/// Returns how evenly a role's connections shared the work of the window, if there are several.
 fn fairness(role: Role, work: Work, shares: &Shares) -> Vec<Reading> {
     let Some(index) = shares.fairness().filter(|_| shares.connections > 1) else {
         return Vec::new();
@@ -513,7 +515,8 @@ fn cannot_start(meter: &Meter, fault: Fault) -> Fault {
     fault.context(format!("meter {} cannot start", meter.name))
 }
 
-/// What cannot happen unless controller and agent disagree on whose turn it is.
+/// Returns the fault of a request that cannot arrive in this state unless controller and agent are
+/// out of step.
 pub(super) fn protocol_error(what: &str) -> Fault {
     Fault::failed(format!("controller and agent are out of step: {what}"))
 }

@@ -1,5 +1,5 @@
-//! The conversation with agents: call, wait, and notice at once when an agent is lost or the
-//! user cancels.
+//! Communication with agents: calls, waits, and notices at once when an agent is lost or the user
+//! cancels.
 
 use super::remote::each;
 use bytepath_host::testbed::Deployment;
@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 /// How often a wait checks the stop flag.
 const POLL: Duration = Duration::from_millis(20);
 
-/// After one agent reports a lost peer, how long the notice that the other one
-/// died may take; its death is the better explanation.
+/// After one agent reports a lost peer, how long to wait for news that the other one died, which is
+/// the better explanation.
 const CAUSE: Duration = Duration::from_millis(300);
 
-/// How long a reply may take before the hosts are pinged, and how often they are then. Nothing is
-/// pinged during windows, so that it disturbs no measurement.
+/// How long a reply may take before the hosts are pinged, and how often they are pinged then.
+/// During windows nothing is pinged, so that no measurement is disturbed.
 const WATCH: Duration = Duration::from_secs(1);
 
 /// Time an agent has to reply to anything that does not wait for its engines.
@@ -48,16 +48,16 @@ impl Hosts for Box<dyn Host> {
 
 /// The agents of one or both roles, and their hosts. Dropping it ends the agents.
 pub(super) struct Agents<'a, H> {
-    /// How many times as long these hosts take.
+    /// Factor by which these hosts are slower than others.
     pub slowness: f64,
-    /// Whether they are stewards.
+    /// Whether the agents are stewards.
     stewards: bool,
     stop: &'a AtomicBool,
     inbox: Receiver<(Role, AgentEvent)>,
     lines: Vec<(Role, Line)>,
-    /// Replies that came while another was awaited.
+    /// Replies that arrived while another was awaited.
     early: VecDeque<(Role, Reply)>,
-    /// How long the ping that is unanswered may be.
+    /// Patience with an unanswered ping.
     pinged: [Option<Box<Patience>>; 2],
     /// Dropped last, as hosts wait for their agents to end, and these for the end of their pipes.
     pub hosts: H,
@@ -78,7 +78,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
         Ok(Agents { slowness: 1.0, stewards, stop, inbox, lines, early, pinged, hosts })
     }
 
-    /// Checks that an agent is of the same build as a program; returns its process id.
+    /// Checks that an agent is of the same build as a program. Returns its process ID.
     pub(super) fn greet(&mut self, role: Role, program: &Path) -> Result<u32, Fault> {
         let identity = self.call(role, Hello {})?;
         let ours = build_of(program).unwrap_or_else(|| own_build().to_owned());
@@ -92,7 +92,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
         Err(Fault::unsupported(text).remedy("install the same build at both ends"))
     }
 
-    /// How long these hosts may take for what takes others so long.
+    /// Scales a timeout by the slowness of these hosts.
     pub(super) fn timeout(&self, usual: Duration) -> Duration {
         usual.mul_f64(self.slowness)
     }
@@ -102,7 +102,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
         self.call_within(role, call, PROMPT)
     }
 
-    /// The same for a call that may take longer.
+    /// Like [`Self::call`], for a call that may take longer.
     pub(super) fn call_within<C: Call>(
         &mut self,
         role: Role,
@@ -130,15 +130,14 @@ impl<'a, H: Hosts> Agents<'a, H> {
         each(|role| self.receive::<C>(role, PROMPT))
     }
 
-    /// Waits for the reply of one agent, on slow hosts accordingly longer; that
-    /// of the other is kept.
+    /// Waits for the reply of one agent, longer on slow hosts. Replies of the other agent are kept.
     pub(super) fn receive<C: Call>(
         &mut self,
         role: Role,
         timeout: Duration,
     ) -> Result<C::Reply, Fault> {
         match self.await_reply(role, timeout)? {
-            // A peer that was lost may have a cause.
+            // If the peer was lost, the other agent may know why.
             Reply::Failed(fault) => Err(self.root_cause(fault.context(role))),
             reply => C::receive(reply).map_err(|other| self.unexpected(role, &other)),
         }
@@ -163,7 +162,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
         }
     }
 
-    /// Lets time pass. Fails at once if an agent is lost or replies, or the user cancels.
+    /// Waits. Errors at once if an agent is lost or replies, or the user cancels.
     pub(super) fn pass(&mut self, time: Duration) -> Result<(), Fault> {
         match self.next_reply(Instant::now() + time)? {
             None => Ok(()),
@@ -171,7 +170,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
         }
     }
 
-    /// The same until a given time; a reply that comes before it is kept.
+    /// Like [`Self::pass`], until a given time; a reply that arrives before it is kept.
     pub(super) fn pass_until(&mut self, end: Instant) -> Result<(), Fault> {
         while let Some(reply) = self.next_reply(end)? {
             self.early.push_back(reply);
@@ -179,7 +178,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
         Ok(())
     }
 
-    /// The next reply of any agent; `None` at the deadline.
+    /// Waits for the next reply of any agent; `None` at the deadline.
     fn next_reply(&mut self, deadline: Instant) -> Result<Option<(Role, Reply)>, Fault> {
         loop {
             check_stop(self.stop)?;
@@ -206,8 +205,8 @@ impl<'a, H: Hosts> Agents<'a, H> {
         }
     }
 
-    /// Notices a host that hangs. It need not be that of the agent whose reply is awaited: that
-    /// one may be waiting itself, for its peer. Returns after how long to look again.
+    /// Pings the hosts to notice one that hangs. This may be the host of the other agent: the agent
+    /// whose reply is awaited may itself be waiting for its peer. Returns when to check again.
     fn ping_all(&mut self) -> Result<Duration, Fault> {
         let mut pause = WATCH;
         for (role, line) in &mut self.lines {
@@ -217,8 +216,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
             let patience = pinged.get_or_insert_with(|| Box::new(host.patience()));
             let mut left = patience.left();
             if is_new {
-                // A pipe that accepts nothing any more counts as silent; one that is closed
-                // brings another event.
+                // A pipe that accepts nothing counts as silent; a closed one causes another event.
                 let sent = line.send(&Ping {}.into())?.map_err(|e| e.kind());
                 if matches!(sent, Err(io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)) {
                     left = Duration::ZERO;
@@ -234,8 +232,8 @@ impl<'a, H: Hosts> Agents<'a, H> {
         Ok(pause)
     }
 
-    /// A lost peer is an effect. The death of the other agent, or the fault of its
-    /// engine, explains it better.
+    /// Returns the cause of a lost peer, if the other agent died or its engine failed; else the
+    /// fault itself.
     fn root_cause(&mut self, effect: Fault) -> Fault {
         if effect.kind != FaultKind::PeerLost {
             return effect;
@@ -284,15 +282,15 @@ impl<'a, H: Hosts> Agents<'a, H> {
     }
 }
 
-/// Fails once the user has cancelled.
+/// Errors if the user has cancelled.
 pub(super) fn check_stop(stop: &AtomicBool) -> Result<(), Fault> {
     let is_cancelled = stop.load(Ordering::Relaxed);
     let fault = || Fault::new(FaultKind::Interrupted, "interrupted by the user");
     if is_cancelled { Err(fault()) } else { Ok(()) }
 }
 
-/// Why something failed: because the user asked to stop, if that is so. A signal to the whole process
-/// group, or to all processes of a service, may end a host before it is noticed here.
+/// Replaces a lost peer by cancellation if the user has cancelled: a signal to the whole process
+/// group, or to all processes of a service, may end a host before the stop flag is checked.
 pub(super) fn unless_stopped(stop: &AtomicBool, fault: Fault) -> Fault {
     if fault.kind != FaultKind::PeerLost {
         return fault;
@@ -311,10 +309,10 @@ fn lost_stream(role: Role, fault: Fault) -> Fault {
     fault.context(format!("{role} lost its stream"))
 }
 
-/// What comes from an agent.
+/// An event of an agent's pipe.
 pub(super) enum AgentEvent {
     Reply(Reply),
-    /// A line that is no reply.
+    /// A line that is not a reply.
     Malformed(String),
     Disconnected,
 }
@@ -323,7 +321,7 @@ pub(super) enum AgentEvent {
 pub(super) struct Line(Box<dyn Write + Send>);
 
 impl Line {
-    /// Begins to read what the agent of a role writes; each event goes to `events`.
+    /// Starts reading from the agent of a role. Each event goes to `events`.
     pub(super) fn open(
         pipe: AgentPipe,
         role: Role,
@@ -360,8 +358,8 @@ fn read_replies(from_agent: Box<dyn Read + Send>, notify: &dyn Fn(AgentEvent) ->
     notify(AgentEvent::Disconnected);
 }
 
-/// Skips whatever comes before the agent's first line. The error is what was
-/// printed instead, or `None` if the pipe ended.
+/// Skips everything before the agent's first line. The error is what was printed instead, or `None`
+/// if the pipe ended.
 fn pass_preface(from_agent: &mut impl BufRead) -> Result<(), Option<String>> {
     let mut preface = from_agent.take(LONGEST_PREFACE);
     let mut first = None;

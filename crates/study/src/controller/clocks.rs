@@ -1,9 +1,9 @@
-//! The clocks of separate hosts: the offset of each from this machine's, and from that the
-//! moment at which both ends open their windows.
+//! The clocks of separate hosts: the offset of each from this machine's, and the moment at which
+//! both ends open their windows.
 //!
-//! A clock is read as NTP reads one (RFC 5905): it was read there at some time of the
-//! round trip, so the midpoint is assumed, and cannot be off by more than half of it. Of
-//! several round trips the shortest is the most accurate.
+//! A clock is read as by NTP (RFC 5905): the remote clock was read at some time within the round
+//! trip, so the midpoint is assumed, which is off by at most half of the trip. Of several round
+//! trips the shortest is the most accurate.
 
 use super::remote::{Remotes, each};
 use bytepath_record::wire::ReadClock;
@@ -11,45 +11,44 @@ use bytepath_record::{Clocks, Fault, HostClock, Role};
 use bytepath_sys::clock;
 use std::time::{Duration, Instant};
 
-/// Round trips to each host at most.
+/// The most round trips to each host.
 const TRIPS: usize = 8;
 
-/// Time in which no further one is started, for each host.
+/// Time after which no further round trip to a host is started.
 const TIME: Duration = Duration::from_millis(50);
 
-/// How long before its moment a request for it leaves, in addition to the longest round trip: the
-/// agent has meters to start.
+/// How long before its due time a request is sent, in addition to the longest round trip: the agent
+/// has meters to start.
 const LEAD: Duration = Duration::from_millis(20);
 
 /// A wall clock that is off by more than this is worth a remark, seconds.
 const WALL: f64 = 60.0;
 
-/// The clocks of a host against those of this machine, in nanoseconds.
+/// Offsets of a host's clocks from this machine's, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
-    /// CLOCK_MONOTONIC there less that here.
+    /// CLOCK_MONOTONIC there minus here.
     offset: i64,
-    /// How far that may be off.
+    /// Largest error of `offset`.
     error: u64,
-    /// CLOCK_REALTIME there less that here.
+    /// CLOCK_REALTIME there minus here.
     wall: i64,
     /// The longest round trip.
     longest: u64,
 }
 
-/// One round trip, in nanoseconds: when the call left and the reply came, and the clock
-/// there.
+/// One round trip, ns: when the call was sent and the reply arrived, and the clock there.
 #[derive(Clone, Copy)]
 struct Trip {
     sent: u64,
     received: u64,
     monotonic: u64,
-    /// CLOCK_REALTIME there less that here when the reply came.
+    /// CLOCK_REALTIME there minus here when the reply arrived.
     wall: i64,
 }
 
 impl Clock {
-    /// The best of some round trips; `None` without any.
+    /// Returns the clock by the shortest of these round trips, or `None` if there are none.
     fn of(trips: &[Trip]) -> Option<Clock> {
         let length = |trip: &Trip| trip.received.saturating_sub(trip.sent);
         let best = trips.iter().min_by_key(|trip| length(trip))?;
@@ -59,13 +58,13 @@ impl Clock {
         Some(Clock { offset, error: half, wall: best.wall.saturating_add_unsigned(half), longest })
     }
 
-    /// A moment of this machine's CLOCK_MONOTONIC by that of the host.
+    /// Converts a time of this machine's CLOCK_MONOTONIC to the host's.
     fn there(&self, here: u64) -> u64 {
         here.saturating_add_signed(self.offset)
     }
 }
 
-/// Reads the clocks of both hosts, where each has its own.
+/// Reads the clocks of both hosts, or returns `None` if they have no clocks of their own.
 pub(super) fn read(remotes: &mut Remotes) -> Result<Option<[Clock; 2]>, Fault> {
     let apart = remotes.has_clocks_apart();
     apart.then(|| each(|role| read_one(remotes, role))).transpose()
@@ -84,7 +83,7 @@ fn read_one(remotes: &mut Remotes, role: Role) -> Result<Clock, Fault> {
     Clock::of(&trips).ok_or_else(|| Fault::failed("no clock was read"))
 }
 
-/// The message about wall clocks that are far off.
+/// Returns remarks on wall clocks that are far off.
 pub(super) fn remarks(clocks: &[Clock; 2]) -> Vec<String> {
     let remark = |(role, clock): (Role, &Clock)| {
         let off = seconds(clock.wall);
@@ -102,14 +101,14 @@ pub(super) fn remarks(clocks: &[Clock; 2]) -> Vec<String> {
 
 /// When both ends open and close a window.
 pub(super) struct Appointment {
-    /// By the clock of each role's host: when it opens, and when it closes.
+    /// Opening and closing time by the clock of each role's host.
     pub at: [[u64; 2]; 2],
-    /// The same by this machine's.
+    /// Opening and closing time by this machine's clock.
     pub here: [Instant; 2],
 }
 
 impl Appointment {
-    /// After so much time, or as soon as the requests for it can be there.
+    /// Makes an appointment after `before`, or as soon after as the requests can arrive in time.
     pub(crate) fn make(clocks: &[Clock; 2], before: Duration, length: Duration) -> Appointment {
         let longest = clocks.iter().map(|clock| clock.longest).max().unwrap_or_default();
         let lead = before.max(LEAD + Duration::from_nanos(longest));
@@ -120,7 +119,7 @@ impl Appointment {
     }
 }
 
-/// How far the edges of two windows were apart, all windows of a trial together.
+/// How far the edges of both ends' windows were apart, over all windows of a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Apart {
     /// Seconds by which the sender's window opened after the receiver's, and closed.
@@ -130,7 +129,7 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    /// By the edges of both windows, each in its end's own clock.
+    /// Compares the edges of both windows, each given by the clock of its end.
     pub(crate) fn of(clocks: &[Clock; 2], [sender_edges, receiver_edges]: [[u64; 2]; 2]) -> Apart {
         let [sender, receiver] = clocks;
         let offset = sender.offset.wrapping_sub(receiver.offset);
@@ -149,8 +148,8 @@ impl Apart {
     }
 }
 
-/// What a trial keeps of the clocks: as they were read before and after it, and how far
-/// its windows were apart by them.
+/// Returns the clocks as a trial records them: read before and after it, and how far its windows
+/// were apart.
 pub(super) fn record(before: &[Clock; 2], after: &[Clock; 2], apart: Apart) -> Clocks {
     let host = |role: Role| {
         let (before, after) = (&before[role as usize], &after[role as usize]);
@@ -176,10 +175,10 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A host whose clock is `offset` ahead and that is asked at `sent`.
+    /// A round trip at `sent` to a host whose clock is `offset` ahead.
     fn trip(sent: u64, [there, back]: [u64; 2], offset: i64) -> Trip {
         let monotonic = (sent + there).saturating_add_signed(offset);
-        // The wall clock is as much ahead as the other one.
+        // The wall clock is ahead by the same amount.
         Trip { sent, received: sent + there + back, monotonic, wall: offset - back as i64 }
     }
 
@@ -192,7 +191,7 @@ mod tests {
             let clock = Clock::of(&[slow, even]).unwrap();
             let expected = Clock { offset, error: MS, wall: offset, longest: 41 * MS };
             assert_eq!(clock, expected);
-            // However uneven, the truth is within the error.
+            // However uneven the trip, the true offset is within the error.
             let clock = Clock::of(&[slow]).unwrap();
             assert!(clock.offset.abs_diff(offset) <= clock.error, "{clock:?}");
             assert!(clock.wall.abs_diff(offset) <= clock.error, "{clock:?}");

@@ -1,4 +1,4 @@
-//! Where the frames of a trial are: sent, dropped on the way, received, or still queued.
+//! Accounts for the frames of a trial: sent, dropped on the way, received, or still queued.
 
 use super::remote::Remotes;
 use bytepath_record::{Cell, Fault, Hops, Role, RoleRecord};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 const FORWARDED: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 
-/// What the devices of the link count of frames: the sender's what it sent and dropped, the
-/// receiver's what it dropped on arrival. The two ends of a veth pair count the same drop.
+/// Returns the frame counters of the link's devices: what the sender's sent and dropped, and what
+/// the receiver's dropped on arrival. The two ends of a veth pair count the same drop.
 pub(super) fn count(remotes: &mut Remotes, cell: &Cell) -> Result<Hops, Fault> {
     let is_macvtap = cell.link.tap.is_some_and(|tap| tap.macvtap);
     let counts_arrivals = is_macvtap || remotes.properties.has_cable;
@@ -22,9 +22,9 @@ pub(super) fn count(remotes: &mut Remotes, cell: &Cell) -> Result<Hops, Fault> {
     Ok(Hops { arrival_dropped, device_received, ..sent })
 }
 
-/// What the devices count once the sender's has sent or dropped what its generator handed it,
-/// or a while has passed: a process that forwards frames from there, as a guest's qemu, may have to
-/// wait for a CPU, and a notified sink takes silence for the end.
+/// Returns the devices' counters once the sender's device has sent or dropped all frames of its
+/// generator, or after a timeout. A process that forwards frames from there, such as a guest's
+/// qemu, may have to wait for a CPU, and a notified sink takes silence for the end.
 pub(super) fn wait_until_forwarded(
     remotes: &mut Remotes,
     cell: &Cell,
@@ -46,8 +46,8 @@ pub(super) fn wait_until_forwarded(
     }
 }
 
-/// What the devices have counted since before the first frame, and what waits there, in the
-/// generator's frames.
+/// Returns the devices' counts since before the first frame, and what is queued there, in frames of
+/// the generator.
 fn hop_deltas(before: &Hops, now: &Hops, by_ends: Hops) -> Hops {
     let each = by_ends.merged.max(1);
     Hops {
@@ -61,7 +61,7 @@ fn hop_deltas(before: &Hops, now: &Hops, by_ends: Hops) -> Hops {
     }
 }
 
-/// Where all frames are, from what both ends counted and what the devices did before the first
+/// Accounts for all frames, from the counts of both ends and those of the devices before the first
 /// frame, after the generator's last, and after the sink's last.
 pub(super) fn account_for(roles: &mut [RoleRecord], [before, left, after]: &[Hops; 3]) -> Hops {
     let mut by_ends = Hops::default();
@@ -73,8 +73,8 @@ pub(super) fn account_for(roles: &mut [RoleRecord], [before, left, after]: &[Hop
         let sent = hops.device_sent.saturating_sub(hops.strays);
         hops.device_dropped = hops.offered.saturating_sub(sent);
     }
-    // A sink that does not read is emptied to be counted, and what waited in the qdisc comes
-    // after what was in the ring.
+    // A sink that does not read is drained for counting, and frames from the qdisc follow those
+    // from the ring.
     let moved = hops.ring_queued.min(left.qdisc_queued.saturating_sub(after.qdisc_queued));
     hops.ring_queued -= moved;
     hops.qdisc_queued += moved;
@@ -82,8 +82,8 @@ pub(super) fn account_for(roles: &mut [RoleRecord], [before, left, after]: &[Hop
     hops
 }
 
-/// Frames that are in no other place and that the sink's device has not had, as far as it
-/// counts what it had. Its count has frames of others, too, and what it dropped may be in it.
+/// Returns the frames that are counted nowhere else and that the sink's device did not receive, if
+/// it counts those. Its count includes frames of others, and may include those that it dropped.
 fn lost_between(hops: &Hops) -> u64 {
     let missing = u64::try_from(hops.unaccounted()).unwrap_or(0);
     if hops.device_received == 0 {

@@ -12,18 +12,19 @@ pub(super) struct UsedGpu {
     pub role: Role,
     /// Its PCI address.
     pub gpu: String,
-    /// Its model and its place.
+    /// Its model and its location.
     what: String,
 }
 
-/// For the report, and the dry run.
+/// A line for the report and the dry run.
 impl fmt::Display for UsedGpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GPU memory of the {}: {} ({})", self.role, self.gpu, self.what)
     }
 }
 
-/// Those of a cell, over the first device of each end and the `others` that its flows cross.
+/// Returns the GPUs whose memory a cell takes, over the first device of each end and the `others`
+/// that its flows cross.
 pub(super) fn used(
     paths: &[&'static DataPath],
     cell: &Cell,
@@ -32,7 +33,7 @@ pub(super) fn used(
 ) -> Vec<UsedGpu> {
     let mut all = Vec::new();
     for (role, of_host) in Role::ALL.into_iter().zip(first) {
-        // What does not fit together is reported as the obstacle of the cell.
+        // Halves that do not fit together are reported as why the cell cannot run.
         for (half, job) in halves(paths, cell, role).unwrap_or_default() {
             for adapter in 0..cell.link.adapters {
                 let facts = facts_over(role, adapter, others).unwrap_or(of_host);

@@ -1,5 +1,5 @@
-//! The hosts while a study runs: settings that are made before the first deployment is
-//! raised and restored after the last, and a check for what else changes meanwhile.
+//! Keeps the hosts while a study runs: makes settings before the first deployment starts, restores
+//! them after the last, and checks for other changes meanwhile.
 
 use super::gpus::UsedGpu;
 use super::plan::Laboratory;
@@ -12,8 +12,8 @@ use bytepath_record::{
 };
 use std::time::{Duration, Instant};
 
-/// How long a queue may be held after the process that had it ended: the kernel takes
-/// rings and bindings apart in the background.
+/// How long a queue may stay busy after the process that used it ended: the kernel releases rings
+/// and bindings in the background.
 const RELEASE: Duration = Duration::from_secs(5);
 
 /// Keeps the hosts as the study requires. Dropping it restores everything.
@@ -21,17 +21,17 @@ pub(super) struct Guard {
     /// `None` while hosts are lost.
     stewards: Option<Stewards>,
     wanted: Vec<WantedSetting>,
-    /// What was set, from what to what.
+    /// The settings made, with old and new values.
     pub records: Vec<SettingRecord>,
     last: Fingerprints,
-    /// Those that are held.
+    /// The GPUs that are kept awake.
     gpus: Vec<UsedGpu>,
-    /// What the NICs of all cells have in common.
+    /// The NIC setup that all cells share.
     pub common: Common,
 }
 
-/// All settings in their order: a new namespace inherits sysctls, so they come before the devices
-/// that are lent to one; everything else after, because a device loses some of what was set of it
+/// Returns all settings in order. A new namespace inherits sysctls, so they come before the devices
+/// that are lent to one. Everything else comes after, because a device loses some of its settings
 /// when it moves.
 fn around_loans(wanted: &[WantedSetting], loans: Vec<WantedSetting>) -> Vec<WantedSetting> {
     let is_sysctl = |want: &WantedSetting| matches!(want.setting, Setting::Sysctl { .. });
@@ -39,18 +39,18 @@ fn around_loans(wanted: &[WantedSetting], loans: Vec<WantedSetting>) -> Vec<Want
     [sysctls, loans, others].concat()
 }
 
-/// A host that changed, and what did; the text begins with its role.
+/// A host that changed, and the change; the text begins with the role.
 pub(super) type Change = (Option<Role>, String);
 
-/// A text about a host that may have a machine of its own.
+/// Prefixes a text with the host's role, if each host is a separate machine.
 fn of_host(host: Option<Role>, text: &str) -> String {
     host.map_or_else(|| text.to_owned(), |role| format!("{role}: {text}"))
 }
 
 impl Guard {
-    /// Makes the settings, and those without which the testbed cannot be raised; the rows
-    /// report what an earlier run that died had left behind. Without settings nothing is
-    /// touched, no journal and no lock.
+    /// Makes the settings, including those without which the testbed cannot start. The rows report
+    /// what a crashed earlier run had left behind. Without settings nothing is touched, neither
+    /// journal nor lock.
     pub(super) fn begin(
         laboratory: &Laboratory,
         wanted: &[WantedSetting],
@@ -63,7 +63,7 @@ impl Guard {
         Ok((Guard { stewards: Some(stewards), wanted, records, last, gpus, common }, rows))
     }
 
-    /// Keeps these awake for the length of the study.
+    /// Keeps these GPUs awake for the length of the study.
     pub(super) fn hold_gpus(&mut self, gpus: Vec<UsedGpu>) -> Result<(), Fault> {
         let stewards = self.stewards()?;
         gpus.iter().try_for_each(|gpu| stewards.hold_gpu(gpu))?;
@@ -71,7 +71,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Of a check that sets nothing; the records are what would be set.
+    /// Returns a guard for a check that sets nothing; `records` are what would be set.
     pub(super) fn idle(
         laboratory: &Laboratory,
         records: Vec<SettingRecord>,
@@ -86,24 +86,25 @@ impl Guard {
         })
     }
 
-    /// Whether these can be set; the fault names the one that cannot. Nothing is changed.
+    /// Errors if a setting cannot be made, naming it. Changes nothing.
     pub(super) fn feasible(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
         self.stewards()?.feasible(wanted)
     }
 
-    /// Whether every steward still answers.
+    /// True if every steward still answers.
     pub(super) fn holds(&mut self) -> bool {
         self.stewards().is_ok_and(|stewards| stewards.fingerprints().is_ok())
     }
 
-    /// Begins again with hosts that were lost. A steward restores its host when its pipe
-    /// ends, so all is set once more; what the hosts were set to before stays what they are
-    /// compared with. Returns their facts now, and what a host that went down had left set.
+    /// Sets the hosts up again after some were lost. A steward restores its host when its pipe
+    /// closes, so all settings are made once more; changes are still detected against the original
+    /// fingerprints. Returns the hosts' current facts, and the settings that a host that went down
+    /// had left behind.
     pub(super) fn begin_again(
         &mut self,
         laboratory: &Laboratory,
     ) -> Result<(Option<[Facts; 2]>, Vec<RestorationRow>), Fault> {
-        // The steward of a host that was not lost holds its journal, and has to go, too.
+        // The steward of a host that was not lost holds its journal, and must end as well.
         self.stewards = None;
         let mut stewards = Stewards::of(laboratory)?;
         self.gpus.iter().try_for_each(|gpu| stewards.hold_gpu(gpu))?;
@@ -119,8 +120,8 @@ impl Guard {
         self.stewards.as_mut().ok_or_else(lost)
     }
 
-    /// Sets what a cell's paths require of their NICs, until [`Guard::undo_prepared`]. On a fault
-    /// these alone are restored.
+    /// Makes the settings that a cell's paths require of their NICs, until
+    /// [`Guard::undo_prepared`]. On a fault, only these are restored.
     pub(super) fn prepare(
         &mut self,
         wanted: &[WantedSetting],
@@ -133,9 +134,9 @@ impl Guard {
         prepared
     }
 
-    /// Restores what was prepared. What an agent that has just ended still holds is
-    /// tried until the kernel has released it. A fault ends the study, because the
-    /// next cell would run on a NIC that another one had prepared.
+    /// Restores what was prepared. If an agent that has just ended still holds something, retries
+    /// until the kernel has released it. A fault ends the study, because the next cell would run on
+    /// a NIC prepared for another one.
     pub(super) fn undo_prepared(&mut self) -> Result<Vec<RestorationRow>, Fault> {
         let deadline = Instant::now() + RELEASE;
         let mut all = Vec::new();
@@ -154,8 +155,8 @@ impl Guard {
         }
     }
 
-    /// What the hosts were set to when last checked. If each has a machine of its own,
-    /// names begin with the role.
+    /// Returns the hosts' settings at the last check. If each host is a separate machine, names
+    /// begin with the role.
     pub(super) fn fingerprint(&self) -> Fingerprint {
         let all = self.last.iter().flat_map(|(host, settings)| {
             settings.iter().map(|(name, value)| (of_host(*host, name), value.clone()))
@@ -163,7 +164,7 @@ impl Guard {
         all.collect()
     }
 
-    /// What was changed since the last check.
+    /// Returns the changes since the last check.
     pub(super) fn check_for_changes(&mut self) -> Result<Vec<Change>, Fault> {
         let now = self.stewards()?.fingerprints()?;
         let mut changes = Vec::new();
@@ -181,13 +182,13 @@ impl Guard {
     }
 }
 
-/// A setting that is not as it was before the study.
+/// Returns the fault of a setting that was not restored.
 pub(super) fn not_restored(row: String) -> Fault {
     Fault::failed(row).remedy("`bytepath restore` tries again; the study itself is complete")
 }
 
-/// Notes in trials that have just ended what was changed on the hosts meanwhile:
-/// the rules of `stats::judge_events` reject them by it.
+/// Records changes on the hosts in the trials that have just ended: `stats::judge_events` rejects
+/// them for it.
 pub(super) fn note_changes(trials: &mut [Trial], changes: &[Change]) {
     for trial in trials.iter_mut().filter(|trial| trial.status == TrialStatus::Measured) {
         for host in [None, Some(Role::Sender), Some(Role::Receiver)] {

@@ -1,5 +1,5 @@
-//! What is known before a study is run of the huge pages that its cells take: those that its settings
-//! and theirs will have reserved, and whether they are enough for both ends. Pure.
+//! Predicts, before a study runs, how many huge pages will be free once its settings and its cells'
+//! are made, and whether they suffice for both ends. Pure.
 
 use super::nics::halves;
 use super::preflight::{OtherDevice, facts_over};
@@ -10,7 +10,7 @@ use bytepath_record::{
 use bytepath_sys::attribute;
 use bytepath_sys::memory::HUGE_PAGE;
 
-/// Enters the huge pages of a role's host that are free once the settings of a study are made.
+/// Enters the huge pages of a role's host that will be free once the settings of a study are made.
 pub(super) fn reserve(role: Role, facts: &mut Facts, settings: &[SettingRecord]) {
     let made = settings.iter().filter(|record| record.skipped.is_none());
     for record in made.filter(|record| record.host.is_none_or(|host| host == role)) {
@@ -18,8 +18,8 @@ pub(super) fn reserve(role: Role, facts: &mut Facts, settings: &[SettingRecord])
     }
 }
 
-/// The huge pages that are missing of those that a cell takes at both ends, over the first device of
-/// each and the `others` that its flows cross.
+/// Errors if huge pages are missing of those that a cell takes at both ends, over the first device
+/// of each and the `others` that its flows cross.
 pub(super) fn missing(
     paths: &[&'static DataPath],
     cell: &Cell,
@@ -38,12 +38,12 @@ pub(super) fn missing(
     path::check_huge_pages(&taken).refusal()
 }
 
-/// Enters the huge pages that are free once a setting of a host is made, if it reserves any.
+/// Enters the huge pages that will be free once a setting of a host is made, if it reserves any.
 pub(super) fn enter(facts: &mut Facts, setting: &Setting) {
     match setting {
         Setting::HugePages { size, node, count } if *size == HUGE_PAGE as u64 => {
             let node = match node {
-                // A machine of one node shows none of its own, and its devices report none.
+                // A machine with one node has no counts per node, and its devices report no node.
                 Some(NumaNode::Of(_)) if nodes_with_pages(facts).is_empty() => None,
                 Some(NumaNode::Of(device)) => match facts.number(&format!("nic.{device}.node")) {
                     None => return,
@@ -63,14 +63,15 @@ pub(super) fn enter(facts: &mut Facts, setting: &Setting) {
     }
 }
 
-/// Enters how many huge pages are free once there are so many of a node, or of the machine.
+/// Enters how many huge pages will be free once a node, or the machine (`None`), has `count` of
+/// them.
 fn free_pages(facts: &mut Facts, node: Option<u32>, count: u64) {
-    // A machine of one node shows only its own.
+    // A machine with one node has only the machine's counts.
     let node = node.filter(|node| facts.setting(&free_huge_pages(Some(*node))).is_some());
     let Some(before) = facts.number::<u64>(&huge_pages(node)) else { return };
     let (new, gone) = (count.saturating_sub(before), before.saturating_sub(count));
-    // Those of a node are among the machine's, which the kernel takes and frees of each node in turn
-    // (mm/hugetlb.c, `set_max_huge_pages`); which node is the first is not known before.
+    // A node's pages are part of the machine's, which the kernel allocates and frees on the nodes
+    // in turn (mm/hugetlb.c, `set_max_huge_pages`); which node comes first is unknown.
     let mut changes = vec![(None, new, gone)];
     match node {
         Some(_) => changes.push((node, new, gone)),
@@ -92,7 +93,7 @@ fn free_pages(facts: &mut Facts, node: Option<u32>, count: u64) {
     }
 }
 
-/// The NUMA nodes of a host that show their huge pages, and have memory for some.
+/// Returns the NUMA nodes of a host that report their huge pages and have memory.
 fn nodes_with_pages(facts: &Facts) -> Vec<u32> {
     let memory = facts.setting("numa.memory").map(attribute::list);
     let has_memory = |node: &u32| memory.as_ref().is_none_or(|nodes| nodes.contains(node));
@@ -152,8 +153,8 @@ mod tests {
         std::fs::write(file, text).unwrap();
     }
 
-    /// What a machine shows, by its `/sys`: so many huge pages of each of two NUMA nodes, all free,
-    /// and these NICs on these nodes.
+    /// Facts of a machine from a made-up `/sys`: two NUMA nodes with these numbers of huge pages,
+    /// all free, and these NICs on these nodes.
     fn recorded(pages: [u64; 2], nics: &[(&str, u32)]) -> Facts {
         let dir = tempfile::tempdir().unwrap();
         let write = |file: String, text: String| write(dir.path(), &file, &text);
@@ -173,12 +174,12 @@ mod tests {
         for (nic, node) in nics {
             write(format!("class/net/{nic}/device/numa_node"), format!("{node}\n"));
         }
-        // Its boot is what a machine is known by.
+        // A real machine is identified by its boot.
         Facts { machine: "made up".into(), ..bytepath_host::survey(&Roots::recorded(dir.path())) }
     }
 
-    /// Why the huge pages are missing of a cell that receives by `zcrx` and sends by `devmem`, 64 MiB
-    /// each over each adapter, on a machine with these NICs: of these names are those of the ends.
+    /// Returns why huge pages are missing for a cell that receives by `zcrx` and sends by `devmem`,
+    /// 64 MiB each over each adapter, on this machine; `ends` names the NICs of each end.
     fn missing(machine: &Facts, ends: [&[&str]; 2], settings: &[SettingRecord]) -> Option<String> {
         let over = |device: &str| {
             let mut facts = machine.clone();

@@ -1,18 +1,18 @@
-//! What decides: the controller, which plans a study, raises testbeds and makes agents run its
-//! trials. It runs in the process of the command, `bytepath run` for example.
+//! The controller decides: it plans a study, starts testbeds and makes agents run its trials. It
+//! runs in the process of the command, for example `bytepath run`.
 //!
-//! In comes a `Plan` (or the folder of a study to resume) and a `Laboratory`; out go the folder
-//! of the study (`crate::store`) and notices to an `Observer`. Start reading at `study`: it
-//! reads like a story, `run` has its state, `pilots`, `blocks` and `profiles` its steps. `preflight` checks
-//! what can run; `guard` keeps the hosts as required, through `stewards`; `trial` raises one
-//! deployment, and `stream` runs one stream over it.
+//! Its input is a `Plan` (or the folder of a study to resume) and a `Laboratory`; its output, the
+//! folder of the study (`crate::store`) and notices to an `Observer`. Start reading at `study`,
+//! which shows the whole course: `run` has its state, `pilots`, `blocks` and `profiles` its steps.
+//! `preflight` checks what can run; `guard` keeps the hosts as required, through `stewards`;
+//! `trial` starts one deployment, and `stream` runs one stream over it.
 //!
-//! The input is what the user requested: `request` turns it into a plan, `deployment` finds the
-//! testbed and its hosts, `outline` prints a plan without running it, `pairs` runs one on many pairs.
-//! `trust` refuses what others have written and would make the user do.
+//! `request` turns what the user requested into a plan, `deployment` finds the testbed and its
+//! hosts, `outline` prints a plan without running it, `pairs` runs one on many pairs. `trust`
+//! refuses files of others that would make the user act.
 //!
-//! All talk with hosts goes through `agents` (calls and replies, lost hosts, cancellation) and
-//! `remote` (a deployment with its two agents). No byte of a stream is moved or counted here.
+//! All communication with hosts goes through `agents` (calls and replies, lost hosts, cancellation)
+//! and `remote` (a deployment with its two agents). No byte of a stream is moved or counted here.
 
 mod agents;
 mod blocks;

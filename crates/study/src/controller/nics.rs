@@ -21,12 +21,12 @@ use std::net::IpAddr;
 /// between.
 #[derive(Clone, Debug)]
 pub(super) struct Nics {
-    /// Of the sender and of the receiver, by the number of the adapter.
+    /// The sender's and the receiver's, by adapter index.
     ends: [Vec<NicEnd>; 2],
-    /// Whether the link was there before.
+    /// Whether the link existed before the study.
     given: bool,
-    /// Whether what a cell asks of the link is set like other settings. Where the link is
-    /// made, its ends do it; before it is, a preview shows it so.
+    /// Whether the link options of a cell are made as settings. If the testbed makes the link, its
+    /// agents apply them instead; a preview before that lists them as settings.
     sets_link: bool,
 }
 
@@ -44,11 +44,11 @@ impl NicEnd {
     }
 }
 
-/// A role, the number of an adapter, the role's device there, and the other role's.
+/// A role, an adapter index, the role's device there, and the peer's.
 type Joined<'a> = (Role, u32, &'a NicEnd, &'a NicEnd);
 
 impl Nics {
-    /// Those of a deployment that is up.
+    /// Returns the NICs of a deployment that is up.
     pub(super) fn of(remotes: &mut Remotes) -> Result<Nics, Fault> {
         let ends = each(|role| {
             let ends = remotes.ends(role).into_iter();
@@ -64,7 +64,7 @@ impl Nics {
         })
     }
 
-    /// Those of a testbed's devices before it is raised.
+    /// Returns the NICs among a testbed's devices before the testbed is set up.
     pub(super) fn at(testbed: &dyn Testbed, devices: &[Vec<String>; 2]) -> Result<Nics, Fault> {
         let ends = each(|role| {
             let end = |(adapter, device): (u32, &String)| {
@@ -76,7 +76,7 @@ impl Nics {
         Ok(Nics { ends, given: false, sets_link: true })
     }
 
-    /// The queues that the settings of the study give each NIC.
+    /// Returns the queues that the settings of the study give each NIC.
     pub(super) fn queues_given(&self, records: &[SettingRecord]) -> Common {
         let made = || {
             let made = records.iter().filter(|record| record.skipped.is_none());
@@ -90,9 +90,9 @@ impl Nics {
         all.collect()
     }
 
-    /// What has to be set for a cell, in this order: numbers of queues first, since what else there
-    /// is to set depends on them. The fault is why its paths can never run over these NICs. `port` is
-    /// what the receiver listens on, once it does.
+    /// Returns the settings that a cell requires, in the order in which to make them: numbers of
+    /// queues first, since other settings depend on them. Errors if the cell's paths can never run
+    /// over these NICs. `port` is the port that the receiver listens on, once it does.
     pub(super) fn wanted(
         &self,
         paths: &[&'static DataPath],
@@ -104,7 +104,7 @@ impl Nics {
         for at in self.joined().filter(|(_, adapter, ..)| *adapter < cell.link.adapters) {
             for setting in self.wanted_at(paths, cell, common, port, at)? {
                 let wanted = WantedSetting { host: Some(at.0), ..path::to_requested(setting) };
-                // Kernel parameters are of the host and not of a device.
+                // Kernel parameters are per host, so several adapters may require the same one.
                 if !all.contains(&wanted) {
                     all.push(wanted);
                 }
@@ -114,8 +114,8 @@ impl Nics {
         Ok(all)
     }
 
-    /// What a preview of these settings does not show: which interrupts a NIC has once it has another
-    /// number of queues.
+    /// Returns notes on what a preview of these settings cannot show: the interrupts that a NIC has
+    /// once its number of queues has changed.
     pub(super) fn unseen(
         &self,
         cell: &Cell,
@@ -144,7 +144,7 @@ impl Nics {
         unseen.collect()
     }
 
-    /// Whether all have the receive queues that these settings have given them.
+    /// True if every NIC has the receive queues that these settings gave it.
     pub(super) fn have(&self, made: &[WantedSetting]) -> bool {
         self.joined().all(|(role, _, own, _)| {
             let nic = own.nic.as_ref();
@@ -153,7 +153,7 @@ impl Nics {
         })
     }
 
-    /// Each adapter of each role, with what it is joined with.
+    /// Returns each adapter of each role, with the one at the other end.
     fn joined(&self) -> impl Iterator<Item = Joined<'_>> {
         Role::ALL.into_iter().flat_map(|role| {
             let [own, peers] = [role, role.peer()].map(|role| &self.ends[role as usize]);
@@ -162,7 +162,7 @@ impl Nics {
         })
     }
 
-    /// What has to be set at one adapter of a role: `own`, joined with `peer`.
+    /// Returns the settings that one adapter of a role requires: `own`, joined with `peer`.
     fn wanted_at(
         &self,
         paths: &[&'static DataPath],
@@ -183,7 +183,7 @@ impl Nics {
             };
         };
         let common = common.get(&(role, adapter)).copied().unwrap_or_default();
-        // The user's own number stays, and is what queues are counted by.
+        // A number that the user set is kept, and dedicated queues are numbered by it.
         let given = given(nic, common.given, of_wanted(&cell.settings), role).map(Receiving::all);
         let wire = FlowNic {
             device: &nic.device,
@@ -193,7 +193,7 @@ impl Nics {
             peer: peer.address,
             port,
             flows: cell.stream.flows,
-            // One that a cell does not cross is asked of as if all came by it.
+            // For an adapter that the cell does not use, as if all flows arrived on it.
             adapter: adapter % cell.link.adapters,
             adapters: cell.link.adapters,
             connects: role == Role::Sender,
@@ -202,7 +202,7 @@ impl Nics {
         for (half, job) in halves(paths, cell, role)? {
             settings.extend((half.nic_settings)(&job.options, &wire)?);
         }
-        // What paths ask for is a number of all.
+        // The number that paths request is a total.
         let needed = common.fewest().max(most_channels(&settings).unwrap_or(0));
         settings.retain(|setting| !matches!(setting, Setting::Channels { .. }));
         if given.is_some_and(|given| given < needed) {
@@ -221,8 +221,9 @@ impl Nics {
         Ok(all)
     }
 
-    /// What the paths of a cell ask of each NIC that all of its flows come by, a part of it, where that
-    /// has the queues that others ask for: also of one that this cell does not cross and others do.
+    /// Returns what the paths of a cell require of each NIC and all of its flows must get, reduced
+    /// to `part`, given the numbers of queues in `common`. NICs that this cell does not use are
+    /// included, since other cells use them.
     pub(super) fn requested(
         &self,
         paths: &[&'static DataPath],
@@ -231,7 +232,7 @@ impl Nics {
         part: Part,
     ) -> Common {
         let mut cell = cell.clone();
-        // The cell requests that for itself.
+        // The cell's link requests that for this cell alone.
         cell.link.hds = None;
         cell.link.adapters = 1;
         let known = common.iter().map(|(at, shared)| (*at, shared.channels_alone()));
@@ -255,10 +256,10 @@ impl Nics {
         asked.filter(|(_, shared)| *shared != Shared::default()).collect()
     }
 
-    /// What brings the softirqs of a role's adapter to the CPU that its cell names: the
-    /// interrupts of all queues of a NIC, since acknowledgements and the end of
-    /// transmissions choose theirs by a hash. Where there are none it is RPS, which the agent
-    /// of a link that is ours to make sets up with it.
+    /// Returns the settings that move the softirqs of a role's adapter to the CPU that the cell
+    /// names: the affinity of the interrupts of all of the NIC's queues, since acknowledgements and
+    /// transmit completions choose theirs by a hash. A device without interrupts gets RPS; on a
+    /// link that bytepath makes, the agent sets that up with the link.
     fn interrupts(
         &self,
         cell: &Cell,
@@ -281,7 +282,8 @@ impl Nics {
     }
 }
 
-/// The queues that these settings give a NIC of a role's, after those of the study.
+/// Returns the queues that a NIC of `role` gets from the settings of the study and then from these,
+/// or `None` if neither names any.
 fn given<'s>(
     nic: &Nic,
     of_study: Option<Receiving>,
@@ -300,8 +302,8 @@ fn receives(cell: &Cell, role: Role) -> Result<bool, Fault> {
     Ok((workload::of(cell)?.halves)(role).contains(&Direction::Receive))
 }
 
-/// Adds what makes a NIC split headers, or not, as the cell's link has it; where that says
-/// nothing, as the study's other cells need it (`common`).
+/// Adds the settings that turn header split of a NIC on or off, as the cell's link requests; if it
+/// requests neither, as the study's other cells need it (`common`).
 fn split_headers(
     cell: &Cell,
     role: Role,
@@ -338,14 +340,15 @@ fn no_nic_to_split(device: Option<&str>) -> Fault {
         .remedy("leave hds at auto; `--testbed vm:nic=zcnic` has software NICs that can")
 }
 
-/// The halves of a cell's paths that the actor of a role opens, each with its job.
+/// Returns the halves of a cell's paths that the actor of a role opens, each with its
+/// configuration.
 pub(super) fn halves(
     paths: &[&'static DataPath],
     cell: &Cell,
     role: Role,
 ) -> Result<Vec<(HalfPath, HalfConfig)>, Fault> {
     let workload = workload::of(cell)?;
-    // By the paths of both ends, which the cell of one no longer has.
+    // Checked with the paths of both ends: the cell for one end may name only that end's.
     (workload.check)(cell)?;
     let cell = &path::cell_for_end(paths, cell, role);
     let protocol = (workload.protocol)(cell);
@@ -375,7 +378,7 @@ pub(super) fn halves(
     open.collect()
 }
 
-/// What has to be set on the host of a role, whose device this is.
+/// Returns the settings that a cell's link requires of `device` on the host of a role.
 pub(super) fn settings(
     cell: &Cell,
     role: Role,
@@ -420,7 +423,8 @@ pub(super) fn settings(
     }
     if let Some(most) = link.wmem {
         let name = SysctlName::new("net.ipv4.tcp_wmem");
-        // What a kernel comes with, and its own limit (tcp(7)).
+        // The minimum and initial size are the kernel's defaults (tcp(7)); only the maximum is the
+        // link's.
         let value = format!("4096 16384 {most}");
         put("wmem", name.map(|name| Setting::Sysctl { name, value }))?;
     }
@@ -434,12 +438,12 @@ pub(super) fn settings(
     Ok(all)
 }
 
-/// Packets of a device that has no interrupts of its own, handed to a CPU.
+/// Returns the setting (RPS) that hands packets of a device without interrupts to a CPU.
 pub(super) fn receive_on(device: DeviceName, cpu: u32) -> Result<Setting, Fault> {
     Ok(Setting::Rps { device, queue: None, cpus: Cpus::new([cpu])? })
 }
 
-/// Threads that poll for a device are placed by those who make its link.
+/// The polling threads of a device can be placed only by whoever makes its link.
 pub(super) fn no_polling_thread(cpu: u32) -> Fault {
     let text = format!("softirq={cpu}: polling threads of a device of yours are not placed");
     Fault::unsupported(text).remedy("leave out threaded-napi: its interrupts are moved to that CPU")
@@ -454,12 +458,12 @@ pub(super) mod tests {
     use bytepath_spec::resolve;
     use std::net::SocketAddr;
 
-    /// A receiver's NIC of eight queues.
+    /// A receiver's NIC with eight queues.
     fn nics() -> Nics {
         one_nic(8, Vec::new())
     }
 
-    /// A receiver's NIC `eth1` of so many queues, with these interrupts.
+    /// A receiver's NIC `eth1` with this many queues and these interrupts.
     pub(in super::super) fn one_nic(queues: u32, interrupts: Vec<u32>) -> Nics {
         let nic = Nic { device: "eth1".into(), queues, unpaired: 0, interrupts };
         let end = |device: &str, nic, address: [u8; 4]| {
@@ -472,7 +476,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A cell that receives by this path over so many queues of each NIC.
+    /// A cell that receives by this path over this many queues of each NIC.
     pub(in super::super) fn cell_over(path: &str, queues: u64) -> Cell {
         let mut cell = cell(path);
         cell.rx.options.0.insert("queues".into(), OptionValue::Number(queues));
@@ -510,7 +514,7 @@ pub(super) mod tests {
         assert!(early.selects(from, ssh), "before the port is known");
     }
 
-    /// A receiver's NICs, `eth1` of eight queues and `eth2` of so many.
+    /// A receiver's NICs: `eth1` with eight queues and `eth2` with this many.
     pub(in super::super) fn two_nics(queues: u32) -> Nics {
         let mut nics = nics();
         let [sender, receiver] = &mut nics.ends;
@@ -524,7 +528,7 @@ pub(super) mod tests {
         nics
     }
 
-    /// The rules of a cell that receives by sockets, a flow over each of so many adapters.
+    /// The rules of a cell that receives by sockets, with one flow over each adapter.
     fn rules_over(nics: &Nics, adapters: u32, common: &Common) -> Vec<String> {
         let mut cell = cell("socket");
         (cell.link.adapters, cell.stream.flows) = (adapters, adapters);
@@ -533,13 +537,13 @@ pub(super) mod tests {
         rules.map(|one| one.setting.to_string()).collect()
     }
 
-    /// The rule of all flows that come by a receiver's NIC, to one queue.
+    /// The rule that steers all flows of a receiver's NIC to one queue.
     fn rule(device: &str, network: u32, queue: u32) -> String {
         let ends = format!("src=10.0.{network}.1 dst=10.0.{network}.2");
         format!("flow {device} {ends} dst-port=20900 queue={queue}")
     }
 
-    /// What cells have in common that can all run.
+    /// The common setup of cells that can all run.
     pub(in super::super) fn common_of(nics: &Nics, cells: &[Cell]) -> Common {
         common_from(Common::default(), nics, cells)
     }
@@ -553,7 +557,7 @@ pub(super) mod tests {
 
     #[test]
     fn all_cells_meet_a_nic_with_the_queues_that_the_one_with_most_needs() {
-        // One of the two that it has is left for everything else.
+        // One of its two queues is left for other traffic.
         let nics = two_nics(2);
         let cell_with = |path: &str, queues: Option<u64>| {
             let mut cell = cell(path);
@@ -581,7 +585,7 @@ pub(super) mod tests {
                 ["channels eth2 combined=4".to_owned(), format!("spread eth2 queues={spread}")];
             assert_eq!(all[..2], expected, "{}", cell.rx.path);
         }
-        // A path without queues of its own has those of the first that has some.
+        // A path without dedicated queues gets those of the first path that has some.
         assert_eq!(settings(&cells[0], &common), settings(&cells[1], &common));
         let two = [&cells[0], &cells[2]].map(Clone::clone);
         let common = common_of(&nics, &two);
@@ -589,7 +593,7 @@ pub(super) mod tests {
         assert_eq!((&gets, gets[0].as_str()), (&asks, "channels eth2 combined=3"));
     }
 
-    /// What of a cell's settings has to do with the queues of `eth1`.
+    /// The settings of a cell that concern the queues of `eth1`.
     fn queues_of(nics: &Nics, cell: &Cell, common: &Common) -> Result<Vec<String>, Fault> {
         let wanted = nics.wanted(path::CATALOG, cell, common, Some(20_900))?;
         let all = wanted.iter().map(|wanted| wanted.setting.to_string());
@@ -610,7 +614,7 @@ pub(super) mod tests {
         let paths = [cell("socket"), cell_over("zcrx", 3)];
         let [none, eight] = ["none", "channels eth1 combined=8"]
             .map(|line| paths.each_ref().map(|cell| set(cell, line)));
-        // Whichever comes first when it is found what they have in common.
+        // The order of the cells makes no difference.
         for cells in [[&none, &eight], [&eight, &none]] {
             let cells: Vec<Cell> = cells.into_iter().flatten().cloned().collect();
             let common = common_of(&nics, &cells);
@@ -627,7 +631,7 @@ pub(super) mod tests {
                 };
                 assert_eq!([spread, spread + 1, spread + 2].map(of), [2, 2, 2], "{socket:?}");
             }
-            // One that has too few for the others is not compared with them.
+            // A cell whose setting gives too few queues for the others is not compared with them.
             for cell in &paths {
                 let cell = set(cell, "channels eth1 combined=3");
                 let why = queues_of(&nics, &cell, &common).unwrap_err();
@@ -644,7 +648,7 @@ pub(super) mod tests {
 
     #[test]
     fn queues_are_counted_by_the_number_that_the_studys_settings_will_have_given() {
-        // A dry run sees the NIC without it.
+        // A dry run sees the NIC before the setting is made.
         let nics = one_nic(2, Vec::new());
         let given = |line: &str, skipped: Option<&str>| {
             let wanted = WantedSetting::from(line.parse::<Setting>().unwrap());
@@ -694,7 +698,7 @@ pub(super) mod tests {
         ] {
             assert_eq!(all(lines), count, "{lines:?}");
         }
-        // The cell's own goes on from the study's; what paths need is a number of all.
+        // The cell's settings apply after the study's; the number that paths need is a total.
         let mut cell = cell_over("zcrx", 3);
         cell.stream.flows = 6;
         let of = |cell: &Cell, lines: &[&str]| {
@@ -808,14 +812,14 @@ pub(super) mod tests {
         {
             assert_eq!(has(&two, words), 1, "{words}: {two:?}");
         }
-        // Flows that have a queue to themselves have it on each, with rules of its own addresses.
+        // Flows with a dedicated queue get one on each NIC, with rules for that NIC's addresses.
         let queues = Some((OwnQueues { first: 7, count: 1 }, 8));
         let shared = Shared { queues, ..Shared::default() };
         let common = [0, 1].map(|adapter| ((Role::Receiver, adapter), shared)).into();
         assert_eq!(rules_over(&nics, 2, &common), [rule("eth1", 0, 7), rule("eth2", 1, 7)]);
     }
 
-    /// Headers are split for a cell with the receiver's hardware GRO or without.
+    /// Whether headers are split for a cell, with the receiver's hardware GRO or without.
     fn is_split(path: &str, hw_gro: bool, common: &Common) -> bool {
         let mut cell = cell(path);
         cell.link.hw_gro = hw_gro;
@@ -839,7 +843,8 @@ pub(super) mod tests {
         assert_eq!([false, true].map(|gro| is_split("socket", gro, &common)), [false, true]);
         let both = of(merging.and(requested(false)));
         assert_eq!([false, true].map(|gro| is_split("socket", gro, &both)), [true, true]);
-        // What a path requires is asked of any NIC: the kernel refuses it, and no list of drivers.
+        // A path's requirements apply to any NIC: the kernel decides what it refuses, not a list of
+        // drivers.
         assert!(is_split("zcrx", false, &Common::default()));
     }
 }

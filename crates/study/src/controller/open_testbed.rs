@@ -1,5 +1,5 @@
-//! A testbed that stays up over several streams, for callers that want to
-//! interleave them with something else: benchmarks against other tools.
+//! A testbed that stays up over several streams, for callers that interleave them with something
+//! else: benchmarks against other tools.
 
 use super::metering::profile;
 use super::plan::Laboratory;
@@ -25,9 +25,8 @@ impl<'a> OpenTestbed<'a> {
         Ok(OpenTestbed { remotes, order: 0 })
     }
 
-    /// Runs one stream of a cell. The link stays as it was raised; the cell's
-    /// own link settings are ignored. With a sampling its samples
-    /// are taken, too, and dropped.
+    /// Runs one stream of a cell. The link stays as it was set up; the cell's own link settings are
+    /// ignored. With `sampling`, samples are taken, too, and discarded.
     pub fn run(
         &mut self,
         cell: &Cell,
@@ -46,7 +45,7 @@ impl<'a> OpenTestbed<'a> {
         Ok(trial)
     }
 
-    /// What a study samples of a pinned cell by default.
+    /// Returns the sampling that a study uses for a pinned cell by default.
     pub fn usual_sampling(&mut self, cell: &Cell) -> Result<Sampling, Fault> {
         let call = PriceSample { event: None, cpu: cell.placement.receiver };
         let price = self.remotes.agents.call(Role::Receiver, call)?;
@@ -54,12 +53,12 @@ impl<'a> OpenTestbed<'a> {
         Ok(Sampling { event: price.event, rate: affordable_rate(price.seconds, SHARE), cpus })
     }
 
-    /// A process that lives in the network namespace of a role.
+    /// Returns the ID of a process in the network namespace of a role.
     pub fn pid(&self, role: Role) -> u32 {
         self.remotes.pids[role as usize]
     }
 
-    /// Address of a role on the link.
+    /// Returns the address of a role on the link.
     pub fn address(&self, role: Role) -> IpAddr {
         self.remotes.address(role)
     }

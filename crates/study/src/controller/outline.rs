@@ -1,5 +1,5 @@
-//! What a dry run shows: the cells, which of them cannot run, the order and time of the others, and
-//! what would be set.
+//! The outline of a dry run: the cells, which of them cannot run, the order and time of the others,
+//! and the settings that would be made.
 
 use super::deployment::Deployment;
 use super::pilots::PilotTrials;
@@ -118,7 +118,7 @@ impl<'a> Outline<'a> {
         let profiles = ProfileTrials::of(schedule, &able, plan.profiling.as_ref());
         let pilots = PilotTrials::of(schedule, &able);
         let (meters, power) = meters_for_header(&plan.meters)?;
-        // What is requested by name must run, and so must the baseline.
+        // Cells requested by name must be able to run, and so must the baseline.
         let is_needed = |one: &&Unable| plan.mandatory || *one.cell == plan.baseline;
         let needed = unable.iter().find(is_needed);
         let needed = needed.map(|one| cannot_run(one.cell, one.fault.clone()));
@@ -151,7 +151,7 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// What the settings of the study come to, and why they cannot be made.
+/// Returns the records that the study's settings would have, and why they cannot be made.
 fn previewed_settings(
     plan: &Plan,
     deployment: &Deployment,
@@ -164,7 +164,7 @@ fn previewed_settings(
     Ok((stewards.preview(&settings)?, stewards.feasible(&settings).err()))
 }
 
-/// The cells that cannot run, what is known of all, and why there is nothing to judge any of them by.
+/// Returns the cells that cannot run, the feasibility of all, and why no cell can be judged.
 fn judge<'a>(
     plan: &'a Plan,
     laboratory: &Laboratory,
@@ -208,7 +208,7 @@ fn prepared<'a>(
     Ok(previews.into_iter().zip(&plan.cells).map(one).collect())
 }
 
-/// Whether a cell cannot run because this cannot be set.
+/// True if a cell cannot run because this setting cannot be made.
 fn is_lacking(cell: &Cell, record: &SettingRecord) -> bool {
     let of_path = path::to_requested(record.setting.clone());
     let mut wanted = cell.settings.iter().chain([&of_path]);

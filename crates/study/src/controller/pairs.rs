@@ -1,5 +1,5 @@
-//! One experiment on several pairs of hosts at once: each pair runs the next block when it has
-//! ended one, so that none waits for another. Then the studies of all pairs are merged.
+//! One experiment on several pairs of hosts at once. Each pair runs the next block as soon as it
+//! has ended one, so that none waits for another; then the studies of all pairs are merged.
 
 use super::deployment::{Deployment, parse_testbed};
 use super::request::{ExperimentRequest, RunRequest, read_text_and_stranger};
@@ -62,7 +62,7 @@ impl PairedStudy {
             pairs.push(Pair { name, plan, deployment });
         }
         let Some(first) = pairs.first() else { return Err(usage("no pair is named")) };
-        // A trial is read by the CPUs of its cell, which is one for all pairs.
+        // Reports interpret a trial by the CPUs of its cell, and all pairs share the cells.
         if let Some(other) = pairs.iter().find(|pair| pair.plan.cells != first.plan.cells) {
             let (first, other) = (&first.name, &other.name);
             let text =
@@ -90,13 +90,13 @@ impl PairedStudy {
         Ok(PairedStudy { pairs, folder, parts, trials })
     }
 
-    /// The number of pairs.
+    /// Returns the number of pairs.
     pub fn count(&self) -> usize {
         self.pairs.len()
     }
 
-    /// Runs all pairs, each in a thread and with its own observer. Returns the faults of pairs by
-    /// name.
+    /// Runs all pairs, each in a thread and with its own observer. Returns the faults by name of
+    /// pair.
     pub fn run<O: Observer>(
         &self,
         stop: &AtomicBool,
@@ -117,17 +117,17 @@ impl PairedStudy {
         named.filter_map(|(pair, result)| Some((pair.name.clone(), result.err()?))).collect()
     }
 
-    /// Merges what the pairs have measured. False if they measured nothing.
+    /// Merges the studies of the pairs. False if no pair measured anything.
     pub fn merge(&self) -> Result<bool, Fault> {
-        // One that never began has no folder.
+        // A pair that never began has no folder.
         let has_trials =
             |plan: &Plan| load(&plan.folder).is_ok_and(|study| !study.trials.is_empty());
         let measured = self.pairs.iter().filter(|pair| has_trials(&pair.plan));
         let measured: Vec<(String, PathBuf)> =
             measured.map(|pair| (pair.name.clone(), pair.plan.folder.clone())).collect();
         if !measured.is_empty() {
-            // What differs between the hosts is in the study's remarks: each comparison is made
-            // on one pair.
+            // Differences between the hosts are remarks of the study: each comparison is made on
+            // one pair.
             merge(&measured, &self.folder, true)?;
         }
         Ok(!measured.is_empty())

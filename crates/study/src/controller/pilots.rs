@@ -1,9 +1,9 @@
-//! Pilots: short trials in a closed loop, before the first block, that find the peak of each cell whose
-//! load is a part of it. None of them counts.
+//! Pilots: short trials in a closed loop, before the first block, that find the peak of each cell
+//! whose load is a fraction of it. They do not count as trials.
 //!
-//! Cells that differ in nothing but their paths get the same rate, that part of the lowest peak among
-//! them: each can carry it. Rates are stored before the first trial, so that a study that is resumed
-//! has the same.
+//! Cells that differ only in their paths get the same rate, a fraction of the lowest peak among
+//! them, so that each can carry it. Rates are stored before the first trial, so that a resumed
+//! study uses the same.
 
 use super::progress::CompletedTrials;
 use super::run::{Run, judged, lost_peer};
@@ -17,13 +17,13 @@ use std::time::Duration;
 /// Pilots of a cell, whose median is its peak.
 const PILOTS: u32 = 3;
 
-/// Most that are run of a cell, where some are rejected or fail.
+/// The most pilots that are run of a cell, if some are rejected or fail.
 const MOST_PILOTS: u32 = 2 * PILOTS;
 
 /// Longest window of a pilot, seconds.
 const WINDOW: f64 = 1.0;
 
-/// The pilots of a study, but for those in place of rejected ones.
+/// The pilots of a study, not counting those that replace rejected ones.
 pub(crate) struct PilotTrials {
     pub(crate) trials: usize,
     pub(crate) seconds_each: f64,
@@ -39,14 +39,14 @@ impl PilotTrials {
         PilotTrials { trials: tried(cells).len() * PILOTS as usize, seconds_each }
     }
 
-    /// Those that a study still lacks.
+    /// Returns the pilots that a study still lacks.
     pub(super) fn missing(study: &Study) -> PilotTrials {
         let cells = study.header.cells.iter();
         let is_known = !study.header.loads.is_empty();
         PilotTrials::of(&study.header.schedule, cells.filter(|_| !is_known))
     }
 
-    /// Seconds that their streams flow.
+    /// Returns how long the streams of all pilots flow, seconds.
     pub(crate) fn seconds(&self) -> f64 {
         self.trials as f64 * self.seconds_each
     }
@@ -64,24 +64,25 @@ fn of_pilots(schedule: &Schedule) -> Schedule {
     }
 }
 
-/// The cells in a closed loop whose peaks are needed, each once, whatever part of it is requested.
+/// Returns the closed-loop versions of the cells whose peaks are needed, each once, whatever
+/// fraction is requested.
 fn tried<'c>(cells: impl IntoIterator<Item = &'c Cell>) -> Vec<Cell> {
     let cells = cells.into_iter().filter(|cell| cell.part_of_peak().is_some());
     let groups = grouped(cells.map(|cell| (nameless(cell.at_peak()), cell)));
     groups.iter().map(|(_, same)| same[0].at_peak()).collect()
 }
 
-/// What a cell is, whatever it is called.
+/// Returns the cell without its names, to compare it with others.
 fn nameless(cell: Cell) -> Cell {
     Cell { id: CellId::default(), levels: Default::default(), null: false, ..cell }
 }
 
-/// What cells at the same load have in common.
+/// Returns what cells that share a load have in common: everything but names and paths.
 fn without_paths(cell: &Cell) -> Cell {
     Cell { tx: Half::default(), rx: Half::default(), ..nameless(cell.clone()) }
 }
 
-/// A cell as agents get it: its rate is a number.
+/// Returns the cell as agents get it, with its rate as a number.
 pub(super) fn at_load(cell: &Cell, loads: &[Load]) -> Result<Cell, Fault> {
     if cell.part_of_peak().is_none() {
         return Ok(cell.clone());
@@ -92,13 +93,13 @@ pub(super) fn at_load(cell: &Cell, loads: &[Load]) -> Result<Cell, Fault> {
     Ok(cell.at_rate(load.rate))
 }
 
-/// What was found of a cell.
+/// Returns the pilots' results for a cell.
 fn of<'f>(cell: &Cell, found: &'f [Found]) -> Option<&'f Found> {
     let wanted = nameless(cell.at_peak());
     found.iter().find(|one| one.cell == wanted)
 }
 
-/// The loads that follow from what was found; a cell without a peak is in none.
+/// Computes the loads from the pilots' results. A cell without a peak gets none.
 fn loads(cells: &[Cell], found: &[Found]) -> Vec<Load> {
     let with_peak = |cell: &Cell| {
         let found = of(cell, found).filter(|found| !found.rates.is_empty())?;
@@ -114,7 +115,7 @@ fn loads(cells: &[Cell], found: &[Found]) -> Vec<Load> {
 }
 
 impl Run<'_, '_> {
-    /// Finds and stores the rates that are parts of a peak, unless the study has them.
+    /// Finds and stores the rates that are fractions of a peak, unless the study has them.
     pub(super) fn find_loads(&mut self) -> Result<(), Fault> {
         let header = self.study.header.clone();
         let unable = CompletedTrials::of(&self.study).unable;
@@ -141,7 +142,8 @@ impl Run<'_, '_> {
         remarks.into_iter().try_for_each(|remark| self.announce(remark))
     }
 
-    /// Pilots of these cells: as in blocks every cell once in random order, then every cell again.
+    /// Runs the pilots of these cells: as in blocks, every cell once in random order, then every
+    /// cell again.
     fn pilots(&mut self, cells: &[Cell], schedule: &Schedule) -> Result<Vec<Found>, Fault> {
         let meters = self.meters_that_count();
         let mut all: Vec<Found> = cells.iter().map(Found::of).collect();
@@ -167,7 +169,7 @@ impl Run<'_, '_> {
         Ok(all)
     }
 
-    /// A cell without a peak has no trials.
+    /// Records that a cell without a peak cannot run.
     fn note_without_peak(&mut self, cell: &Cell, why: &str) -> Result<(), Fault> {
         let reason = format!("its peak was not found in {MOST_PILOTS} pilots: {why}");
         let remedy = "choose a rate as a number".to_owned();
@@ -180,12 +182,12 @@ impl Run<'_, '_> {
     }
 }
 
-/// What the pilots of a cell have found.
+/// Results of the pilots of a cell.
 struct Found {
     cell: Cell,
-    /// Exchanges per second of each that counts.
+    /// Exchanges per second of each valid pilot.
     rates: Vec<f64>,
-    /// Why the last one does not that does not.
+    /// Why the last invalid pilot is invalid.
     why: Option<String>,
 }
 
@@ -237,7 +239,7 @@ mod tests {
         let tried = tried(&cells);
         assert_eq!(tried.len(), 4, "another part of the same peak needs no other pilot: {tried:?}");
         assert!(tried.iter().all(|cell| cell.workload.options.word("rate") == "auto"));
-        // Of poll there is none.
+        // `poll` has no peak.
         let rates = [1000.0, 2000.0, 500.0].map(|rate| vec![rate]).into_iter().chain([Vec::new()]);
         let found = tried.iter().zip(rates).map(|(cell, rates)| Found { rates, ..Found::of(cell) });
         let loads = loads(&cells, &found.collect::<Vec<_>>());

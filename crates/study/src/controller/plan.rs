@@ -34,26 +34,26 @@ pub struct Plan {
     pub meters: Vec<MeterRequest>,
     /// The experiment file, if there is one.
     pub source: Option<Source>,
-    /// Which profiles are taken after the last block; none if none are.
+    /// Which profiles are taken after the last block; `None` if none are.
     pub profiling: Option<Profiling>,
     /// Settings of the host that are made before the first testbed is raised, and
     /// restored after the last trial.
     pub settings: Vec<WantedSetting>,
-    /// True if every cell was requested by name: one that cannot run here is
-    /// an error then, and not a row with a reason.
+    /// True if every cell was requested by name: a cell that cannot run here is then an error, not
+    /// a row with a reason.
     pub mandatory: bool,
-    /// The testbed as one would type it, to find it again.
+    /// The testbed as typed on the command line, to find it again.
     pub testbed: String,
     /// Folder for the study.
     pub folder: PathBuf,
-    /// The blocks that are left for this study and those of other pairs of hosts, if it
-    /// shares them; else all of its own.
+    /// The blocks left for this study and those of other pairs of hosts, if they share them;
+    /// otherwise the study runs all of its own.
     pub shared: Option<Arc<Blocks>>,
     /// How long to wait for other programs to leave the CPUs alone.
     pub wait_idle: Option<Duration>,
 }
 
-/// Blocks that several pairs of hosts share: each takes the next when it has ended one.
+/// Blocks shared by several pairs of hosts: each takes the next one when it has ended one.
 #[derive(Debug)]
 pub struct Blocks(AtomicU32);
 
@@ -62,15 +62,15 @@ impl Blocks {
         Blocks(AtomicU32::new(count))
     }
 
-    /// Takes one; false if none is left.
+    /// Takes a block; false if none is left.
     pub(super) fn take(&self) -> bool {
         self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 }
 
 impl Plan {
-    /// These cells on the embedded testbed, each of which must run, and nothing else
-    /// their throughput: no meters, no profiles, no settings.
+    /// Returns a plan that runs these cells on the embedded testbed for their throughput alone,
+    /// without meters, profiles or settings. Every cell must be able to run.
     pub fn bare(
         cells: Vec<Cell>,
         baseline: CellId,
@@ -83,26 +83,26 @@ impl Plan {
     }
 }
 
-/// Who watches a study.
+/// Receives the events of a study.
 pub trait Observer {
-    /// The host is set; the rows list what an earlier run that died had left
-    /// behind and was restored first.
+    /// The hosts' settings are made. The rows list what a crashed earlier run had left behind,
+    /// which was restored first.
     fn settings(&mut self, _records: &[SettingRecord], _left_behind: &[RestorationRow]) {}
-    /// The host's settings were restored, the last one first.
+    /// The hosts' settings were restored, the last one first.
     fn put_back(&mut self, _rows: &[RestorationRow]) {}
-    /// What goes on, in a sentence: other programs use the CPUs, a second pass follows, the study
+    /// A sentence on what happens: other programs use the CPUs, a second pass follows, the study
     /// stops early.
     fn remark(&mut self, _text: &str) {}
-    /// Other programs use the CPUs; the study waits for them, at most so long.
+    /// Other programs use the CPUs; the study waits for them, at most for `left`.
     fn waits(&mut self, _programs: &str, _left: Duration) {}
-    /// Someone else changed settings of the host while trials ran.
+    /// Another program changed settings of the host while trials ran.
     fn host_changed(&mut self, _remark: &str) {}
     /// The hosts are known; `trials` will be run.
     fn begins(&mut self, _header: &StudyHeader, _trials: usize) {}
     /// This many pilots come before the first block, each of this length.
     fn pilots_begin(&mut self, _trials: usize, _each: Duration) {}
-    /// A pilot starts: its number among them (from 1), how many there will be (more than before
-    /// where some replace rejected ones), cell.
+    /// A pilot starts: its number (from 1), the total (which grows if rejected ones are replaced),
+    /// cell.
     fn pilot_begins(&mut self, _number: usize, _total: usize, _cell: &CellId) {}
     /// A pilot has ended; it does not count.
     fn pilot_ends(&mut self, _number: usize, _total: usize, _pilot: &Trial) {}
@@ -110,21 +110,21 @@ pub trait Observer {
     fn trial_begins(&mut self, _number: usize, _cell: &CellId, _block: u32) {}
     /// A slice of a cell has ended, at this rate in work per second.
     fn slice_ends(&mut self, _cell: &CellId, _rate: f64) {}
-    /// A trial has ended; so much time the rest will take.
+    /// A trial has ended; `left` is an estimate for the rest.
     fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration);
-    /// The study as it is on disk by now: before the first block, and after each.
+    /// The study as it is on disk, before the first block and after each.
     fn progressed(&mut self, _study: &Study) {}
-    /// This many profile trials follow, each of this length; after them so much time is left for
-    /// the trials that count.
+    /// This many profile trials follow, each of this length; after them, the trials that count
+    /// still take `left`.
     fn profiles_begin(&mut self, _trials: usize, _each: Duration, _left: Duration) {}
-    /// A profile trial starts: its number among them (from 1), how many there will be (more
-    /// than before where some replace rejected ones), cell.
+    /// A profile trial starts: its number (from 1), the total (which grows if rejected ones are
+    /// replaced), cell.
     fn profile_begins(&mut self, _number: usize, _total: usize, _cell: &CellId) {}
-    /// A profile trial has ended; so much time the rest will take.
+    /// A profile trial has ended; `left` is an estimate for the rest.
     fn profile_ends(&mut self, _number: usize, _trial: &Trial, _left: Duration) {}
 }
 
-/// What a study runs with: the catalogues (or a test's fakes) and the flag that cancels it.
+/// The environment of a study: the catalogues (or a test's fakes) and the flag that cancels it.
 pub struct Laboratory<'a> {
     /// Data paths that cells may name.
     pub paths: &'static [&'static DataPath],
@@ -134,12 +134,12 @@ pub struct Laboratory<'a> {
     pub testbed: &'a dyn Testbed,
     /// The binary that agents are started from.
     pub program: PathBuf,
-    /// Set by a signal handler: end the trial at once, keep what was measured.
+    /// Set by a signal handler: the trial ends at once, and what was measured is kept.
     pub stop: &'a AtomicBool,
 }
 
 impl Laboratory<'_> {
-    /// What its testbed is raised with for a cell; if `None`, with nothing but its own.
+    /// Returns what the testbed is set up with for a cell; if `None`, only its own defaults.
     pub(super) fn site<'s>(&'s self, cell: Option<&'s Cell>) -> Site<'s> {
         Site {
             program: &self.program,
@@ -189,8 +189,8 @@ mod tests {
     use super::*;
     use bytepath_math::Random;
 
-    /// By a clock that is made up: 1000 trials in blocks of 2, of which each takes 7 s to 13 s,
-    /// on pairs of which one is slower than the others.
+    /// Simulated: 1000 trials in blocks of 2, each of which takes 7 s to 13 s, on pairs one of
+    /// which is slower than the others.
     #[test]
     fn pairs_that_share_blocks_are_busy_to_the_end() {
         const PAIRS: usize = 8;

@@ -1,5 +1,5 @@
-//! Checks before the first trial what each host can run: by facts, by what its paths report, and
-//! by actually trying links and preparations.
+//! Checks before the first trial what each host can run, from its facts, from what its paths
+//! report, and by trying out links and preparations.
 
 use super::gpus::{self, UsedGpu};
 use super::guard::Guard;
@@ -25,11 +25,11 @@ use bytepath_record::{
 use bytepath_spec::usage;
 use std::net::SocketAddr;
 
-/// Largest message and read of a probe, bytes: what is tried is the link
-/// and the sockets, not the memory.
+/// Largest message and read of a probe, bytes: a probe tests the link and the sockets, not the
+/// memory.
 const PROBE_SIZE: u64 = 64 << 10;
 
-/// Surveys both hosts of a testbed over the devices of each end, with a link of these settings; with
+/// Surveys both hosts of a testbed over the devices of each end, with the link of `cell`; with
 /// `meters` also what meters need.
 pub(super) fn survey(
     laboratory: &Laboratory,
@@ -40,7 +40,7 @@ pub(super) fn survey(
     Ok((facts, others))
 }
 
-/// Both hosts.
+/// Result of surveying both hosts.
 #[derive(Clone, Debug)]
 pub(super) struct HostSurvey {
     /// Over the first device of each end.
@@ -53,23 +53,24 @@ pub(super) struct HostSurvey {
     pub remarks: Vec<String>,
 }
 
-/// A further device of an end, and what is known over it.
+/// A further device of an end, and the host's facts over it.
 #[derive(Clone, Debug)]
 pub(super) struct OtherDevice {
     pub role: Role,
-    /// The number of the adapter, from 1 on.
+    /// Adapter index, from 1.
     pub adapter: u32,
     pub device: String,
     pub facts: Facts,
 }
 
-/// What is known over the adapter of this number of an end, if it is a further one.
+/// Returns the facts over an adapter of an end, or `None` if it is the first or there is none.
 pub(super) fn facts_over(role: Role, adapter: u32, others: &[OtherDevice]) -> Option<&Facts> {
     let mut all = others.iter();
     Some(&all.find(|other| (other.role, other.adapter) == (role, adapter))?.facts)
 }
 
-/// Surveys this machine over the devices of each end: over the first, and over the others.
+/// Surveys this machine over the devices of each end. Returns the facts over the first device of
+/// each, and those over the others.
 pub(super) fn survey_devices(
     devices: &[Vec<String>; 2],
     survey: impl Fn(&str) -> Facts,
@@ -117,7 +118,8 @@ fn survey_host_pair(
     let size = cell.stream.message_size.max(cell.stream.read_memory());
     let call = MeasureCeiling { cpu: cell.placement.receiver, size };
     let ceiling = match measure.then(|| remotes.agents.call(Role::Receiver, call)).transpose() {
-        // Without memory for it the study goes on: it is a yardstick only.
+        // The ceiling is only a yardstick, so the study continues if there is no memory to measure
+        // it.
         Err(fault) if fault.kind == FaultKind::System => {
             remarks.push(format!("how fast a core copies is not known: {fault}"));
             None
@@ -127,8 +129,8 @@ fn survey_host_pair(
     Ok(HostSurvey { facts: all, others, nics, ceiling, remarks })
 }
 
-/// The cell over as many NICs as any of these crosses, where a testbed makes them: they can be asked
-/// about only while they are there.
+/// Returns the cell with as many adapters as any of `cells` uses, if the testbed creates the NICs:
+/// they can be surveyed only while they exist.
 fn with_all_nics(testbed: &dyn Testbed, cell: &Cell, cells: &[Cell]) -> Cell {
     let (mut cell, properties) = (cell.clone(), testbed.properties());
     if properties.nics_are_new {
@@ -138,8 +140,8 @@ fn with_all_nics(testbed: &dyn Testbed, cell: &Cell, cells: &[Cell]) -> Cell {
     cell
 }
 
-/// A cell whose softirqs are wherever the kernel has them: who may not place them can still find
-/// out what the hosts are.
+/// Returns the cell without placement of softirqs, so that a user who may not place them can still
+/// survey the hosts.
 fn without_softirqs(cell: &Cell) -> Cell {
     let (sender_softirq, softirq) = (SoftirqCpu::Link, SoftirqCpu::Link);
     Cell { placement: Placement { sender_softirq, softirq, ..cell.placement }, ..cell.clone() }
@@ -148,28 +150,28 @@ fn without_softirqs(cell: &Cell) -> Cell {
 /// Why a cell cannot run here.
 type Obstacle = Fault;
 
-/// The obstacle that a fault is; the error is cancellation.
+/// Turns a fault into an obstacle. Errors on cancellation.
 fn obstacle_of(fault: Fault) -> Result<Obstacle, Fault> {
     if fault.kind == FaultKind::Interrupted { Err(fault) } else { Ok(fault) }
 }
 
-/// The obstacle of a cell, if there is one. The error is cancellation.
+/// Why a cell cannot run here, or `None` if it can. The error is cancellation.
 type Outcome = Result<Option<Obstacle>, Fault>;
 
-/// What is found out about the cells of a plan.
+/// Feasibility of the cells of a plan.
 #[derive(Default)]
 pub(super) struct Judged {
-    /// Of each cell, in their order.
+    /// One per cell, in order.
     pub obstacles: Vec<Option<Obstacle>>,
-    /// What the NICs of all cells have in common.
+    /// The NIC setup that all cells share.
     pub common: Common,
     pub gpus: Vec<UsedGpu>,
 }
 
-/// Why each cell of a plan cannot run, as its study finds it, but that nothing of a host is changed:
-/// links that the testbed makes are made, and guests boot; settings are only looked at, and
-/// `settings` are what those of the study come to. With `over`, this device of this machine is to be
-/// the link of both ends. The error is why there would be no study at all.
+/// Determines why cells of a plan cannot run, as its study would, but without changing a host:
+/// links that the testbed makes are made and guests boot, but settings are only checked. `settings`
+/// are the records that the study's settings are expected to have. With `over`, this device of this
+/// machine is the link of both ends. Errors if there could be no study at all.
 pub(super) fn obstacles(
     laboratory: &Laboratory,
     plan: &Plan,
@@ -204,7 +206,7 @@ pub(super) fn obstacles(
     needed.into_iter().try_for_each(|meter| refuse_without(meter, &facts))?;
     let (_, requested) = metering::meters_for_header(&plan.meters)?;
     power::check(&requested, &facts, testbed.properties().hosts_apart)?;
-    // Guests have pages of their own, which no setting of this machine reserves.
+    // Guests have their own pages, which no setting of this machine reserves.
     if !testbed.properties().boots_kernels {
         let all = surveyed.iter_mut().flat_map(Surveyed::facts_mut);
         all.for_each(|(role, facts)| huge_pages::reserve(role, facts, &settings));
@@ -218,14 +220,14 @@ pub(super) fn obstacles(
     Ok(Judged { obstacles: found, gpus: feasibility.gpus(cells), common: guard.common })
 }
 
-/// The meters of a study without which its trials fail.
+/// Returns the meters of a study without which its trials fail.
 pub(super) fn needed_meters(laboratory: &Laboratory, plan: &Plan) -> Vec<&'static Meter> {
     let is_requested = |meter: &&Meter| plan.meters.iter().any(|one| one.name == meter.name);
     let meters = laboratory.meters.iter().copied();
     meters.filter(|meter| meter.needed).filter(is_requested).collect()
 }
 
-/// Refuses hosts on which a meter does not work.
+/// Errors if a meter does not work on one of the hosts.
 pub(super) fn refuse_without(meter: &Meter, facts: &[Facts]) -> Result<(), Fault> {
     let mut refusals = facts.iter().filter_map(|host| (meter.probe)(host).refusal());
     refusals.next().map_or(Ok(()), |refusal| {
@@ -233,46 +235,47 @@ pub(super) fn refuse_without(meter: &Meter, facts: &[Facts]) -> Result<(), Fault
     })
 }
 
-/// The fault of a study that needs this cell.
+/// Returns the fault of a study that requires a cell that cannot run.
 pub(super) fn cannot_run(cell: &CellId, obstacle: Fault) -> Fault {
     obstacle.context(format!("path {cell} cannot run here"))
 }
 
-/// A cell, and the numbers of queues that NICs get for it.
+/// A cell, and the settings that give NICs their queues for it.
 type ProbeKey = (Cell, Vec<WantedSetting>);
 
-/// What is set at the NICs, and under which kernel and link.
+/// Kernel, link, and the settings of the NICs.
 type PreparationKey = (Option<Kernel>, LinkSettings, Vec<WantedSetting>);
 
-/// Determines the obstacles of cells. Links and congestion controls are
-/// actually tried, each combination once, with the baseline's path, because the
-/// result depends on devices, modules and privileges in ways that no fact shows.
+/// Determines why cells cannot run. Links and congestion controls are actually tried, each
+/// combination once, with the baseline's path, because the result depends on devices, modules and
+/// privileges in ways that no fact shows.
 pub(super) struct Feasibility<'r, 'a> {
     laboratory: &'r Laboratory<'a>,
     surveyed: Vec<Surveyed>,
     baseline: Cell,
-    /// By the cell that was tried: one for all with the same kernel, link, softirqs and
-    /// congestion control, and each that only its driver can judge; once more with other numbers of
-    /// queues, which cells have in common once all of them were asked.
+    /// Results by the cell that was tried: one for all cells with the same kernel, link, softirqs
+    /// and congestion control, and one for each cell that only its driver can judge. Cells are
+    /// tried again when their number of queues changes, which is final only after all cells were
+    /// considered.
     probed: Vec<(ProbeKey, Option<Obstacle>)>,
     prepared: Vec<(PreparationKey, Option<Obstacle>)>,
     means: Means,
-    /// Whether cells run that a probe of their hosts refuses.
+    /// Whether cells run although a probe of their hosts refuses them.
     force: bool,
 }
 
-/// What is done to find an obstacle.
+/// How far a feasibility check may go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Means {
     /// Links are set up and NICs prepared, and all is restored.
     Settings,
-    /// Links that the testbed makes are set up, and what they are between goes with them.
+    /// Links that the testbed makes are set up, with hosts that are removed along with them.
     Links,
     /// Nothing is set up.
     Looks,
 }
 
-/// The hosts under one kernel, or why they cannot be surveyed.
+/// Survey of the hosts under one kernel, or why they cannot be surveyed.
 #[derive(Clone, Debug)]
 pub(super) struct Surveyed {
     pub kernel: Option<Kernel>,
@@ -280,7 +283,7 @@ pub(super) struct Surveyed {
 }
 
 impl Surveyed {
-    /// The facts of both ends, over the first device of each and over the others.
+    /// Returns the facts of both ends, over the first device of each and over the others.
     fn facts_mut(&mut self) -> impl Iterator<Item = (Role, &mut Facts)> {
         self.hosts.as_mut().ok().into_iter().flat_map(|HostSurvey { facts, others, .. }| {
             let others = others.iter_mut().map(|other| (other.role, &mut other.facts));
@@ -289,10 +292,9 @@ impl Surveyed {
     }
 }
 
-/// Surveys the hosts under every kernel that cells name, the baseline's first.
-/// A kernel that does not come up is an obstacle of its cells, unless it is the
-/// baseline's, without which there is nothing to compare. With `meters` also what those need is
-/// tried under the baseline's.
+/// Surveys the hosts under every kernel that cells name, the baseline's first. A kernel that does
+/// not boot prevents only its cells, unless it is the baseline's, without which there is nothing to
+/// compare. With `meters`, also tries what those need, under the baseline's kernel.
 pub(super) fn survey_hosts(
     laboratory: &Laboratory,
     cells: &[Cell],
@@ -318,8 +320,8 @@ pub(super) fn survey_hosts(
     Ok((all, ceiling))
 }
 
-/// What a study's header stores: the baseline's facts, and those of every
-/// kernel that has a name.
+/// Returns the facts that a study's header stores: the baseline's, and those of every kernel that
+/// has a name.
 pub(super) fn facts_for_header(surveyed: &[Surveyed]) -> (Vec<Facts>, Vec<KernelHosts>) {
     let facts = |one: &Surveyed| one.hosts.as_ref().ok().map(|hosts| hosts.facts.clone());
     let named =
@@ -329,7 +331,7 @@ pub(super) fn facts_for_header(surveyed: &[Surveyed]) -> (Vec<Facts>, Vec<Kernel
 }
 
 impl<'r, 'a> Feasibility<'r, 'a> {
-    /// Of cells on hosts that have been surveyed.
+    /// Checks cells on hosts that have been surveyed.
     pub(super) fn of(
         laboratory: &'r Laboratory<'a>,
         surveyed: Vec<Surveyed>,
@@ -341,15 +343,15 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         Feasibility { laboratory, surveyed, baseline, probed, prepared, means, force }
     }
 
-    /// What those of these cells that can run require of the NICs their flows come by: all others get
-    /// the same.
+    /// Returns what the cells that can run require of the NICs that their flows use. All other
+    /// cells get the same.
     pub(super) fn common_nic_setup(
         &mut self,
         guard: &mut Guard,
         cells: &[Cell],
     ) -> Result<Common, Fault> {
         let mut nics = self.surveyed.iter().filter_map(|one| Some(&one.hosts.as_ref().ok()?.nics));
-        // Guests have NICs of their own, which settings of this machine do not reach.
+        // Guests have their own NICs, which settings of this machine do not affect.
         let nics = nics.next().filter(|_| !self.laboratory.testbed.properties().boots_kernels);
         let given = nics.map(|nics| nics.queues_given(&guard.records)).unwrap_or_default();
         common_setup(given, cells, |cell, known, part| {
@@ -357,7 +359,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
                 return Ok(Common::default());
             };
             let requested = nics.requested(self.laboratory.paths, cell, known, part);
-            // It is judged on NICs as it would find them.
+            // The cell is judged on NICs with the setup that it would get.
             guard.common.clone_from(known);
             match requested.is_empty() || self.obstacle(guard, cell)?.is_none() {
                 true => Ok(requested),
@@ -366,13 +368,13 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         })
     }
 
-    /// The hosts under the kernel of a cell.
+    /// Returns the survey of the hosts under the kernel of a cell.
     fn hosts(&self, cell: &Cell) -> Option<&Result<HostSurvey, Obstacle>> {
         let surveyed = self.surveyed.iter().find(|one| one.kernel == cell.kernel);
         surveyed.map(|one| &one.hosts)
     }
 
-    /// The GPUs whose memory these cells take.
+    /// Returns the GPUs whose memory these cells take.
     pub(super) fn gpus(&self, cells: &[Cell]) -> Vec<UsedGpu> {
         let of_cell = |cell: &Cell| match self.hosts(cell) {
             Some(Ok(HostSurvey { facts, others, .. })) => {
@@ -383,7 +385,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         distinct(cells.iter().flat_map(of_cell))
     }
 
-    /// The obstacle of a cell.
+    /// Returns why a cell cannot run here, or `None` if it can.
     pub(super) fn obstacle(&mut self, guard: &mut Guard, cell: &Cell) -> Outcome {
         let laboratory = self.laboratory;
         let facts = match self.hosts(cell) {
@@ -430,7 +432,8 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         looked_at.err().map(obstacle_of).transpose()
     }
 
-    /// The further devices of both ends that a cell's flows cross, with the cell's settings.
+    /// Returns the further devices that a cell's flows cross, with the cell's settings in their
+    /// facts.
     fn further_devices(&self, guard: &Guard, cell: &Cell, first: &[Facts]) -> Vec<OtherDevice> {
         let Some(Ok(HostSurvey { others, .. })) = self.hosts(cell) else { return Vec::new() };
         let crossed = others.iter().filter(|other| other.adapter < cell.link.adapters);
@@ -443,7 +446,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         crossed.filter_map(with_settings).collect()
     }
 
-    /// Why a cell cannot run over the further devices of an end that its flows cross.
+    /// Returns why a cell cannot run over the further devices that its flows cross.
     fn other_device(
         &self,
         cell: &Cell,
@@ -458,9 +461,10 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         })
     }
 
-    /// An ssh connection to a host that a rule would take along: what arrives there goes where no
-    /// socket can read it. Rules of paths name the port that the receiver listens on, and no
-    /// connection has that; which of several ports it is makes no difference.
+    /// Returns an obstacle if a rule would also steer an ssh connection to its host: what arrives
+    /// on the rule's queue goes where no socket can read it. Rules of paths contain the port that
+    /// the receiver listens on, which no ssh connection uses, so any port of the range serves for
+    /// this check.
     fn steered_connection(&self, guard: &Guard, cell: &Cell) -> Option<Obstacle> {
         let Some(Ok(HostSurvey { facts, nics, .. })) = self.hosts(cell) else { return None };
         let port = Some(path::STEERED_PORTS.low);
@@ -480,8 +484,9 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         })
     }
 
-    /// The obstacle that shows when a link is set up and its NICs are prepared. A queue of a card
-    /// is asked for once the flows are elsewhere: only the driver knows whether there is one.
+    /// Returns why a link cannot be set up or its NICs cannot be prepared. If the cell's paths open
+    /// in the driver, or take a queue of an existing NIC, the cell itself is connected, with flows
+    /// steered to other queues first: only the driver knows whether it can.
     fn tried_obstacle(&mut self, guard: &mut Guard, cell: &Cell) -> Outcome {
         match self.link_obstacle(guard, cell)? {
             None if opens_in_driver(self.laboratory, cell)? || self.takes_queue(guard, cell) => {
@@ -492,7 +497,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         }
     }
 
-    /// Whether a path of a cell takes a receive queue of a card that was there before.
+    /// True if a path of a cell takes a receive queue of a NIC that existed before the study.
     fn takes_queue(&self, guard: &Guard, cell: &Cell) -> bool {
         let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { return false };
         let is_new = self.laboratory.testbed.properties().nics_are_new;
@@ -501,8 +506,8 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         !is_new && requested.any(|shared| shared.has_queues())
     }
 
-    /// Why the link of a cell cannot be set up or connected over, by a small stream of the
-    /// baseline's path.
+    /// Returns why the link of a cell cannot be set up or connected over, found with a small stream
+    /// of the baseline's path.
     fn link_obstacle(&mut self, guard: &mut Guard, cell: &Cell) -> Outcome {
         let [sender_softirq, softirq] = Role::ALL.map(|role| cell.placement.softirq(role));
         let stream = &self.baseline.stream;
@@ -523,7 +528,7 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         self.probed_obstacle(guard, small)
     }
 
-    /// Why a cell cannot be connected over its link, once its NICs have their queues.
+    /// Returns why a cell cannot connect over its link, once its NICs have their queues.
     fn probed_obstacle(&mut self, guard: &mut Guard, cell: Cell) -> Outcome {
         let key = self.probe_key(guard, cell);
         let attempt = |(cell, _): &ProbeKey| attempt(self.laboratory, guard, cell, true);
@@ -534,14 +539,14 @@ impl<'r, 'a> Feasibility<'r, 'a> {
         let Some(Ok(HostSurvey { nics, .. })) = self.hosts(&cell) else {
             return (cell, Vec::new());
         };
-        // What is wrong with it, if anything is, the attempt shows.
+        // A fault is ignored here, since the attempt reports it.
         let wanted = nics.wanted(self.laboratory.paths, &cell, &guard.common, None);
         let queues = wanted.unwrap_or_default().into_iter().filter(changes_queues).collect();
         (cell, queues)
     }
 
-    /// Why the NICs cannot be prepared for a cell: what its paths require of
-    /// them is set and restored once, because only the driver knows.
+    /// Returns why the NICs cannot be prepared for a cell: what its paths require of them is set
+    /// and restored once, because only the driver knows.
     fn preparation_obstacle(&mut self, guard: &mut Guard, cell: &Cell) -> Outcome {
         let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { return Ok(None) };
         let wanted = match nics.wanted(self.laboratory.paths, cell, &guard.common, None) {
@@ -554,8 +559,8 @@ impl<'r, 'a> Feasibility<'r, 'a> {
     }
 }
 
-/// Whether a rule selects a connection: `CLIENT PORT SERVER PORT`, of which it sees what the client
-/// sends.
+/// True if a rule selects a connection, given as `CLIENT PORT SERVER PORT`, by the packets that the
+/// client sends.
 fn steered(rule: &FlowRule, connection: &str) -> bool {
     let words: Vec<&str> = connection.split_whitespace().collect();
     let end = |at: usize| {
@@ -565,7 +570,7 @@ fn steered(rule: &FlowRule, connection: &str) -> bool {
     end(0).zip(end(2)).is_some_and(|(client, server)| rule.selects(client, server))
 }
 
-/// What came of an attempt like this one before, or comes of it now.
+/// Returns the result of an earlier attempt with the same key, or makes the attempt now.
 fn remembered<K: PartialEq>(
     known: &mut Vec<(K, Option<Obstacle>)>,
     key: K,
@@ -579,8 +584,9 @@ fn remembered<K: PartialEq>(
     Ok(obstacle)
 }
 
-/// The facts of the hosts with the kernel parameters that the study and a cell set there, and the
-/// cell's workload where the link is not given; and with the huge pages that the cell reserves.
+/// Returns the facts of the hosts with the kernel parameters that the study and a cell set there,
+/// with those of the cell's workload unless the link is given, and with the huge pages that the
+/// cell reserves.
 fn with_settings(
     laboratory: &Laboratory,
     facts: &[Facts],
@@ -597,21 +603,21 @@ fn with_settings(
         let sysctls = sysctls(guard, cell, role);
         facts.settings.extend(sysctls.map(|(name, value)| (name.to_string(), value.clone())));
         let of_host = |wanted: &&WantedSetting| wanted.host.is_none_or(|host| host == role);
-        // Guests have pages of their own, which no setting of this machine reserves.
+        // Guests have their own pages, which no setting of this machine reserves.
         let of_cell = cell.settings.iter().filter(|_| !properties.boots_kernels);
         of_cell.filter(of_host).for_each(|wanted| huge_pages::enter(facts, &wanted.setting));
     }
     all
 }
 
-/// Whether only the driver of a NIC knows if the paths of a cell can be opened: it takes programs
-/// and sockets of XDP, or not.
+/// True if only the driver of a NIC knows whether the paths of a cell can be opened: whether it
+/// accepts XDP programs and sockets.
 fn opens_in_driver(laboratory: &Laboratory, cell: &Cell) -> Result<bool, Fault> {
     let frames = (workload::of(cell)?.protocol)(cell) == Protocol::Frames;
     Ok(frames && laboratory.testbed.properties().has_cable && cell.link.descriptors().is_none())
 }
 
-/// Sets up the link of a cell and prepares its NICs, and connects over it if requested.
+/// Sets up the link of a cell, prepares its NICs, and connects over it if requested.
 fn attempt(laboratory: &Laboratory, guard: &mut Guard, cell: &Cell, connects: bool) -> Outcome {
     let attempt = deploy(laboratory, None, cell).and_then(|(mut remotes, _)| {
         let (_, listening) = preparation::prepare(laboratory, guard, &mut remotes, cell)?;
@@ -621,7 +627,8 @@ fn attempt(laboratory: &Laboratory, guard: &mut Guard, cell: &Cell, connects: bo
     attempt.err().map(obstacle_of).transpose()
 }
 
-/// A link that already exists is not created from a preset, and no other link can be left as it is.
+/// Returns an obstacle if the testbed cannot have the link of a cell. An existing link is not
+/// created from a preset, and a link that the testbed makes needs one.
 fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
     let (testbed, preset) = (laboratory.testbed, &cell.link.preset);
     let properties = testbed.properties();
@@ -650,7 +657,7 @@ fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
     })
 }
 
-/// A vhost worker is placed only where the path has one.
+/// Returns an obstacle if a vhost worker is placed but no path of the cell has one.
 fn no_worker(cell: &Cell) -> Option<Obstacle> {
     let of_guest = cell.link.tap.is_some_and(|tap| tap.vhost);
     let has_worker = of_guest || path::has_vhost_worker(&cell.rx.path);
@@ -687,7 +694,7 @@ fn probe(
     }
 }
 
-/// Whether the halves that the actor of a role opens can do their jobs on this host.
+/// Checks whether the halves that the actor of a role opens can do their jobs on this host.
 pub fn check(paths: &[&'static DataPath], cell: &Cell, role: Role, facts: &Facts) -> Support {
     let supports = |halves: Vec<(HalfPath, HalfConfig)>| {
         let all = halves.iter().map(|(half, job)| (half.check)(job, facts));
@@ -698,7 +705,7 @@ pub fn check(paths: &[&'static DataPath], cell: &Cell, role: Role, facts: &Facts
     halves(paths, cell, role).map_or_else(Support::from, supports)
 }
 
-/// Whether a host can have the connections of a cell.
+/// Checks whether a host can open the connections of a cell.
 fn connections(cell: &Cell, role: Role, facts: &Facts) -> Support {
     let Ok(workload) = workload::of(cell) else { return Support::Yes };
     let open = limits::check(cell, workload.most_open(cell, role), role, facts);
@@ -795,7 +802,7 @@ pub(super) mod tests {
         assert!(why.contains("of eth2 would take the ssh connection 10.0.1.1 40000"), "{why}");
     }
 
-    /// Both hosts, the receiver with these NICs.
+    /// A survey of both hosts, the receiver with these NICs.
     fn with_nics(nics: Nics, facts: Vec<Facts>) -> Vec<Surveyed> {
         let (others, remarks) = (Vec::new(), Vec::new());
         let hosts = HostSurvey { facts, others, nics, ceiling: None, remarks };
@@ -842,7 +849,7 @@ pub(super) mod tests {
         assert_eq!(queues[0].setting.to_string(), "channels eth1 combined=4");
     }
 
-    /// A guest's NIC may have the name of one of this machine.
+    /// A guest's NIC may have the same name as one of this machine's.
     #[test]
     fn settings_of_this_machine_give_a_guests_nic_no_queues() {
         for (testbed, given) in [("netns", true), ("vm:nic=igb", false)] {
@@ -862,11 +869,11 @@ pub(super) mod tests {
     }
 
     thread_local! {
-        /// The numbers of queues that NICs had when a path was asked for its settings.
+        /// The number of queues in each call of a path's `nic_settings`.
         static SEEN: std::cell::RefCell<Vec<u32>> = const { std::cell::RefCell::new(Vec::new()) };
     }
 
-    /// `socket`, but that it splits headers.
+    /// The path `socket`, changed to require header split.
     fn splitting() -> &'static [&'static DataPath] {
         let socket = path::find(path::CATALOG, "socket").unwrap();
         let nic_settings = |_: &Options, wire: &path::FlowNic| {

@@ -1,10 +1,9 @@
-//! What a cell's paths require of the NICs that its flows use: made when the link is
-//! up, before the ends are opened, and restored when the agents are gone.
+//! Prepares the NICs of a cell's flows as its paths require: after the link is up and before the
+//! ends are opened. Undone when the agents are gone.
 //!
-//! Made for each trial, not once for a block: the next cell in the random order
-//! may be one that runs unprepared, and a link's settings may contradict a preparation
-//! (hardware GRO, which some NICs split headers by). If the NIC loses its carrier,
-//! the run waits for it.
+//! This is done for each trial, not once for a block: the next cell in the random order may be one
+//! that runs unprepared, and a link's settings may contradict a preparation (hardware GRO, without
+//! which some NICs do not split headers). If the NIC loses its carrier, the run waits for it.
 
 use super::guard::Guard;
 use super::nics::Nics;
@@ -26,8 +25,9 @@ use bytepath_sys::device;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// What would be set for the trials of each cell, from what to what, or why it cannot, with what the
-/// NICs of all cells have in common. Empty if the testbed creates its devices. Nothing is changed.
+/// Returns the settings that the trials of each cell would change, with old and new values, or why
+/// they cannot, given the NIC setup that all cells share. Empty if the testbed creates its devices.
+/// Changes nothing.
 pub(super) fn previewed(
     laboratory: &Laboratory,
     cells: &[Cell],
@@ -50,18 +50,18 @@ pub(super) fn previewed(
     Ok(cells.iter().map(preview).collect())
 }
 
-/// What would be set for the trials of a cell.
+/// The settings that the trials of a cell would change.
 pub(super) struct Previewed {
     pub records: Vec<SettingRecord>,
-    /// What cannot be known before some of it is made.
+    /// Notes on what is unknown until some of the settings are made.
     pub unseen: Vec<String>,
 }
 
-/// Kernel parameters of the network that the workload, the study or the cell sets: where an agent is in a
-/// namespace of its own, or in a guest, they are to hold there. The hosts' stewards have
-/// set them where those are. Optional ones that a host's steward may not set are tried there, as a
-/// plain user is root in namespaces of its own; the notes name those. Before the link is set up,
-/// which may change them.
+/// Sets the network's kernel parameters that the workload, the study or the cell requests, for
+/// agents in a namespace of their own or in a guest; on the hosts themselves the stewards have set
+/// them. Optional ones that a host's steward may not set are tried in the agent's namespace, since
+/// a plain user is root there; the returned notes name those that were set. Called before the link
+/// is set up, since that may change them.
 pub(super) fn set_sysctls(
     remotes: &mut Remotes,
     guard: Option<&Guard>,
@@ -75,7 +75,7 @@ pub(super) fn set_sysctls(
         let host = &remotes.agents.hosts.hosts[role as usize];
         let mut values = match host.attachment() {
             Attachment::Made(..) | Attachment::Beside { .. } => of_workload(cell, role)?,
-            // It may be this machine's own network.
+            // This may be the machine's own network.
             Attachment::Given(_) => Vec::new(),
         };
         let of_study = guard.into_iter().flat_map(|guard| sysctls(guard, cell, role));
@@ -102,14 +102,14 @@ pub(super) fn set_sysctls(
     Ok(notes)
 }
 
-/// Kernel parameters of a network that only bytepath uses, which a cell's workload needs. Those of
-/// the study and of the cell come after them.
+/// Returns the kernel parameters that a cell's workload needs in a network that only bytepath uses.
+/// Those of the study and of the cell are set after them.
 pub(super) fn of_workload(cell: &Cell, role: Role) -> Result<Vec<(SysctlName, String)>, Fault> {
     let all = workload::of(cell)?.sysctls(role).iter();
     all.map(|(name, value)| Ok((SysctlName::new(name)?, (*value).to_owned()))).collect()
 }
 
-/// Kernel parameters that the study and a cell set on a role's host.
+/// Returns the kernel parameters that the study and a cell set on a role's host.
 pub(super) fn sysctls<'a>(
     guard: &'a Guard,
     cell: &'a Cell,
@@ -121,7 +121,7 @@ pub(super) fn sysctls<'a>(
     of_study.chain(of_cell).filter_map(move |(setting, host)| sysctl(setting, host, role))
 }
 
-/// Name and value of a setting, if it is a kernel parameter of a role's host.
+/// Returns name and value of a setting, if it is a kernel parameter of a role's host.
 fn sysctl(setting: &Setting, host: Option<Role>, role: Role) -> Option<(&SysctlName, &String)> {
     match setting {
         Setting::Sysctl { name, value } if host.is_none_or(|host| host == role) => {
@@ -131,9 +131,10 @@ fn sysctl(setting: &Setting, host: Option<Role>, role: Role) -> Option<(&SysctlN
     }
 }
 
-/// Prepares the nics of a deployment whose link is up, and has the receiver listen: numbers of queues
-/// come first, and rules that steer flows last, with the port that it listens on. The caller has the
-/// guard restore all of it once the link is down: a queue cannot be returned while an agent holds it.
+/// Prepares the NICs of a deployment whose link is up, and makes the receiver listen. Numbers of
+/// queues come first, and last the rules that steer flows, since they contain the receiver's port.
+/// The caller has the guard restore everything once the link is down: a queue cannot be returned
+/// while an agent holds it.
 pub(super) fn prepare(
     laboratory: &Laboratory,
     guard: &mut Guard,
@@ -151,7 +152,7 @@ pub(super) fn prepare(
         };
     let give = |remotes: &mut Remotes, wanted: &[WantedSetting]| {
         let records = set(remotes, wanted)?;
-        // A driver may have its queues only when it can send again.
+        // Some drivers have their new queues only once the carrier is back.
         remotes.await_carriers().map(|()| records)
     };
     let pause = |remotes: &mut Remotes| remotes.pass(PAUSE);
@@ -159,8 +160,8 @@ pub(super) fn prepare(
         give_queues(remotes, cell, Nics::of, pause, give, |nics, cell| wanted(nics, cell, None))?;
     let (rules, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_rule);
     remotes.connect_from = connect_from(&rules, &cell);
-    // Flows from ports of their own meet those of the trial before, which the kernel keeps for a
-    // while (TIME-WAIT), unless they go to another port.
+    // Flows from fixed ports would collide with those of the previous trial, which the kernel keeps
+    // for a while (TIME-WAIT), unless the receiver listens on another port each time.
     let alike = !rules.is_empty() && remotes.connect_from.is_none();
     remotes.listen_on = alike.then_some(path::STEERED_PORTS);
     records.extend(set(remotes, &others)?);
@@ -179,20 +180,20 @@ pub(super) fn prepare(
     Ok((records, listening))
 }
 
-/// NICs that have the queues they are to have.
+/// NICs with the requested numbers of queues.
 struct Queued {
     nics: Nics,
     /// The cell, without optional settings that could not be made.
     cell: Cell,
-    /// What gave them those.
+    /// The settings that changed the numbers of queues.
     records: Vec<SettingRecord>,
-    /// What else there is to set.
+    /// The settings that remain to be made.
     rest: Vec<WantedSetting>,
 }
 
-/// Gives NICs the numbers of queues that are wanted, and asks what they have then: interrupts are
-/// there only with their queues, and a driver may have others for those that stay. Where an optional
-/// number cannot be had, it is what the cell gets without it.
+/// Gives NICs the requested numbers of queues, then surveys them again: new queues bring their
+/// interrupts, and a driver may renumber those of the others. If an optional number cannot be set,
+/// the cell gets its settings without it.
 fn give_queues<H>(
     hosts: &mut H,
     cell: &Cell,
@@ -229,12 +230,12 @@ fn give_queues<H>(
     }
 }
 
-/// How often NICs are asked again that have fewer queues than they were given: some drivers make them in
-/// the background (hv_netvsc).
+/// How often NICs that still have fewer queues than requested are surveyed again: some drivers
+/// create queues in the background (hv_netvsc).
 const PAUSES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The ports that flows have to connect from, if settings distinguish them by these.
+/// Returns the ports that flows must connect from, if rules distinguish flows by them.
 fn connect_from(wanted: &[WantedSetting], cell: &Cell) -> Option<Ports> {
     let spread = wanted.iter().any(|wanted| match (&wanted.setting, wanted.host) {
         (Setting::Flow { rule, .. }, Some(Role::Receiver)) => rule.source_port.is_some(),
@@ -250,8 +251,8 @@ pub struct NicSettings {
     pub wanted: Vec<WantedSetting>,
 }
 
-/// The requirements of `PATH[:key=value,...]` for a flow between this host's address and the
-/// peer's, to a port (`None`: all TCP from the peer). Nothing is changed.
+/// Returns what `PATH[:key=value,...]` requires for a flow between this host's address and the
+/// peer's, to a port (`None`: all TCP from the peer). Changes nothing.
 pub fn nic_settings(
     text: &str,
     role: Role,
@@ -300,13 +301,14 @@ mod tests {
     use super::*;
     use bytepath_record::SoftirqCpu;
 
-    /// A NIC with an interrupt of each queue, renewed with their number, as some drivers do.
+    /// A NIC with one interrupt per queue, all renumbered when their number changes, as some
+    /// drivers do.
     #[derive(Default)]
     struct Card {
         queues: u32,
-        /// How many it has at most; none: as many as it is asked for.
+        /// The largest number it accepts; `None` accepts any.
         most: Option<u32>,
-        /// How often it shows too few once their number has changed.
+        /// How many surveys show too few queues after a change.
         late: u32,
         shows_late: u32,
         log: Vec<String>,
@@ -337,7 +339,7 @@ mod tests {
             Ok(wanted.iter().map(set).collect())
         }
 
-        /// Gives it its queues for a cell.
+        /// Gives the NIC its queues for a cell.
         fn give(&mut self, cell: &Cell) -> Queued {
             let none = Common::default();
             let wanted = |nics: &Nics, cell: &Cell| nics.wanted(path::CATALOG, cell, &none, None);
@@ -349,7 +351,7 @@ mod tests {
         }
     }
 
-    /// The interrupts that are placed once it has its queues.
+    /// The interrupts that are placed once the NIC has its queues.
     fn irqs(queued: &Queued) -> Vec<String> {
         let rest = queued.rest.iter().map(|wanted| wanted.setting.to_string());
         rest.filter(|text| text.starts_with("irq")).collect()
@@ -375,7 +377,7 @@ mod tests {
         let (log, count, irqs) = prepared(4, &cell);
         assert_eq!((log, count), (vec!["asked with 4 queues".to_owned()], 0));
         assert_eq!(irqs, ["irq 40 1", "irq 41 1", "irq 42 1", "irq 43 1"]);
-        // The cell's own setting is one of them.
+        // A setting of the cell counts as well.
         cell.settings = vec!["channels eth1 combined=6".parse::<Setting>().unwrap().into()];
         let (log, count, irqs) = prepared(2, &cell);
         assert_eq!((log[1].as_str(), log.len(), count), ("channels eth1 combined=6", 3, 1));

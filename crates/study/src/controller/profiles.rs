@@ -1,6 +1,6 @@
-//! Profiles are taken in separate trials: the same stream once more, sampled; after the last
-//! block, or between blocks once it is known what there is to explain. They are stored in the
-//! study next to the trials that count, each with the name of its file.
+//! Profiles are taken in separate trials: the same stream once more, sampled. They follow the last
+//! block, or come between blocks once there is a result to explain. They are stored in the study
+//! next to the trials that count, each with the name of its file.
 
 use super::metering;
 use super::plan::Laboratory;
@@ -24,16 +24,16 @@ use bytepath_stats as stats;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// How long an agent may take to symbolize a profile: programs with much debug
-/// information take their time.
+/// How long an agent may take to symbolize a profile: programs with much debug information are
+/// slow.
 const SYMBOLIZING: Duration = Duration::from_secs(300);
 
 /// The beginning of the remark with the reason why there are no profiles.
 const NONE: &str = "no profiles: ";
 
-/// Profile trials that a study still lacks, in the order in which they are taken: as in
-/// blocks, every cell once in random order, then every cell again; then those that replace
-/// rejected ones.
+/// Returns the profile trials that a study still lacks, in the order in which they are taken: as in
+/// blocks, every cell once in random order, then every cell again; then those that replace rejected
+/// ones.
 pub(super) fn missing(study: &Study) -> Vec<(CellId, u32)> {
     let Some(profiling) = &study.header.profiling else { return Vec::new() };
     if study.remarks.iter().any(|remark| remark.starts_with(NONE)) {
@@ -47,14 +47,14 @@ fn lacking(study: &Study, profiling: &Profiling, cells: &[CellId]) -> Vec<(CellI
         let number_of = |trial: &Trial| trial.profile.as_ref().map(|profile| profile.number);
         study.profiles.iter().any(|trial| trial.cell == *cell && number_of(trial) == Some(number))
     };
-    // What failed would fail again.
+    // A failed trial is not repeated: it would fail again.
     let is_rejected = |trial: &Trial| matches!(trial.status, TrialStatus::Rejected { .. });
     let turns = |cell: &CellId| {
         let of_cell = study.profiles.iter().filter(|trial| trial.cell == *cell);
         let rejected = of_cell.filter(|trial| is_rejected(trial)).count() as u32;
         profiling.trials + rejected.min(profiling.retakes)
     };
-    // An order of its own, and the same one after an interruption.
+    // Differs from the order of the trials, and is the same after an interruption.
     let most = profiling.trials.saturating_add(profiling.retakes);
     let order = spec::order(cells.len(), most, !study.header.schedule.seed).into_iter();
     order
@@ -64,8 +64,8 @@ fn lacking(study: &Study, profiling: &Profiling, cells: &[CellId]) -> Vec<(CellI
 }
 
 impl Run<'_, '_> {
-    /// Takes every profile that is missing. If the host allows none, a remark of the study gives
-    /// the reason, and it is complete without.
+    /// Takes every missing profile. If the host allows none, a remark of the study gives the
+    /// reason, and the study is complete without.
     pub(super) fn profiles(&mut self) -> Result<(), Fault> {
         if self.has_nothing_to_profile() {
             return self.remark(format!("{NONE}too few cells were measured"));
@@ -73,9 +73,9 @@ impl Run<'_, '_> {
         self.profiles_up_to(u32::MAX, Duration::ZERO)
     }
 
-    /// Takes one profile of each cell that is to be explained, if a study that ends once it is
-    /// sure recommends one by now: the explanation is there when the answer is, and when someone
-    /// interrupts. The blocks take so much time yet.
+    /// Takes one profile of each cell to explain, if a study that ends once it is sure already
+    /// recommends one: the explanation is then complete when the answer is, or when someone
+    /// interrupts. `left` is the time that the remaining blocks take.
     pub(super) fn profiles_between_blocks(&mut self, left: Duration) -> Result<(), Fault> {
         if !self.study.header.schedule.until_sure {
             return Ok(());
@@ -88,7 +88,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Takes the profiles that are missing of those with numbers up to the last.
+    /// Takes the missing profiles with numbers up to `last`.
     fn profiles_up_to(&mut self, last: u32, left: Duration) -> Result<(), Fault> {
         let missing = missing(&self.study);
         let header = self.study.header.clone();
@@ -160,7 +160,8 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// The meters of the study, and those that sample what a cell's stream runs on.
+    /// Returns the meters of the study, and those that sample the CPUs that a cell's stream runs
+    /// on.
     fn sampling_meters(&self, cell: &Cell, sampling: &Sampling) -> Vec<Chosen> {
         let mut meters = self.meters();
         let apart = self.laboratory.testbed.properties().hosts_apart;
@@ -172,7 +173,7 @@ impl Run<'_, '_> {
         meters
     }
 
-    /// Whether profiles were requested of cells that were all run without success.
+    /// True if profiles were requested but too few cells were measured to choose any.
     fn has_nothing_to_profile(&self) -> bool {
         let study = &self.study;
         let Some(profiling) = &study.header.profiling else { return false };
@@ -185,14 +186,14 @@ impl Run<'_, '_> {
         is_requested && !is_noted && stats::cells_to_profile(study, profiling.cells).is_empty()
     }
 
-    /// What to sample, and how often; a remark of the study has the cost of that.
+    /// Decides what to sample and how often, and writes the cost as a remark of the study.
     fn sampling(
         &mut self,
         header: &StudyHeader,
         profiling: &Profiling,
         missing: &[(CellId, u32)],
     ) -> Result<Sampling, Fault> {
-        // A resumed study keeps to what it began with.
+        // A resumed study keeps the event and rate that it began with.
         let before = self.study.profiles.iter().find_map(|trial| trial.profile.as_ref());
         if let Some(ProfileRecord { event, rate, .. }) = before {
             return Ok(Sampling { event: event.clone(), rate: *rate, cpus: Vec::new() });
@@ -205,7 +206,7 @@ impl Run<'_, '_> {
     }
 }
 
-/// The remark on what a sample costs.
+/// Returns the remark on what a sample costs.
 fn describe(price: &SamplePrice, rate: u64) -> String {
     let event = &price.event;
     match price.seconds {
@@ -218,12 +219,12 @@ fn describe(price: &SamplePrice, rate: u64) -> String {
     }
 }
 
-/// The ends whose machines are sampled: the receiver's alone where both share one.
+/// Returns the ends whose machines are sampled: only the receiver's if both share one.
 fn sampled_at(apart: bool) -> &'static [Role] {
     if apart { &Role::ALL } else { &[Role::Receiver] }
 }
 
-/// The event that every sampled host has, and what a sample costs where it costs most.
+/// Returns an event that every sampled host has, and the highest cost of a sample on any of them.
 fn price(
     laboratory: &Laboratory,
     cell: Option<&Cell>,
@@ -247,8 +248,8 @@ fn price(
     Ok(price)
 }
 
-/// The CPUs of the host of a role that a cell's stream runs on: those that were named, and
-/// those that took part in its trials. All there are where any of it is left to the
+/// Returns the CPUs of a role's host that a cell's stream runs on: those that the cell names and
+/// those that ran softirqs in its trials. All of the host's CPUs if any part is left to the
 /// scheduler, as the threads of a guest are.
 fn cpus(cell: &Cell, study: &Study, role: Role, apart: bool) -> Vec<u32> {
     let here = || Role::ALL.into_iter().filter(move |of| !apart || *of == role);
@@ -275,8 +276,8 @@ fn cpus(cell: &Cell, study: &Study, role: Role, apart: bool) -> Vec<u32> {
     all.into_iter().collect()
 }
 
-/// One profile trial and its packed profile. A flow that dies is a failed trial
-/// without a profile; only cancellation is an error.
+/// Runs one profile trial, and returns it with its packed profile. If a flow dies, the trial is
+/// failed and has no profile; only cancellation is an error.
 fn profile_trial(
     runner: &mut TrialRunner,
     cell: &Cell,
@@ -323,7 +324,7 @@ fn fetch(remotes: &mut Remotes, cell: &Cell, trial: &mut Trial) -> Result<Vec<u8
     Ok(packed)
 }
 
-/// Has an agent symbolize its samples, and fetches them.
+/// Makes an agent symbolize its samples, and fetches them.
 fn fetch_from(
     remotes: &mut Remotes,
     role: Role,
@@ -392,7 +393,7 @@ mod tests {
         let mut study = load(&data).unwrap();
         let profiling = spec::parse_profile("all:trials=2,retakes=1").unwrap().unwrap();
         let cells = ["a", "b"].map(|id| CellId(id.into()));
-        // What is missing of each cell, by its number.
+        // The numbers of the missing profile trials of each cell.
         let missing = |study: &Study| {
             let lacking = lacking(study, &profiling, &cells);
             let of = |cell: &CellId| -> Vec<u32> {

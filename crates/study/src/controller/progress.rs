@@ -18,7 +18,7 @@ pub struct Progress {
     pub missing: usize,
     /// Profile trials that are missing; 0 until no other trial is.
     pub profiles: usize,
-    /// Seconds that these take at least.
+    /// Seconds that the missing trials take at least.
     pub left: f64,
 }
 
@@ -35,20 +35,21 @@ impl Progress {
         Progress { ended: ended.trials.len(), missing, profiles, left }
     }
 
-    /// Whether there is nothing left to run.
+    /// True if nothing is left to run.
     pub fn is_all(&self) -> bool {
         self.missing + self.profiles == 0
     }
 }
 
-/// Seconds that the profiles of a study take at most, but for those that replace rejected ones.
+/// Returns the seconds that the profiles of a study take at most, without those that replace
+/// rejected ones.
 pub fn time_of_profiles(header: &StudyHeader) -> f64 {
     let profiles = ProfileTrials::of(&header.schedule, &header.cells, header.profiling.as_ref());
     profiles.trials * (profiles.seconds_each + overhead(header.schedule.design))
 }
 
-/// Why the declared rule ends a study at the end of a block, if it does. It is applied to the last
-/// block that was started, once that is complete.
+/// Returns why the declared rule ends a study at the end of a block, if it does. The rule is
+/// applied to the last block that was started, once that is complete.
 pub(super) fn stopped_early(study: &Study) -> Option<String> {
     let header = &study.header;
     if header.schedule.until_sure {
@@ -63,7 +64,7 @@ pub(super) fn stopped_early(study: &Study) -> Option<String> {
     if whole { stats::should_stop(study) } else { None }
 }
 
-/// The cells that the next block runs: all, but in a study that ends once it is sure.
+/// Returns the cells that the next block runs: all, except in a study that ends once it is sure.
 pub(super) fn cells_to_run(study: &Study) -> HashSet<CellId> {
     match study.header.schedule.until_sure {
         true => stats::cells_to_run(study),
@@ -99,14 +100,15 @@ impl CompletedTrials {
         !self.unable.contains(&cell.id) && !self.trials.contains(&(cell.id.clone(), block))
     }
 
-    /// Trials still to be run if every block is, and no further cell is left out.
+    /// Returns the number of trials still to run, if all blocks run and no further cell is left
+    /// out.
     pub(super) fn missing(&self, study: &Study) -> usize {
         let run = cells_to_run(study);
         let missing = |(block, cells): &Block| {
             let run = cells.iter().filter(|cell| run.contains(&cell.id));
             run.filter(|cell| self.is_missing(cell, *block)).count()
         };
-        // Blocks that others went on without a cell are not made up for.
+        // A cell that an earlier block left out does not catch up on it.
         let begun = self.trials.iter().map(|(_, block)| *block).max().unwrap_or(0);
         let all = blocks(&study.header).into_iter();
         all.filter(|(block, _)| *block >= begun || !study.header.schedule.until_sure)
@@ -115,8 +117,8 @@ impl CompletedTrials {
     }
 }
 
-/// The blocks of a study, with all of its cells in the order in which they run. Those that cannot run are in
-/// it, too, so that it is the same whatever the hosts can do.
+/// Returns the blocks of a study, with all of its cells in the order in which they run. Cells that
+/// cannot run are included, so that the order does not depend on the hosts.
 pub(super) fn blocks(header: &StudyHeader) -> Vec<Block<'_>> {
     let StudyHeader { cells, schedule, .. } = header;
     let order = spec::order(cells.len(), schedule.blocks, schedule.seed);

@@ -1,27 +1,27 @@
-//! How many receive queues the NICs of a study are to have, and which of them flows have to
-//! themselves: all cells get the same, whichever of them asks for it. Pure.
+//! Decides how many receive queues the NICs of a study get, and which of them are dedicated to
+//! flows. All cells get the same, whichever of them requires it. Pure.
 
 use bytepath_engine::path::{FlowNic, OwnQueues};
 use bytepath_record::wire::Nic;
 use bytepath_record::{Cell, Channels, Fault, Role, Setting, WantedSetting};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the paths of a study ask of the NICs, by role and number of the adapter, that changes how any
-/// flow comes by them: all of its cells get it, or a difference between paths would be one of queues
-/// or of headers. NICs of one end may differ in their number of queues.
+/// What the paths of a study require of the NICs, by role and adapter index, if it changes how
+/// flows arrive. All cells get it; otherwise a difference between paths could be one of queues or
+/// of header split. NICs of one end may differ in their number of queues.
 pub(super) type Common = BTreeMap<(Role, u32), Shared>;
 
-/// Receive queues of a NIC.
+/// Numbers of receive queues of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Receiving {
-    /// Those that only receive.
+    /// Queues that only receive.
     alone: u32,
-    /// Those that are paired with one that sends.
+    /// Queues that are paired with a transmit queue.
     paired: u32,
 }
 
 impl Receiving {
-    /// Those that a NIC has.
+    /// Returns the current numbers of queues of `nic`.
     pub(super) fn of(nic: &Nic) -> Receiving {
         Receiving { alone: nic.unpaired, paired: nic.queues.saturating_sub(nic.unpaired) }
     }
@@ -30,18 +30,19 @@ impl Receiving {
         self.alone.saturating_add(self.paired)
     }
 
-    /// With so many pairs.
+    /// Replaces the number of pairs.
     pub(super) fn with_pairs(self, paired: u32) -> Receiving {
         Receiving { paired, ..self }
     }
 
-    /// How many pairs it needs to have so many in all.
+    /// Returns the number of pairs with which the total is `all`.
     pub(super) fn pairs_of(self, all: u32) -> u32 {
         all.saturating_sub(self.alone)
     }
 
-    /// Those that a device of a role's has once these settings are made, each of a host or of both: what
-    /// one does not name stays. `None` if none of them names any.
+    /// Returns the queues that `device` of `role` has once these settings (each for one host or for
+    /// both) are made. Kinds of queues that no setting names stay as they are. `None` if no setting
+    /// names any.
     pub(super) fn once_set<'s>(
         self,
         settings: impl Iterator<Item = (&'s Setting, Option<Role>)>,
@@ -64,27 +65,28 @@ impl Receiving {
     }
 }
 
-/// What they ask of one NIC.
+/// What the paths of a study require of one NIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shared {
-    /// Receive queues that all flows come by, and of how many; none leaves it to the NIC.
+    /// Receive queues that all flows are steered to, and the total that they are numbered by;
+    /// `None` leaves the choice to the NIC.
     pub queues: Option<(OwnQueues, u32)>,
-    /// How many queues it is to have, where that is more than it has.
+    /// Number of queues that the NIC must get, if it has fewer.
     pub channels: Option<u32>,
-    /// Those that a setting of the study gives it, which it keeps.
+    /// Queues that a setting of the study gives the NIC; this number is kept.
     pub given: Option<Receiving>,
-    /// Headers are in buffers of their own, in cells with software GRO and in cells with the NIC's:
-    /// some NICs split them only where they merge, which trying shows.
+    /// Whether headers go to separate buffers, in cells with software GRO and in cells with the
+    /// NIC's: some NICs split headers only while they merge packets, which only trying shows.
     pub splits: [bool; 2],
 }
 
 impl Shared {
-    /// Whether flows have receive queues to themselves.
+    /// True if flows have dedicated receive queues.
     pub(super) fn has_queues(&self) -> bool {
         self.queues.is_some()
     }
 
-    /// What both ask.
+    /// Combines the requirements of both.
     pub(super) fn and(self, other: Shared) -> Shared {
         let [software, nic] = self.splits;
         let splits = [software || other.splits[0], nic || other.splits[1]];
@@ -93,12 +95,13 @@ impl Shared {
         Shared { queues, channels, given, splits }
     }
 
-    /// Its number of queues, and nothing else.
+    /// Keeps only the numbers of queues.
     pub(super) fn channels_alone(self) -> Shared {
         Shared { channels: self.channels, given: self.given, ..Shared::default() }
     }
 
-    /// How many queues it has to have, one for everything else among them.
+    /// Returns the number of queues that the NIC needs at least, including one for all other
+    /// traffic.
     pub(super) fn fewest(&self) -> u32 {
         let of_flows = self.queues.map_or(0, |(own, of)| match is_last(own, of) {
             true => own.count + 1,
@@ -108,13 +111,14 @@ impl Shared {
     }
 }
 
-/// What is looked at of what a NIC is asked.
+/// Selects the requirements of a NIC to consider.
 pub(super) type Part = fn(Shared) -> Shared;
 
-/// What cells of a study have in common: of each NIC as many queues as any of them needs, by whose
-/// number the own ones are counted; then what the first of them requires. Asked of cells with
-/// software GRO, then of those with the NIC's, as some NICs split headers with the latter only.
-/// `requested` is what a cell that can run requires beyond what is known so far, `common` at first.
+/// Returns the NIC setup that all cells of a study share. First the number of queues of each NIC,
+/// which is the largest that any cell needs, since dedicated queues are numbered by it. Then the
+/// other requirements of the first cell that has any, among the cells with software GRO and again
+/// among those with the NIC's, since some NICs split headers only with the latter. `requested`
+/// returns what a cell that can run requires beyond the setup so far, which begins as `common`.
 pub(super) fn common_setup(
     mut common: Common,
     cells: &[Cell],
@@ -142,7 +146,7 @@ pub(super) fn common_setup(
     Ok(common)
 }
 
-/// The queues that these settings steer flows to.
+/// Returns the queues that these settings steer flows to, or `None` if they steer none.
 pub(super) fn steered(settings: &[Setting]) -> Option<OwnQueues> {
     let queues = settings.iter().filter_map(|setting| match setting {
         Setting::Flow { rule, .. } => Some(rule.queue),
@@ -152,12 +156,13 @@ pub(super) fn steered(settings: &[Setting]) -> Option<OwnQueues> {
     queues.first().map(|first| OwnQueues { first: *first, count: queues.len() as u32 })
 }
 
-/// Whether these queues are the last of so many.
+/// True if these are the last of `of` queues.
 fn is_last(own: OwnQueues, of: u32) -> bool {
     own.first + own.count == of
 }
 
-/// What queues of so many are on a NIC with another number: the last ones stay the last.
+/// Translates queues of a NIC with `of` queues to a NIC that has `has`: the last ones stay the
+/// last.
 pub(super) fn among(own: OwnQueues, of: u32, has: u32) -> OwnQueues {
     match is_last(own, of) {
         true => OwnQueues { first: has.saturating_sub(own.count), ..own },
@@ -165,7 +170,7 @@ pub(super) fn among(own: OwnQueues, of: u32, has: u32) -> OwnQueues {
     }
 }
 
-/// Whether this changes the number of queues of a NIC, and with it what else there is to set.
+/// True if this setting changes the number of queues of a NIC, on which other settings depend.
 pub(super) fn changes_queues(wanted: &WantedSetting) -> bool {
     matches!(wanted.setting, Setting::Channels { .. })
 }
@@ -183,7 +188,8 @@ pub(super) fn too_few_queues(FlowNic { device, queues, .. }: &FlowNic, needed: u
         .remedy(format!("set {needed} or more, or leave it out: {device} then gets what they need"))
 }
 
-/// The largest number of queues that these settings give a device.
+/// Returns the largest number of combined queues that these settings give a device, or `None` if
+/// they give none.
 pub(super) fn most_channels(settings: &[Setting]) -> Option<u32> {
     let counts = settings.iter().filter_map(|setting| match setting {
         Setting::Channels { channels, .. } => channels.combined,

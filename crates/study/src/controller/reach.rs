@@ -1,5 +1,5 @@
-//! The route of the bytes between two hosts, and whether they arrive: checked once, before the
-//! first trial, if the link is not the testbed's to make.
+//! Checks the route between two hosts and whether bytes arrive: once, before the first trial, if
+//! the testbed does not make the link.
 
 use super::remote::{DeviceEnd, Remotes, new_token};
 use bytepath_engine::connection::reach::CONNECTING;
@@ -10,8 +10,8 @@ use bytepath_record::{
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Time an agent has to find the largest packets that arrive, both ways: some twenty
-/// connections, of which many come to nothing.
+/// Time an agent has to find the largest packets that arrive, both ways: some twenty connections,
+/// many of which fail.
 const PROBING: Duration = Duration::from_secs(60);
 
 /// Result of the connectivity check between two hosts.
@@ -19,12 +19,12 @@ const PROBING: Duration = Duration::from_secs(60);
 pub(super) struct RouteReport {
     /// Facts of each role's host: names and values.
     pub facts: [Vec<(String, String)>; 2],
-    /// What the reader of the study should know.
+    /// Remarks for the reader of the study.
     pub remarks: Vec<String>,
 }
 
-/// Finds the routes between the hosts, and tries whether bytes arrive. The fault explains
-/// why they do not.
+/// Finds the routes between the hosts, and tries whether bytes arrive. Errors with the reason if
+/// they do not.
 pub(super) fn examine(remotes: &mut Remotes) -> Result<RouteReport, Fault> {
     if !remotes.properties.link_is_given {
         return Ok(RouteReport::default());
@@ -59,7 +59,8 @@ fn connect(remotes: &mut Remotes, ends: &[End; 2]) -> Result<RouteReport, Fault>
 }
 
 impl RouteReport {
-    /// Of all pairs of ends: each fact has the values of all, and those that are alike once.
+    /// Combines the reports of all pairs of ends: each fact lists the values of all pairs, equal
+    /// ones once.
     fn of_pairs(reports: Vec<RouteReport>) -> RouteReport {
         let facts = Role::ALL.map(|role| {
             let all = reports.iter().flat_map(|report| report.facts[role as usize].clone());
@@ -79,7 +80,7 @@ struct End {
     /// Its address, and the device that has it.
     address: IpAddr,
     device: Option<String>,
-    /// As its kernel routes packets to the other end.
+    /// The route that its kernel uses to the other end.
     route: Route,
 }
 
@@ -102,7 +103,7 @@ impl End {
     }
 }
 
-/// An address that means nothing without a device.
+/// Errors for an address that is only valid with a device.
 fn refuse_link_local(address: IpAddr) -> Result<(), Fault> {
     if !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
         return Ok(());
@@ -122,9 +123,9 @@ fn refuse_own(ends: &[End; 2]) -> Result<(), Fault> {
     Err(Fault::usage(text).remedy("check whether the two addresses are swapped"))
 }
 
-/// Refuses pairs of ends whose packets leave by one device, so that all but one would stand idle, or
-/// by another than the named one, which alone would be set up. With a single pair that is remarked
-/// on: the device may be a port of a bridge.
+/// Errors if the packets of several pairs of ends leave by one device, so that the others would be
+/// idle, or by another device than the named one, which alone would be set up. For a single pair
+/// this is only a remark: the device may be a port of a bridge.
 fn refuse_one_way(pairs: &[[End; 2]]) -> Result<(), Fault> {
     for role in Role::ALL {
         let ends = || pairs.iter().map(|pair| (&pair[role as usize], &pair[role.peer() as usize]));
@@ -150,7 +151,7 @@ fn refuse_one_way(pairs: &[[End; 2]]) -> Result<(), Fault> {
     })
 }
 
-/// Packets that leave by another device than that of their end.
+/// Returns remarks on packets that leave by another device than that of their end.
 fn detours(ends: &[End; 2]) -> Vec<String> {
     let detour = |end: &End| {
         let (device, used) = (end.device.as_ref()?, &end.route.device);
@@ -160,7 +161,7 @@ fn detours(ends: &[End; 2]) -> Vec<String> {
     ends.iter().filter_map(detour).collect()
 }
 
-/// Judges by what both ends observed.
+/// Decides from the observations of both ends.
 fn verdict(
     ends: &[End; 2],
     port: u16,
@@ -180,7 +181,7 @@ fn verdict(
     Ok(RouteReport { facts, remarks: remarks(ends, path) })
 }
 
-/// Why there is no contact, as far as both ends can know.
+/// Returns why there is no contact, as far as the two ends can determine it.
 fn no_contact(
     [sender, receiver]: &[End; 2],
     port: u16,
@@ -271,7 +272,8 @@ fn black_hole(end: &End, ends: &[End; 2], largest: u32) -> Fault {
     ))
 }
 
-/// Facts of one end: its route to the other, and the largest packet in bytes that it takes.
+/// Returns the facts of one end: its route to the other, and the largest packet, in bytes, that the
+/// route carries.
 fn facts(end: &End, path: u32) -> Vec<(String, String)> {
     vec![("link.route".into(), end.route()), ("link.mtu.path".into(), path.to_string())]
 }
@@ -421,7 +423,7 @@ mod tests {
         }
     }
 
-    /// Ends whose devices and source addresses are those of their routes.
+    /// Returns the ends with the devices and source addresses of their routes.
     fn ends_with(ends: &[End; 2]) -> [End; 2] {
         ends.clone().map(|end| {
             let route = Route { source: Some(end.address), ..end.route };

@@ -1,4 +1,4 @@
-//! A deployment with its two agents, as far as trials and probes need to know it.
+//! A deployment with its two agents, as trials and probes use it.
 
 use super::agents::{Agents, PROMPT};
 use super::plan::Laboratory;
@@ -16,27 +16,27 @@ use rand::rngs::OsRng;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-/// How long a device may take to be able to send again after it was set up.
+/// How long a device may take to regain its carrier after it was set up.
 const CARRIER: Duration = Duration::from_secs(20);
 
 /// Both agents of a deployment. Dropping it takes the deployment down.
 pub(super) struct Remotes<'a> {
     pub agents: Agents<'a, Deployment>,
-    /// The ends of the link on each role's host, by the number of the adapter; one at least.
+    /// The ends of the link on each role's host, by adapter index; at least one.
     ends: [Vec<DeviceEnd>; 2],
-    /// How many of them the cell's flows cross.
+    /// How many of the ends the cell's flows use.
     in_use: usize,
-    /// What the agents have set up of them, each on its role's host.
+    /// The ends that the agents have set up, each on its role's host.
     set_up: Vec<(Role, LinkEnd)>,
     /// Process ids of the agents.
     pub pids: [u32; 2],
-    /// Whether the hosts have a clock of their own, which counts instructions.
+    /// Whether the hosts' clock counts instructions and so differs from this machine's.
     counted: bool,
-    /// Of the kind of testbed.
+    /// Properties of the testbed.
     pub properties: Properties,
-    /// The ports that flows connect from, if NICs distinguish them by these.
+    /// The ports that flows connect from, if NICs distinguish flows by them.
     pub connect_from: Option<Ports>,
-    /// The ports that the receiver listens on, if NICs are to distinguish flows by that.
+    /// The ports that the receiver listens on, if NICs distinguish flows by them.
     pub listen_on: Option<Ports>,
     /// Whether the receiver's end of the link is descriptors, and no device.
     ends_in_descriptors: bool,
@@ -45,14 +45,14 @@ pub(super) struct Remotes<'a> {
 /// An end of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DeviceEnd {
-    /// Its network device; `None` if it is not known, or there is none.
+    /// Its network device; `None` if it is unknown or there is none.
     pub device: Option<String>,
     pub address: IpAddr,
 }
 
 impl<'a> Remotes<'a> {
-    /// Raises a deployment for a cell (the testbed's own kernel if `None`) and
-    /// greets both agents.
+    /// Starts a deployment for a cell (with the testbed's own kernel if `None`) and greets both
+    /// agents.
     pub(super) fn raise(laboratory: &Laboratory<'a>, cell: Option<&Cell>) -> Result<Self, Fault> {
         let Laboratory { testbed, program, stop, .. } = laboratory;
         let deployment = testbed.raise(&laboratory.site(cell))?;
@@ -75,23 +75,25 @@ impl<'a> Remotes<'a> {
         })
     }
 
-    /// Address of a role's host on the link: of its first end.
+    /// Returns the address of a role's host on the link, that of its first end.
     pub(super) fn address(&self, role: Role) -> IpAddr {
         self.ends[role as usize][0].address
     }
 
-    /// Network device of a role's host on the link; `None` at an end of descriptors.
+    /// Returns the network device of a role's host on the link, or `None` if the end is
+    /// descriptors.
     pub(super) fn device(&self, role: Role) -> Option<String> {
         self.devices(role).into_iter().next()
     }
 
-    /// All network devices of a role's host that the cell's flows cross.
+    /// Returns all network devices of a role's host that the cell's flows use.
     pub(super) fn devices(&self, role: Role) -> Vec<String> {
         let in_use = self.ends(role).into_iter().take(self.in_use);
         in_use.filter_map(|end| end.device).collect()
     }
 
-    /// All ends on a role's host by the number of the adapter, whether the cell has that many or not.
+    /// Returns all ends on a role's host by adapter index, including those that the cell does not
+    /// use.
     pub(super) fn ends(&self, role: Role) -> Vec<DeviceEnd> {
         let is_device = role == Role::Sender || !self.ends_in_descriptors;
         let seen = |end: &DeviceEnd| DeviceEnd {
@@ -101,7 +103,7 @@ impl<'a> Remotes<'a> {
         self.ends[role as usize].iter().map(seen).collect()
     }
 
-    /// The address that the receiver listens at: any, if flows come to several.
+    /// Returns the address that the receiver listens on: the wildcard if flows arrive at several.
     pub(super) fn listening_address(&self) -> IpAddr {
         match self.address(Role::Receiver) {
             one if self.in_use == 1 => one,
@@ -110,7 +112,8 @@ impl<'a> Remotes<'a> {
         }
     }
 
-    /// Where the sender finds a receiver that listens there, by the number of the adapter.
+    /// Returns the addresses at which the sender reaches a receiver that listens there, by adapter
+    /// index.
     pub(super) fn addresses_of(&self, listens: SocketAddr) -> Vec<SocketAddr> {
         let in_use = self.ends[Role::Receiver as usize].iter().take(self.in_use);
         match self.in_use {
@@ -119,7 +122,7 @@ impl<'a> Remotes<'a> {
         }
     }
 
-    /// What a role's device on the link has counted of frames so far.
+    /// Returns the frame counters of a role's device on the link.
     pub(super) fn count_frames(&mut self, role: Role) -> Result<Hops, Fault> {
         let device = self.ends[role as usize][0].device.clone().ok_or_else(|| {
             Fault::usage(format!("the {role}'s device is not known"))
@@ -128,8 +131,8 @@ impl<'a> Remotes<'a> {
         self.agents.call(role, CountFrames { device }).map(|hops| *hops)
     }
 
-    /// Sets up both ends of the link, the one first that creates the devices: the sender creates
-    /// a veth pair, the receiver a tap. Returns what was optional and not available.
+    /// Sets up both ends of the link, first the one that creates the devices: the sender creates a
+    /// veth pair, the receiver a tap. Returns optional parts that were not available.
     pub(super) fn set_up_link(&mut self, cell: &Cell) -> Result<Vec<String>, Fault> {
         let mut all = Vec::new();
         let is_tap = cell.link.descriptors().is_some_and(|tap| !tap.macvtap);
@@ -151,7 +154,7 @@ impl<'a> Remotes<'a> {
             let softirq_required = !cell.placement.softirq(role).cpus().is_empty();
             let second = role == order[1];
             for end in ends {
-                // The steward has moved the interrupts of a NIC, or will.
+                // The steward moves the interrupts of a NIC.
                 let interrupts_there = softirq_required
                     && self
                         .nic(role, Some(&end.device))?
@@ -164,11 +167,11 @@ impl<'a> Remotes<'a> {
         Ok(all)
     }
 
-    /// Applies the placement of the link's receive work again at both ends: queues that a device got
-    /// since have no RPS, and a driver may have recreated all threads that poll for it.
+    /// Applies the placement of the link's receive work again at both ends: queues that a device
+    /// got since have no RPS, and a driver may have recreated all of its polling threads.
     pub(super) fn steer_again(&mut self) -> Result<(), Fault> {
         for (role, end) in &self.set_up {
-            // What could not be applied was reported when the link was set up.
+            // Failures were reported when the link was set up.
             self.agents.call(*role, SteerLink { end: Box::new(end.clone()) })?;
         }
         Ok(())
@@ -181,14 +184,13 @@ impl<'a> Remotes<'a> {
         qemu(role.peer()).filter(|_| qemu(role).is_none())
     }
 
-    /// Whether each host has its own clocks by which it can be given a time to act: one
-    /// that is emulated does nothing on time.
+    /// True if each host has its own clocks and can act at a given time. An emulated host does
+    /// nothing on time.
     pub(super) fn has_clocks_apart(&self) -> bool {
         self.properties.hosts_apart && !self.counted && self.agents.slowness <= 1.0
     }
 
-    /// The NIC that a device of a role's host is, as far as it needs preparing; `None` if the
-    /// device is all software.
+    /// Returns what has to be known of a NIC to prepare it; `None` if the device is only software.
     pub(super) fn nic(&mut self, role: Role, device: Option<&str>) -> Result<Option<Nic>, Fault> {
         match (self.agents.hosts.host(role).adapter(), device) {
             (Adapter::Known(nic), _) => Ok(Some(nic)),
@@ -199,7 +201,7 @@ impl<'a> Remotes<'a> {
         }
     }
 
-    /// Has the agents prepare NICs that are new with each deployment.
+    /// Makes the agents prepare NICs that are created with each deployment.
     pub(super) fn prepare(
         &mut self,
         wanted: &[WantedSetting],
@@ -215,7 +217,7 @@ impl<'a> Remotes<'a> {
         Ok(all)
     }
 
-    /// Waits until NICs can send, after whatever made them stop.
+    /// Waits until the NICs have their carriers.
     pub(super) fn await_carriers(&mut self) -> Result<(), Fault> {
         for role in Role::ALL {
             let is_remote = self.agents.hosts.host(role).adapter() == Adapter::Asked;
@@ -227,8 +229,8 @@ impl<'a> Remotes<'a> {
         Ok(())
     }
 
-    /// Lets time pass while both agents work, by the hosts' clock if that is not ours.
-    /// Fails at once if one is lost or the user cancels.
+    /// Waits while both agents work, by the hosts' clock if that is not this machine's. Errors at
+    /// once if an agent is lost or the user cancels.
     pub(super) fn pass(&mut self, time: Duration) -> Result<(), Fault> {
         if !self.counted {
             return self.agents.pass(time);
@@ -238,7 +240,7 @@ impl<'a> Remotes<'a> {
     }
 }
 
-/// The ends of both hosts, of which the testbed knows some parts.
+/// Finds the ends on both hosts; the testbed knows some of their parts.
 fn find_ends(agents: &mut Agents<Deployment>) -> Result<[Vec<DeviceEnd>; 2], Fault> {
     let places = Role::ALL.map(|role| agents.hosts.host(role).attachment().places());
     check_devices(agents, &places)?;
@@ -254,7 +256,7 @@ fn find_ends(agents: &mut Agents<Deployment>) -> Result<[Vec<DeviceEnd>; 2], Fau
     })
 }
 
-/// Refuses devices that a user names and the host lacks.
+/// Errors if a host lacks a device that the user named.
 fn check_devices(agents: &mut Agents<Deployment>, places: &[Vec<Place>; 2]) -> Result<(), Fault> {
     for role in Role::ALL {
         if !matches!(agents.hosts.host(role).attachment(), Attachment::Given(_)) {
@@ -267,8 +269,8 @@ fn check_devices(agents: &mut Agents<Deployment>, places: &[Vec<Place>; 2]) -> R
     Ok(())
 }
 
-/// The addresses of each pair of ends. Those that the testbed does not know are found among all
-/// those of both hosts.
+/// Finds the addresses of each pair of ends. Those that the testbed does not know are chosen among
+/// all addresses of both hosts.
 fn find_addresses(
     agents: &mut Agents<Deployment>,
     [sender, receiver]: &[Vec<Place>; 2],
@@ -283,7 +285,7 @@ fn find_addresses(
     pairs().map(|pair| common(pair, &all)).collect()
 }
 
-/// Refuses pairs of ends that are not apart.
+/// Errors if two ends of a role share an address, or if pairs mix IPv4 and IPv6.
 fn check_addresses(pairs: &[[IpAddr; 2]]) -> Result<(), Fault> {
     for role in Role::ALL {
         let all: Vec<IpAddr> = pairs.iter().map(|pair| pair[role as usize]).collect();
@@ -292,7 +294,7 @@ fn check_addresses(pairs: &[[IpAddr; 2]]) -> Result<(), Fault> {
             return Err(Fault::usage(text).remedy(REMEDY));
         }
     }
-    // Settings of an end are those of its address.
+    // The settings of an end depend on its address family.
     let ends = || pairs.iter().flatten();
     if ends().any(IpAddr::is_ipv4) && ends().any(IpAddr::is_ipv6) {
         let text = format!("addresses of IPv4 and of IPv6: {}", joined(ends(), ", "));
@@ -301,8 +303,8 @@ fn check_addresses(pairs: &[[IpAddr; 2]]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A device that the testbed does not know is the one that has the address, if
-/// there is one with hardware behind it to be prepared or measured.
+/// Finds the device that has the address, if the testbed does not know it and if there is hardware
+/// to prepare or measure.
 fn find_device(
     agents: &mut Agents<Deployment>,
     role: Role,
@@ -315,7 +317,7 @@ fn find_device(
     }
 }
 
-/// What there is of each role, the sender's first.
+/// Calls `of` for each role, the sender first.
 pub(super) fn each<T>(mut of: impl FnMut(Role) -> Result<T, Fault>) -> Result<[T; 2], Fault> {
     Ok([of(Role::Sender)?, of(Role::Receiver)?])
 }
@@ -323,9 +325,9 @@ pub(super) fn each<T>(mut of: impl FnMut(Role) -> Result<T, Fault>) -> Result<[T
 const REMEDY: &str =
     "give the addresses: --testbed hosts:sender-address=10.0.0.1,receiver-address=10.0.0.2,...";
 
-/// The addresses of sender and receiver, of whose places some is known, by all that the two hosts
-/// have: those of the device, if it is known and has any. Of a network with addresses of both kinds
-/// those of IPv4 are taken.
+/// Returns addresses of sender and receiver in one network, chosen among all addresses of the two
+/// hosts by what is known of their places: of a known device, if it has any address. If a network
+/// has addresses of both families, IPv4 is chosen.
 pub(super) fn common(
     known: [&Place; 2],
     all: &[Vec<HostAddress>; 2],
@@ -381,7 +383,7 @@ fn shown(address: &HostAddress) -> String {
     format!("{} {}/{}", address.device, address.address, address.prefix)
 }
 
-/// Addresses that mean the same host everywhere, or need a device.
+/// True for addresses that mean the local host everywhere, or that need a device.
 fn is_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),
@@ -389,8 +391,8 @@ fn is_local(address: IpAddr) -> bool {
     }
 }
 
-/// Two addresses of one network. The same address on both hosts is that of a bridge of
-/// containers, say, and leads nowhere.
+/// True if two addresses are in one network. The same address on both hosts is, for example, that
+/// of a bridge for containers, and leads nowhere.
 fn are_neighbours(one: &HostAddress, other: &HostAddress) -> bool {
     let network = |address: IpAddr, prefix: u8| match address {
         IpAddr::V4(v4) => (false, u128::from(v4.to_bits()) >> (32 - u32::from(prefix.min(32)))),
@@ -403,13 +405,13 @@ fn are_neighbours(one: &HostAddress, other: &HostAddress) -> bool {
         && network(one.address, one.prefix) == network(other.address, other.prefix)
 }
 
-/// 128 bits that no one else knows.
+/// Returns 128 random bits.
 pub(super) fn new_token() -> Result<Token, Fault> {
     let bytes = random::<16>()?;
     Ok(Token(bytes.iter().map(|b| format!("{b:02x}")).collect()))
 }
 
-/// What the two ends of a trial encrypt with.
+/// Returns the secret that the two ends of a trial encrypt with.
 pub(super) fn new_secret() -> Result<Secret, Fault> {
     Ok(Secret([random()?, random()?]))
 }

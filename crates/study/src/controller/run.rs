@@ -1,4 +1,4 @@
-//! A study that is under way: its state, and what every step of it does.
+//! A study that is under way: its state, and the steps that all of its stages share.
 
 use super::agents::check_stop;
 use super::guard::{Guard, not_restored, note_changes};
@@ -27,15 +27,15 @@ pub(super) struct Run<'r, 'a> {
     pub writer: StudyWriter,
     pub guard: Guard,
     pub feasibility: Feasibility<'r, 'a>,
-    /// The blocks that it shares with others, if it does.
+    /// The blocks shared with other runs, if any.
     pub shared: Option<Arc<Blocks>>,
-    /// What programs had used when the last trials were stored; `None` where the hosts are other
-    /// machines.
+    /// CPU time that each program had used when the last trials were stored; `None` if the hosts
+    /// are other machines.
     pub cpu_times: Option<CpuTimes>,
 }
 
 impl<'a> Run<'_, 'a> {
-    /// What runs trials with these meters.
+    /// Returns a runner of trials with these meters.
     pub(super) fn runner<'t>(
         &'t mut self,
         meters: &'t [Chosen],
@@ -46,12 +46,12 @@ impl<'a> Run<'_, 'a> {
         TrialRunner { laboratory, guard, meters, schedule, loads }
     }
 
-    /// The meters that were requested.
+    /// Returns the meters that were requested.
     pub(super) fn meters(&self) -> Vec<Chosen> {
         metering::of_trial(self.laboratory.meters, &self.study.header)
     }
 
-    /// The position of the next trial.
+    /// Returns the position of the next trial.
     pub(super) fn position(&self, block: u32) -> Position {
         let study = &self.study;
         Position { block, order: (study.trials.len() + study.profiles.len()) as u32 }
@@ -64,20 +64,20 @@ impl<'a> Run<'_, 'a> {
         Ok(())
     }
 
-    /// The same, shown to the observer, too.
+    /// Like [`Self::remark`], and shows the remark to the observer.
     pub(super) fn announce(&mut self, remark: String) -> Result<(), Fault> {
         self.observer.remark(&remark);
         self.remark(remark)
     }
 
-    /// Foreign changes to the host while these trials ran, noted in them and
-    /// in the study.
+    /// Checks whether another program changed settings of the host while these trials ran, and
+    /// notes it in the trials and in the study.
     pub(super) fn watch_host(&mut self, trials: &mut [Trial]) -> Result<(), Fault> {
         if !trials.iter().any(|trial| trial.status == TrialStatus::Measured) {
             return Ok(());
         }
         let changes = match self.guard.check_for_changes() {
-            // What changed on a host that is lost is unknown.
+            // Changes on a lost host are unknown.
             Err(lost) if lost.kind == FaultKind::PeerLost => {
                 let stop = self.laboratory.stop;
                 return trials.iter_mut().try_for_each(|trial| fail(trial, lost.clone(), stop));
@@ -118,7 +118,7 @@ impl<'a> Run<'_, 'a> {
         Ok(())
     }
 
-    /// Notes in trials that were disturbed which programs used the CPUs meanwhile.
+    /// Adds the names of the programs that used the CPUs to trials that were disturbed.
     fn name_disturbers(&mut self, trials: &mut [Trial]) {
         let Some(before) = &self.cpu_times else { return };
         let now = CpuTimes::read(&Roots::real().proc);
@@ -132,8 +132,8 @@ impl<'a> Run<'_, 'a> {
         }
     }
 
-    /// The host as the run leaves it: what it was set to at the end, and what
-    /// became of the study's own settings.
+    /// Restores the hosts' settings and records how the run leaves the hosts: the fingerprint after
+    /// the last trial, and what became of the study's settings.
     pub(super) fn end(&mut self) -> Result<(), Fault> {
         let changes = self.guard.check_for_changes();
         let fingerprint = self.guard.fingerprint();
@@ -152,9 +152,9 @@ impl<'a> Run<'_, 'a> {
     }
 }
 
-/// A trial that an event invalidated or disturbed is marked regardless of its value.
-/// Where no speed is measured, events invalidate nothing and are only reported. `before` are the
-/// study's trials of its kind up to now, of all cells.
+/// Marks a trial that an event invalidated or disturbed, regardless of its value. In a functional
+/// study, which measures no speed, events are only reported. `before` are the study's earlier
+/// trials of the same kind, of all cells.
 pub(super) fn judged(
     mut trial: Trial,
     cell: &Cell,
@@ -180,10 +180,10 @@ pub(super) fn judged(
     }
 }
 
-/// Changed settings that a remark names.
+/// How many changed settings a remark names at most.
 const MOST_CHANGES: usize = 3;
 
-/// How long the rest will take, by what is done.
+/// Estimates how long the rest takes, from the time that the finished part took.
 pub(super) struct Countdown {
     pub begin: Instant,
     pub done: usize,
@@ -197,13 +197,13 @@ impl Countdown {
     }
 }
 
-/// How often a lost host is tried again.
+/// Pause between attempts to reach a lost host.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// How often a pause checks the stop flag.
+/// Interval at which a pause checks the stop flag.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Why a trial failed, if it lost one of its ends.
+/// Returns why a trial failed, if it lost one of its ends.
 pub(super) fn lost_peer(trial: &Trial) -> Option<Fault> {
     match &trial.status {
         TrialStatus::Failed { fault } if fault.kind == FaultKind::PeerLost => Some(fault.clone()),
@@ -211,7 +211,8 @@ pub(super) fn lost_peer(trial: &Trial) -> Option<Fault> {
     }
 }
 
-/// What differs between two hosts such that their trials do not compare.
+/// Returns the first difference between the hosts then and now that makes their trials
+/// incomparable.
 pub(super) fn host_difference(then: &[Facts], now: &[Facts]) -> Option<String> {
     for (role, (then, now)) in Role::ALL.into_iter().zip(then.iter().zip(now)) {
         for (what, then, now) in [
@@ -229,8 +230,8 @@ pub(super) fn host_difference(then: &[Facts], now: &[Facts]) -> Option<String> {
 }
 
 impl Run<'_, '_> {
-    /// After an end was lost: waits for its host, where that is lost, too, for as long as was
-    /// declared. An agent alone comes back with the next trial.
+    /// After an end was lost, waits for its host, if that is lost as well, at most for the
+    /// testbed's timeout. If only the agent was lost, the next trial starts a new one.
     pub(super) fn wait_for_host(&mut self, lost: Option<Fault>) -> Result<(), Fault> {
         let Some(lost) = lost.filter(|_| !self.guard.holds()) else { return Ok(()) };
         let timeout = self.laboratory.testbed.properties().timeout;
@@ -247,8 +248,8 @@ impl Run<'_, '_> {
         })
     }
 
-    /// After a trial failed: waits for the carrier of its link as long as for a lost host. A link
-    /// that does not come back would fail every trial to come, so the study ends.
+    /// After a trial failed, waits for the carrier of its link, as long as for a lost host. Errors
+    /// if it does not come back, since every later trial would fail, too.
     pub(super) fn wait_for_link(&self, trial: &Trial) -> Result<(), Fault> {
         if !matches!(trial.status, TrialStatus::Failed { .. }) {
             return Ok(());
@@ -285,7 +286,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Lets time pass, unless the user cancels.
+    /// Sleeps, and errors if the user cancels meanwhile.
     fn pause(&self, time: Duration) -> Result<(), Fault> {
         let end = Instant::now() + time;
         while Instant::now() < end {

@@ -1,5 +1,5 @@
-//! The stewards of a testbed's hosts, from the controller's side: one in this process
-//! if the hosts share this machine, else an agent on each host.
+//! The controller's handles on the stewards of a testbed's hosts: one in this process if the hosts
+//! share this machine, else an agent on each host.
 
 use super::agents::Agents;
 use super::gpus::UsedGpu;
@@ -20,10 +20,10 @@ use std::time::Duration;
 /// each.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Of hosts, each marked with its role; one without a mark if they share a machine.
+/// One item per host, with its role; a single item without a role if they share a machine.
 type OfHosts<T> = Vec<(Option<Role>, T)>;
 
-/// What hosts are set to.
+/// The hosts' settings.
 pub(crate) type Fingerprints = OfHosts<Fingerprint>;
 
 /// All stewards of a study, the sender's first.
@@ -44,12 +44,12 @@ impl Steward {
 }
 
 impl Stewards {
-    /// Those of a testbed.
+    /// Starts the stewards of a testbed.
     pub fn of(laboratory: &Laboratory) -> Result<Stewards, Fault> {
         Stewards::at(laboratory.testbed, &laboratory.site(None))
     }
 
-    /// Those of a testbed at a site.
+    /// Starts the stewards of a testbed at a site.
     pub fn at(testbed: &dyn Testbed, site: &Site) -> Result<Stewards, Fault> {
         let hosts = match testbed.stewardship(site)? {
             Stewardship::Shared(steward) => {
@@ -77,12 +77,12 @@ impl Stewards {
         Ok((records, rows))
     }
 
-    /// Makes more until [`Stewards::undo_prepared`].
+    /// Makes further settings until [`Stewards::undo_prepared`].
     pub fn prepare(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
         self.change(wanted, |steward, _, settings| steward.call(PrepareSettings { settings }))
     }
 
-    /// What would be changed, from what to what.
+    /// Returns the changes that the settings would make, with old and new values.
     pub fn preview(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
         self.change(wanted, |steward, _, settings| steward.call(PreviewSettings { settings }))
     }
@@ -107,14 +107,13 @@ impl Stewards {
         Ok(all)
     }
 
-    /// Keeps a GPU awake: one that is not held goes to sleep between trials, and wakes in the first
-    /// of the next.
+    /// Keeps a GPU awake. Otherwise it would sleep between trials and wake up during the next one.
     pub(super) fn hold_gpu(&mut self, UsedGpu { role, gpu, .. }: &UsedGpu) -> Result<(), Fault> {
         let mut of_role = self.0.iter_mut().filter(|(host, _)| host.is_none_or(|of| of == *role));
         of_role.try_for_each(|(_, steward)| steward.call(HoldGpu { gpu: gpu.clone() }))
     }
 
-    /// Whether these can be made; the fault names the one that cannot.
+    /// Errors if a setting cannot be made, naming it.
     pub fn feasible(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
         self.0.iter_mut().try_for_each(|(host, steward)| {
             steward.call(CheckSettings { settings: settings_of(*host, wanted) })
@@ -131,12 +130,12 @@ impl Stewards {
         self.restore_by(|| UndoAll {})
     }
 
-    /// Restores what runs that died have left.
+    /// Restores what crashed runs have left behind.
     pub fn restore(&mut self) -> Result<Vec<RestorationRow>, Fault> {
         self.restore_by(|| RestoreLeftBehind {})
     }
 
-    /// Every host restores, also if one has failed.
+    /// Restores every host, even if another one failed.
     fn restore_by<C: StewardCall<Reply = Vec<RestorationRow>>>(
         &mut self,
         call: fn() -> C,
@@ -152,12 +151,12 @@ impl Stewards {
         failed.map_or(Ok(all), Err)
     }
 
-    /// What the hosts are set to.
+    /// Returns the hosts' settings.
     pub fn fingerprints(&mut self) -> Result<Fingerprints, Fault> {
         self.call_each(|| ReadFingerprint {})
     }
 
-    /// What would distort a measurement on each host.
+    /// Returns what would distort a measurement on each host.
     pub fn examine(&mut self) -> Result<OfHosts<Vec<Finding>>, Fault> {
         self.call_each(|| Examine {})
     }
@@ -166,7 +165,8 @@ impl Stewards {
         self.0.iter_mut().map(|(host, steward)| Ok((*host, steward.call(call())?))).collect()
     }
 
-    /// Facts of a role's host, with what paths and meters need; `None` if it is this machine.
+    /// Returns the facts of a role's host, with the attempts of paths and meters; `None` if it is
+    /// this machine.
     pub fn survey(&mut self, role: Role) -> Result<Option<Facts>, Fault> {
         let survey = Survey { device: None, meters: true };
         match self.0.get_mut(role as usize) {
@@ -175,7 +175,7 @@ impl Stewards {
         }
     }
 
-    /// Facts of both hosts, but nothing is tried, so that it takes no time.
+    /// Returns the facts of both hosts, without attempts, so that it takes no time.
     pub fn facts(&mut self) -> Result<Option<[Facts; 2]>, Fault> {
         match self.0.as_mut_slice() {
             [(_, Steward::Remote(sender)), (_, Steward::Remote(receiver))] => {
@@ -186,23 +186,23 @@ impl Stewards {
     }
 }
 
-/// The settings for one host. If the hosts share a machine, all are.
+/// Returns the settings for one host. If the hosts share a machine, these are all.
 fn settings_of(host: Option<Role>, wanted: &[WantedSetting]) -> Vec<WantedSetting> {
     let is_here = |one: &&WantedSetting| host.is_none() || one.host.is_none() || one.host == host;
     wanted.iter().filter(is_here).cloned().collect()
 }
 
-/// An agent on a host, for nothing but its settings.
+/// An agent that only makes the settings of its host.
 struct RemoteSteward {
     role: Role,
     agents: Agents<'static, Box<dyn Host>>,
-    /// Why it is not called any more.
+    /// Why the agent is no longer called.
     lost: Option<Fault>,
 }
 
 impl RemoteSteward {
     fn greet(role: Role, host: Box<dyn Host>, site: &Site) -> Result<RemoteSteward, Fault> {
-        // A study that was cancelled has its settings restored, too.
+        // Settings are restored even if the study was cancelled.
         static NEVER: AtomicBool = AtomicBool::new(false);
         let mut agents = Agents::open(host, &[role], true, &NEVER)?;
         agents.greet(role, site.program)?;

@@ -1,4 +1,4 @@
-//! One stream over a link that is up, from its handshake to its ledger.
+//! Runs one stream over a link that is up, from its handshake to its ledger.
 
 use super::agents::PROMPT;
 use super::clocks::{self, Apart, Appointment, Clock};
@@ -17,10 +17,10 @@ use bytepath_record::{
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a stream may take to drain after its sender was told to stop.
+/// How long a stream may take to drain after its sender was stopped.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// What each connection adds to that: thousands have full buffers at both ends.
+/// Time that each connection adds: thousands have full buffers at both ends.
 const DRAIN_OF_FLOW: Duration = Duration::from_millis(20);
 
 /// How long a workload that ends by itself may take, as long as something moves.
@@ -48,13 +48,13 @@ pub(super) fn run(
 
 /// A receiver that listens for the flows of a cell.
 pub(super) struct Listening {
-    /// Where, by the number of the adapter.
+    /// The addresses, by adapter index.
     pub peers: Vec<SocketAddr>,
     token: Token,
     secret: Option<Secret>,
 }
 
-/// Has the receiver listen for the flows of a cell.
+/// Makes the receiver listen for the flows of a cell.
 pub(super) fn listen(remotes: &mut Remotes, cell: &Cell) -> Result<Listening, Fault> {
     let token = new_token()?;
     let secret = (cell.stream.tls != Tls::None).then(new_secret).transpose()?;
@@ -96,11 +96,11 @@ pub(super) fn start_senders(remotes: &mut Remotes) -> Result<(), Fault> {
     start(Role::Receiver).and_then(|()| start(Role::Sender))
 }
 
-/// A stream that is open, with what was read before its first byte.
+/// An open stream, with what was read before its first byte.
 pub(super) struct Stream {
-    /// What the link's devices had counted; `None` unless the workload is one of frames.
+    /// Counters of the link's devices; `None` unless the workload sends frames.
     frames: Option<Hops>,
-    /// `None` unless each host has its own.
+    /// `None` unless each host has its own clock.
     clocks: Option<[Clock; 2]>,
 }
 
@@ -115,7 +115,7 @@ impl Stream {
         connect(remotes, cell, listening)?;
         let frames = match (workload::of(cell)?.protocol)(cell) {
             Protocol::Frames => {
-                // A program or a socket of XDP may have restarted a NIC.
+                // An XDP program or socket may have restarted a NIC.
                 remotes.await_carriers()?;
                 Some(frames::count(remotes, cell)?)
             }
@@ -134,10 +134,10 @@ impl Stream {
         Ok(Stream { frames, clocks })
     }
 
-    /// Measures a window of a stream that flows, after some time that is not measured. Ends that
-    /// have clocks of their own are given its opening and closing times in advance, so that it
-    /// does not depend on how long a request takes, and nothing is sent while it is open but
-    /// the reply that it has opened.
+    /// Measures a window of `length` seconds of a flowing stream, after `before`, which is not
+    /// measured. Ends with their own clocks get the opening and closing times in advance, so that
+    /// the window does not depend on how long a request takes. While it is open, nothing is sent
+    /// but the reply that it has opened.
     pub(super) fn measure(
         &self,
         remotes: &mut Remotes,
@@ -208,7 +208,7 @@ impl Stream {
         cell: &Cell,
         trial: &mut Trial,
     ) -> Result<Option<ProvenWitness>, Fault> {
-        // What drains slowly because its hosts are slow is not stuck.
+        // Slow hosts drain slowly, and are not stuck.
         let limit = DRAIN + DRAIN_OF_FLOW * cell.stream.flows;
         let timeout = remotes.agents.timeout(limit).as_secs_f64();
         remotes.agents.send(Role::Sender, Finish { timeout })?;
@@ -217,7 +217,7 @@ impl Stream {
         }
         let (mut witness, mut left) = (None, Hops::default());
         for role in Role::ALL {
-            // Frames have no end that a sink could see: it is stopped once the generator has ended.
+            // A sink cannot detect the end of frames: it is stopped once the generator has ended.
             if let (Role::Receiver, Some(before)) = (role, &self.frames) {
                 left = frames::wait_until_forwarded(remotes, cell, before, &trial.roles)?;
                 remotes.agents.call(role, Stop {})?;
@@ -236,8 +236,8 @@ impl Stream {
     }
 }
 
-/// A window as long as a workload that ends by itself: the receiver's is open before the first
-/// unit of work, which the sender begins with its own.
+/// Runs a workload that ends by itself in one window. The receiver's opens before the first unit of
+/// work, which the sender begins with its own.
 fn run_to_completion(remotes: &mut Remotes) -> Result<WindowResult, Fault> {
     let agents = &mut remotes.agents;
     agents.call(Role::Receiver, OpenWindow { at: None })?;
@@ -286,8 +286,8 @@ fn meters_of(role: Role, meters: &[Chosen], apart: bool) -> Vec<MeterRequest> {
     meters.iter().filter(here).map(request).collect()
 }
 
-/// The count and the window of a workload that ended by itself: everything that arrived, in
-/// the time that its sender took.
+/// Sets count and window of a workload that ended by itself: everything that arrived, in the time
+/// that the sender took.
 fn take_sender_window(trial: &mut Trial) -> Result<(), Fault> {
     let [sender, receiver] = trial.roles.as_mut_slice() else { return Ok(()) };
     receiver.window = sender.window;
@@ -330,8 +330,8 @@ fn reconcile(
     Ok(())
 }
 
-/// An engine notices the edges of the window between two calls. A call that
-/// takes long there makes the window longer: still a true rate, but of another
+/// Compares the measured window with the requested one. An engine notices the edges between two
+/// calls, so a long call there makes the window longer: the rate is still true, but of another
 /// window than requested, which is reported.
 fn check_window(trial: &mut Trial, counted: Role, schedule: &Schedule) -> Result<(), Fault> {
     let (actor, seen, whole) = (trial.work.actor(counted), trial.window, schedule.window);
@@ -343,7 +343,7 @@ fn check_window(trial: &mut Trial, counted: Role, schedule: &Schedule) -> Result
         let text = format!("the {actor} saw only {seen:.2} s of the {whole:.2} s window");
         return Err(Fault::failed(format!("{text}: nothing moved")));
     }
-    // What was counted is all that moved in the window, so the time without is part of it.
+    // The count is all that moved in the requested window, so the idle rest is part of it.
     if seen < 0.8 * whole {
         trial.window = whole;
         let still = whole - seen;
@@ -356,12 +356,12 @@ fn check_window(trial: &mut Trial, counted: Role, schedule: &Schedule) -> Result
     Ok(())
 }
 
-/// A duration of so many seconds; zero if there is none.
+/// Converts seconds to a duration; zero if they are out of range.
 pub(super) fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value).unwrap_or_default()
 }
 
-/// Seconds since the Unix epoch.
+/// Returns seconds since the Unix epoch.
 fn now_seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
@@ -382,7 +382,7 @@ pub(super) struct WindowResult {
 }
 
 impl WindowResult {
-    /// Work per second of all flows as they arrived; `None` if no meter counted it.
+    /// Returns the work per second of all flows as it arrived; `None` if no meter counted it.
     pub(super) fn rate(&self) -> Option<f64> {
         let of_flow = |reading: &&Reading| {
             reading.metric == "throughput.flow"
@@ -423,7 +423,7 @@ impl WindowResult {
     }
 }
 
-/// Adds an item to the one that is the same, or at the end.
+/// Combines an item with the matching one, or appends it.
 fn add<T>(all: &mut Vec<T>, item: T, is_same: fn(&T, &T) -> bool, combine: fn(&mut T, T)) {
     match all.iter_mut().find(|known| is_same(known, &item)) {
         Some(known) => combine(known, item),

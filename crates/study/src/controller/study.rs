@@ -34,7 +34,7 @@ pub fn run_study(
     finish(begin(laboratory, plan, observer), laboratory)
 }
 
-/// A study that was opened to be resumed: no one else writes to it.
+/// A study opened to be resumed. No other process can write to it meanwhile.
 pub struct OpenStudy {
     folder: PathBuf,
     writer: StudyWriter,
@@ -42,8 +42,8 @@ pub struct OpenStudy {
 }
 
 impl OpenStudy {
-    /// Opens it. Refuses one that others may have written and that names commands, hosts, kernels
-    /// or settings, unless it is `trusted`.
+    /// Opens a study. Refuses one that others may have written and that names commands, hosts,
+    /// kernels or settings, unless it is `trusted`.
     pub fn open(folder: &Path, trusted: bool) -> Result<OpenStudy, Fault> {
         let (writer, study) = StudyWriter::reopen(folder)?;
         let StudyHeader { testbed, cells, power, settings, .. } = &study.header;
@@ -55,19 +55,17 @@ impl OpenStudy {
         Ok(OpenStudy { folder: folder.to_owned(), writer, study })
     }
 
-    /// The testbed, as one would type it.
+    /// Returns the testbed as typed on the command line.
     pub fn testbed(&self) -> &str {
         &self.study.header.testbed
     }
 }
 
-/// Resumes a study that was interrupted: the trials that are missing, in
-/// the order in which they would have come. Nothing that has ended, however it
-/// ended, is repeated.
+/// Resumes an interrupted study: runs the missing trials in the order in which they would have
+/// come. Nothing that has ended is repeated, however it ended.
 ///
-/// Refuses a study that is complete, and one that was started on another kernel,
-/// another CPU or by another version of bytepath, because its trials would not
-/// compare with those to come.
+/// Refuses a complete study, and one that was started on another kernel, another CPU or by another
+/// version of bytepath, because its trials would not compare with those to come.
 pub fn resume_study(
     laboratory: &Laboratory,
     study: OpenStudy,
@@ -87,7 +85,7 @@ fn finish(
 impl Run<'_, '_> {
     fn finish(mut self) -> (Option<Study>, Result<(), Fault>) {
         let result = self.run_all().and_then(|()| self.power_log());
-        // Whatever happened, the hosts are restored.
+        // The hosts are restored in any case.
         let end = self.end();
         (Some(self.study), result.and(end))
     }
@@ -127,7 +125,7 @@ fn begin<'r, 'a>(
     let mut able = 0;
     for cell in &header.cells {
         match feasibility.obstacle(&mut guard, cell)? {
-            // What is requested by name must run, and so must the baseline.
+            // Cells requested by name must be able to run, and so must the baseline.
             Some(obstacle) if plan.mandatory || cell.id == header.baseline => {
                 return Err(cannot_run(&cell.id, obstacle));
             }
@@ -140,7 +138,7 @@ fn begin<'r, 'a>(
         observer.remark(&format!("{busy}; trials that this disturbs are marked with ~"));
     }
     check_stop(laboratory.stop)?;
-    // The checks above were the first to open a NIC: its interrupts are there only since.
+    // The checks above were the first to open a NIC, and only then did its interrupts appear.
     guard.check_for_changes()?;
     header.fingerprint = guard.fingerprint();
     let mut writer = StudyWriter::create(&plan.folder, &header)?;
@@ -153,25 +151,26 @@ fn begin<'r, 'a>(
     Ok(Run { laboratory, observer, study, writer, guard, feasibility, shared, cpu_times })
 }
 
-/// CPU time of all programs so far, where those of this machine run beside the study's hosts.
+/// Returns the CPU time of all programs so far, if the programs of this machine run next to the
+/// study's hosts.
 fn cpu_times(laboratory: &Laboratory) -> Option<CpuTimes> {
     let apart = laboratory.testbed.properties().hosts_apart;
     (!apart).then(|| CpuTimes::read(&Roots::real().proc))
 }
 
-/// CPUs' worth of time of other programs from which on this machine is busy.
+/// From how many CPUs used by other programs this machine counts as busy.
 const BUSY: f64 = stats::FOREIGN_LIMIT;
 
-/// How long programs are watched for that at least.
+/// How long programs are watched at least.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// CPU time of all programs so far, if others on this machine can disturb the study.
+/// Returns the CPU time of all programs so far, if others on this machine can disturb the study.
 fn programs(laboratory: &Laboratory) -> Option<CpuTimes> {
     cpu_times(laboratory).filter(|_| laboratory.testbed.emulation().is_none())
 }
 
-/// What other programs have done on this machine since then, if that disturbs a study. Trials
-/// name who disturbed them by themselves.
+/// Returns what other programs have used of this machine since `before`, if that disturbs a study.
+/// Trials name the programs that disturbed them themselves.
 fn busy_since(before: &CpuTimes) -> Option<String> {
     std::thread::sleep(MOMENT.saturating_sub(before.age()));
     let programs = CpuTimes::read(&Roots::real().proc).since(before, std::process::id());
@@ -181,7 +180,7 @@ fn busy_since(before: &CpuTimes) -> Option<String> {
         .then(|| format!("other programs keep {all:.1} CPUs of this machine busy: {busiest}"))
 }
 
-/// Waits until no other program disturbs a study, but not for longer than that.
+/// Waits until no other program disturbs a study, at most for `wait`.
 fn wait_until_idle(
     laboratory: &Laboratory,
     wait: Duration,
@@ -198,15 +197,15 @@ fn wait_until_idle(
     Ok(())
 }
 
-/// The header of a study, with the survey of its hosts that it is based on, and remarks.
+/// Returns the header of a study, with the survey of the hosts that it is based on, and remarks.
 fn header(
     laboratory: &Laboratory,
     plan: &Plan,
     baseline: &Cell,
     guard: &Guard,
 ) -> Result<(Vec<Surveyed>, StudyHeader, Vec<String>), Fault> {
-    // What an emulated processor copies bounds nothing, copies bound rates of bytes alone, and
-    // without meters nothing but the rates is requested: measuring it takes a second.
+    // Measuring the ceiling takes a second, and is skipped if it says nothing: on an emulated
+    // processor, for work other than bytes, or if without meters only rates are requested.
     let emulation = laboratory.testbed.emulation();
     let copies = emulation.is_none() && !plan.meters.is_empty();
     let copies = copies && workload::of(baseline)?.work == Work::Bytes;
@@ -246,7 +245,7 @@ fn header(
     Ok((surveyed, header, remarks))
 }
 
-/// Checks that a study lacks trials, and that the hosts are the same.
+/// Checks that trials are missing, and that the hosts are the same.
 fn reopen<'r, 'a>(
     laboratory: &'r Laboratory<'a>,
     OpenStudy { folder, mut writer, mut study }: OpenStudy,
@@ -288,7 +287,7 @@ fn refuse_complete(folder: &Path, study: &Study, writer: &mut StudyWriter) -> Re
     }
     let completed = CompletedTrials::of(study);
     let missing = completed.missing(study);
-    // A study that ran every block was stopped by nothing.
+    // A study that ran every block was not stopped early.
     let stopped = stopped_early(study).filter(|_| missing > 0);
     if let Some(why) = &stopped
         && !study.remarks.iter().any(|remark| remark.contains(why))
@@ -305,7 +304,7 @@ fn refuse_complete(folder: &Path, study: &Study, writer: &mut StudyWriter) -> Re
         .remedy("`bytepath show` prints its report"))
 }
 
-/// Remarks on the interruption, and on what changed on the hosts meanwhile.
+/// Returns remarks on the interruption, and on what changed on the hosts meanwhile.
 fn resume_remarks(study: &Study, guard: &Guard) -> Vec<String> {
     let completed = CompletedTrials::of(study);
     let count = completed.trials.len();
@@ -317,7 +316,7 @@ fn resume_remarks(study: &Study, guard: &Guard) -> Vec<String> {
         profiles => format!("interrupted and resumed after {count} trials and {profiles} profiles"),
     }];
     let before = &study.header.fingerprint;
-    // The first studies have no fingerprint to compare with.
+    // The earliest studies have no fingerprint.
     if !before.is_empty() {
         let changes = differences(before, &guard.fingerprint()).into_iter();
         remarks.extend(changes.map(|change| format!("when the study was resumed, {change}")));
@@ -325,8 +324,8 @@ fn resume_remarks(study: &Study, guard: &Guard) -> Vec<String> {
     remarks
 }
 
-/// The settings of a study, to be made again, but for those that its testbed makes by
-/// itself. What could not be set then is not an error if it cannot be now.
+/// Returns the settings of a study to make again, without those that its testbed makes itself.
+/// Settings that could not be made then are optional now.
 fn settings_to_reapply(records: &[SettingRecord]) -> Vec<WantedSetting> {
     let want = |record: &SettingRecord| WantedSetting {
         setting: record.setting.clone(),
@@ -338,7 +337,7 @@ fn settings_to_reapply(records: &[SettingRecord]) -> Vec<WantedSetting> {
     records.iter().filter(|record| !record.setting.is_of_testbed()).map(want).collect()
 }
 
-/// What differs between the hosts a study was started on and these, if it matters.
+/// Returns the first relevant difference between the hosts that a study was started on and these.
 fn difference(header: &StudyHeader, now: &[Surveyed]) -> Option<String> {
     if header.bytepath != VERSION {
         return Some(format!("bytepath was {} and is {VERSION}", header.bytepath));

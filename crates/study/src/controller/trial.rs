@@ -1,4 +1,4 @@
-//! One trial, from a fresh testbed to its record.
+//! Runs one trial, from a fresh testbed to its record.
 
 use super::agents::{check_stop, unless_stopped};
 use super::guard::Guard;
@@ -23,19 +23,19 @@ pub(super) struct Position {
     pub order: u32,
 }
 
-/// What the trials of a pass have in common.
+/// What the trials of a pass share.
 pub(super) struct TrialRunner<'r, 'a> {
     pub laboratory: &'r Laboratory<'a>,
     pub guard: &'r mut Guard,
     pub meters: &'r [Chosen],
     pub schedule: &'r Schedule,
-    /// What a load is that is a part of the peak.
+    /// The loads that are given as a fraction of the peak.
     pub loads: &'r [Load],
 }
 
 impl<'a> TrialRunner<'_, 'a> {
-    /// Runs one cell once, its NICs prepared for it. A flow that dies is a failed trial, with
-    /// the reason and without a number; only cancellation is an error.
+    /// Runs one cell once, with its NICs prepared. If a flow dies, the trial is failed, with a
+    /// reason and without a number; only cancellation is an error.
     pub(super) fn run(&mut self, cell: &Cell, position: Position) -> Result<Trial, Fault> {
         let mut trial = empty_trial(cell, position);
         trial.warnings.extend(unplaceable_reason(self.laboratory, cell));
@@ -50,15 +50,15 @@ impl<'a> TrialRunner<'_, 'a> {
         Ok(trial)
     }
 
-    /// Raises a deployment for a cell, with its link, but without preparing NICs.
+    /// Starts a deployment for a cell, with its link, without preparing NICs.
     pub(super) fn raise(&self, cell: &Cell, trial: &mut Trial) -> Result<Remotes<'a>, Fault> {
         let (remotes, notes) = deploy(self.laboratory, Some(self.guard), cell)?;
         trial.warnings.extend(notes);
         Ok(remotes)
     }
 
-    /// Runs the stream of a cell over a fresh deployment, which is still up. A fault names what
-    /// became of the link, too: all that a stream sees of it is that nothing moves.
+    /// Runs the stream of a cell over a fresh deployment, and returns that while it is still up. A
+    /// fault includes what happened to the link: the stream itself notices only that nothing moves.
     pub(super) fn measure(&mut self, cell: &Cell, trial: &mut Trial) -> Result<Remotes<'a>, Fault> {
         let cell = &at_load(cell, self.loads)?;
         trial.offered = cell.offered();
@@ -78,9 +78,8 @@ impl<'a> TrialRunner<'_, 'a> {
         })
     }
 
-    /// The outcome of a trial once its NICs are as they were before it. A host that was lost
-    /// restores itself and costs this trial; cancellation, and a NIC that cannot be
-    /// restored, end the study.
+    /// Restores the NICs and returns the outcome of the trial. A lost host restores itself and
+    /// costs only this trial; cancellation, and a NIC that cannot be restored, end the study.
     pub(super) fn restore<T>(
         &mut self,
         measured: Result<T, Fault>,
@@ -94,8 +93,9 @@ impl<'a> TrialRunner<'_, 'a> {
     }
 }
 
-/// Raises a deployment with the link of a cell, and with the kernel parameters of its workload in
-/// its namespaces, and those of the study if a guard keeps some. Returns what was optional and not available.
+/// Starts a deployment with the link of a cell, the kernel parameters of its workload in its
+/// namespaces, and those of the study if a guard keeps some. Returns optional parts that were not
+/// available.
 pub(super) fn deploy<'a>(
     laboratory: &Laboratory<'a>,
     guard: Option<&Guard>,
@@ -107,8 +107,8 @@ pub(super) fn deploy<'a>(
     Ok((remotes, notes))
 }
 
-/// Marks a trial as failed. What was read during it does not count as measured. Once the user has
-/// asked to stop, that is the error, and the trial is not there.
+/// Marks a trial as failed; its readings do not count as measured. Errors if the user has
+/// cancelled, in which case there is no trial.
 pub(super) fn fail(trial: &mut Trial, fault: Fault, stop: &AtomicBool) -> Result<(), Fault> {
     let fault = unless_stopped(stop, fault);
     check_stop(stop)?;
@@ -123,7 +123,7 @@ pub(super) fn fail(trial: &mut Trial, fault: Fault, stop: &AtomicBool) -> Result
     Ok(())
 }
 
-/// Foreign changes to a NIC while it was prepared.
+/// Returns changes that others made to a NIC while it was prepared.
 fn not_restored(rows: &[RestorationRow]) -> impl Iterator<Item = String> + '_ {
     let odd = |row: &&RestorationRow| {
         !matches!(row.outcome, Restoration::Restored | Restoration::AlreadyBack)
@@ -131,22 +131,22 @@ fn not_restored(rows: &[RestorationRow]) -> impl Iterator<Item = String> + '_ {
     rows.iter().filter(odd).map(|row| format!("card: {row}"))
 }
 
-/// A trial without results.
+/// Returns a trial without results.
 pub(super) fn empty_trial(cell: &Cell, position: Position) -> Trial {
     Trial {
         started_ms: now_ms(),
-        // A cell whose workload is not known never runs.
+        // A cell whose workload is unknown never runs.
         work: workload::of(cell).map_or(Work::Bytes, |workload| workload.work),
         ..Trial::blank(cell.id.clone(), position.block, position.order)
     }
 }
 
-/// Milliseconds since the Unix epoch.
+/// Returns milliseconds since the Unix epoch.
 pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }
 
-/// Why the placement of workers has no effect, if it has none.
+/// Returns why the placement of io_uring workers has no effect, if it has none.
 pub(super) fn unplaceable_reason(laboratory: &Laboratory, cell: &Cell) -> Option<String> {
     let cpu = cell.placement.io_wq?;
     let works = |role| {

@@ -1,10 +1,10 @@
-//! Whether someone else may make this user act. A study that is resumed and an experiment that is
-//! run are programs: they name commands, hosts, kernels and settings.
+//! Protects the user from acting on files that others may have written. Studies to resume and
+//! experiments to run are programs: they name commands, hosts, kernels and settings.
 
 use bytepath_host::testbed;
 use bytepath_record::{Cell, Fault, FaultKind, Power, PowerSource, Role, joined};
 
-/// What a file makes the user who runs it do, in words, each once.
+/// The actions that a file causes if the user runs it, in words, each once.
 #[derive(Default)]
 pub(crate) struct Acts(Vec<String>);
 
@@ -18,7 +18,7 @@ impl Acts {
         acts
     }
 
-    /// Namespaces of its own are the only testbed that takes nothing of this machine or another.
+    /// Only the testbed of private namespaces uses nothing of this machine or another.
     pub(crate) fn testbed(&mut self, text: &str) {
         if text != testbed::CATALOG[0].name() {
             self.add(format!("use the testbed {text}"));
@@ -45,8 +45,8 @@ impl Acts {
         }
     }
 
-    /// Refuses what a stranger may have written ([`files::other_writer`]) and acts, unless the user
-    /// trusts it.
+    /// Refuses a file that someone else may have written ([`files::other_writer`]) and that causes
+    /// actions, unless the user trusts it.
     ///
     /// [`files::other_writer`]: bytepath_sys::files::other_writer
     pub(crate) fn check(

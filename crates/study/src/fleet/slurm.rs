@@ -10,10 +10,10 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::path::Path;
 use std::process::Command;
 
-/// Name of what Slurm starts.
+/// Name of the script that Slurm starts.
 pub(super) const JOB: &str = "job.sh";
 
-/// What Slurm starts. What differs between fleets and shards comes by files and environment.
+/// The script that Slurm starts. Files and environment hold what differs between fleets and shards.
 pub(super) const JOB_TEXT: &str = "\
 #!/bin/sh
 # A shard of a fleet of bytepath. Slurm starts it in the fleet's folder on the first of two
@@ -30,12 +30,12 @@ pub struct Task {
     pub state: String,
     /// Its nodes, as squeue writes a list of them; empty before it has any.
     pub nodes: String,
-    /// Why it is in this state; `None` where Slurm gives no reason.
+    /// Why it is in this state; the word `None` if Slurm gives no reason.
     pub reason: String,
 }
 
 impl Task {
-    /// Whether it runs or will run without anything being done.
+    /// True if it runs, or will run without further action.
     pub fn is_active(&self) -> bool {
         ACTIVE.contains(&self.state.as_str())
     }
@@ -57,13 +57,13 @@ const ACTIVE: [&str; 12] = [
     "STOPPED",
 ];
 
-/// What squeue is asked to print: index, state, nodes, reason.
+/// Output format requested of squeue: index, state, nodes, reason.
 const FIELDS: &str = "%K|%T|%N|%r";
 
 /// Longest name of a host, bytes (gethostname(2), RFC 1123).
 const LONGEST_NAME: usize = 255;
 
-/// Submits the job of a fleet's folder for these shards. Gives the id of the job array.
+/// Submits the job of a fleet's folder for these shards. Returns the ID of the job array.
 pub fn submit(
     folder: &Path,
     shards: &[u32],
@@ -87,8 +87,8 @@ pub fn submit(
     parse_job(&run("sbatch", &words)?)
 }
 
-/// The tasks of these job arrays; of a shard that was submitted again, the last one. Slurm
-/// forgets those that ended some minutes ago (`MinJobAge`).
+/// Returns the tasks of these job arrays; for a shard that was submitted again, the last one. Slurm
+/// forgets tasks some minutes after they ended (`MinJobAge`).
 pub fn tasks(jobs: &[String]) -> Result<BTreeMap<u32, Task>, Fault> {
     let mut all = BTreeMap::new();
     for job in jobs {
@@ -103,12 +103,12 @@ pub fn tasks(jobs: &[String]) -> Result<BTreeMap<u32, Task>, Fault> {
     Ok(all)
 }
 
-/// The two nodes of a job, from its list of them.
+/// Returns the two nodes of a job, from its list of them.
 pub fn nodes(list: &str) -> Result<[String; 2], Fault> {
     parse_nodes(&run("scontrol", &["show", "hostnames", list])?)
 }
 
-/// The address of a node: the one that is known, or else Slurm's, if need be resolved.
+/// Returns the address of a node: the one in `known`, or else Slurm's, resolved if it is a name.
 pub fn address(node: &str, known: &BTreeMap<String, IpAddr>) -> Result<IpAddr, Fault> {
     if let Some(address) = known.get(node) {
         return Ok(*address);
@@ -119,15 +119,15 @@ pub fn address(node: &str, known: &BTreeMap<String, IpAddr>) -> Result<IpAddr, F
     let unknown = |what: &str| {
         Fault::unsupported(format!("node {node}: {name} {what}")).remedy(remedy.clone())
     };
-    // What is an address already is found as it is.
+    // An address resolves to itself.
     let found =
         (name, 0).to_socket_addrs().map_err(|e| unknown(&format!("has no address: {e}")))?;
     let usable = found.map(|address| address.ip()).find(|address| !address.is_loopback());
     usable.ok_or_else(|| unknown("is a loopback address, which peers cannot reach"))
 }
 
-/// The testbed of two nodes: srun, within the job, runs what becomes an agent on each. The
-/// program is found there where this one is, in the fleet's folder.
+/// Returns the testbed of two nodes, where srun starts an agent on each within the job. The program
+/// has the same path there as here, in the fleet's folder.
 pub fn testbed(nodes: &[String; 2], addresses: [IpAddr; 2]) -> String {
     let agent = |node: &str| {
         format!(
@@ -145,18 +145,18 @@ pub fn testbed(nodes: &[String; 2], addresses: [IpAddr; 2]) -> String {
     )
 }
 
-/// Reads what `sbatch --parsable` prints: `ID` or `ID;CLUSTER`.
+/// Parses the output of `sbatch --parsable`: `ID` or `ID;CLUSTER`.
 pub fn parse_job(text: &str) -> Result<String, Fault> {
     let id = text.trim().split(';').next().unwrap_or_default();
     if is_job(id) { Ok(id.to_owned()) } else { Err(garbled("sbatch", text)) }
 }
 
-/// Whether this is the id of a job: digits.
+/// True if this can be the ID of a job: digits.
 pub fn is_job(id: &str) -> bool {
     !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Reads lines of `squeue` in the form `%K|%T|%N|%r`. Those of no array are skipped.
+/// Parses lines of `squeue` in the form `%K|%T|%N|%r`. Jobs that are no arrays are skipped.
 pub fn parse_tasks(text: &str) -> Result<Vec<Task>, Fault> {
     let mut tasks = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -172,7 +172,7 @@ pub fn parse_tasks(text: &str) -> Result<Vec<Task>, Fault> {
     Ok(tasks)
 }
 
-/// Reads what `scontrol show hostnames` prints, of a list of two.
+/// Parses the output of `scontrol show hostnames` for a list of two nodes.
 pub fn parse_nodes(text: &str) -> Result<[String; 2], Fault> {
     let nodes: Vec<&str> = text.split_whitespace().collect();
     let sound = |node: &&str| {
@@ -187,7 +187,7 @@ pub fn parse_nodes(text: &str) -> Result<[String; 2], Fault> {
     }
 }
 
-/// The address or name that a node is reached by, from `scontrol show node`.
+/// Returns the address or name of a node, from the output of `scontrol show node`.
 pub fn parse_address(text: &str) -> Option<&str> {
     let words = text.split_whitespace();
     words.filter_map(|word| word.strip_prefix("NodeAddr=")).find(|name| !name.is_empty())
@@ -198,7 +198,7 @@ fn garbled(program: &str, text: &str) -> Fault {
     Fault::failed(format!("cannot parse the output of {program}: {excerpt:?}"))
 }
 
-/// What one of Slurm's programs prints.
+/// Runs one of Slurm's programs and returns its output.
 fn run(program: &str, words: &[impl AsRef<OsStr>]) -> Result<String, Fault> {
     let mut command = Command::new(program);
     command.args(words);
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn reads_tasks_by_line_with_any_reason() {
-        // Made up, in the form that is requested.
+        // A made-up output in the requested format.
         let text = "1|PENDING||Resources\n0|RUNNING|n[0-1]|None\nN/A|RUNNING|n2|None\n\n\
                     2|FAILED|n0,n1|a|b\n";
         let tasks = parse_tasks(text).unwrap();

@@ -69,7 +69,7 @@ pub fn submit(order: &Order) -> Result<Submitted, Fault> {
 /// CPUs that an experiment may name: the largest NR_CPUS of x86 (arch/x86/Kconfig).
 const MOST_CPUS: u32 = 8192;
 
-/// The experiment as it will be run on nodes whose CPUs are not known here.
+/// Returns the experiment for nodes whose CPUs are unknown here.
 fn parse(file: &ExperimentFile, trusted: bool) -> Result<Experiment, Fault> {
     let nodes = ["n0", "n1"].map(str::to_owned);
     let anywhere = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])];
@@ -84,7 +84,7 @@ fn parse(file: &ExperimentFile, trusted: bool) -> Result<Experiment, Fault> {
     Ok(experiment)
 }
 
-/// A new fleet in an empty folder.
+/// Creates a fleet in an empty folder.
 fn begin(
     folder: &Path,
     order: &Order,
@@ -94,7 +94,7 @@ fn begin(
     refuse_used(folder)?;
     let program = folder.join(PROGRAM);
     fs::copy(own_program()?, &program).map_err(|e| {
-        // Half of a program would be in the way of the next attempt.
+        // An incomplete copy would obstruct the next attempt.
         let _ = fs::remove_file(&program);
         storage("write", &program, &e)
     })?;
@@ -109,7 +109,7 @@ fn begin(
     Ok(fleet)
 }
 
-/// The existing fleet, if it is the requested one.
+/// Returns the existing fleet, if it is the requested one.
 fn reopen(folder: &Path, order: &Order, source: &Source) -> Result<Fleet, Fault> {
     let mut fleet = Fleet::read(folder)?;
     let path = folder.join(EXPERIMENT);
@@ -135,7 +135,8 @@ pub enum ShardTask {
     Run(Box<RunRequest>),
 }
 
-/// What this task of a Slurm job array has to do in the fleet's folder, with remarks for its log.
+/// Returns what this task of a Slurm job array has to do in the fleet's folder, with remarks for
+/// its log.
 pub fn shard_task(folder: &Path) -> Result<(ShardTask, Vec<String>), Fault> {
     let fleet = Fleet::read(folder)?;
     let shard: u32 = of_job("SLURM_ARRAY_TASK_ID")?.parse().map_err(|_| outside())?;
@@ -152,12 +153,12 @@ pub fn shard_task(folder: &Path) -> Result<(ShardTask, Vec<String>), Fault> {
         if study.header.testbed == testbed.text {
             return Ok((ShardTask::Resume(out), remarks));
         }
-        // A study is of one pair of hosts; what this one measured is of another.
+        // A study belongs to one pair of hosts, and this shard was measured on another one.
         let kept = set_aside(folder, shard)?;
         let kept = kept.display();
         remarks.push(format!("the nodes differ from before: started over, {kept} is kept"));
     } else if out.exists() {
-        // It was stopped before its first trial could be written down.
+        // The study was stopped before its first trial was written.
         fs::remove_dir_all(&out).map_err(|e| storage("remove", &out, &e))?;
     }
     let request = RunRequest {
@@ -168,7 +169,7 @@ pub fn shard_task(folder: &Path) -> Result<(ShardTask, Vec<String>), Fault> {
     Ok((ShardTask::Run(Box::new(request)), remarks))
 }
 
-/// What Slurm has set for its job.
+/// Returns a variable that Slurm sets for its jobs.
 fn of_job(variable: &str) -> Result<String, Fault> {
     std::env::var(variable).map_err(|_| outside())
 }

@@ -17,21 +17,21 @@ use std::path::Path;
 /// A cell of a study, with its profiles.
 #[derive(Clone, Debug)]
 pub struct ProfiledCell {
-    /// What its trials come to.
+    /// Results of its trials.
     pub row: Row,
-    /// The profiles of its profile trials that count, each with the work that was done.
+    /// The profiles of its valid profile trials, each with the work that was done.
     pub profiles: Vec<Profile>,
-    /// What has to be kept in mind: profiles that were left out, and why.
+    /// Notes for the reader: profiles that were left out, and why.
     pub notes: Vec<String>,
-    /// Whether the processor was an emulated one: its costs are not costs.
+    /// Whether the processor was emulated: its costs mean nothing.
     pub functional: bool,
     /// CPU seconds per GiB and CPU nanoseconds per packet, by the CPU meter.
     metered: [Vec<f64>; 2],
 }
 
-/// Explains where each profiled cell's cost of a unit of work differs from the
-/// baseline's; of one cell alone what its functions mean. `None` if there is nothing to
-/// say. What cannot be read is left out and named in the notes.
+/// Explains where each profiled cell's cost per unit of work differs from the baseline's; for a
+/// single cell, what its functions cost. `None` if there is nothing to report. Profiles that cannot
+/// be read are left out and named in the notes.
 pub fn explanation(
     folder: &Path,
     study: &Study,
@@ -81,7 +81,7 @@ pub fn explanation(
     Some(explanation)
 }
 
-/// What the ends of these cells cost by themselves, the baseline first, if all count frames.
+/// Returns what each end of these cells costs, the baseline first, if all count frames.
 pub fn ends(cells: &[&ProfiledCell], unit: WorkUnit) -> Result<Ends, Fault> {
     if unit != WorkUnit::Packet || cells.iter().any(|cell| cell.row.work != Work::Packets) {
         return Ok(Ends::default());
@@ -90,8 +90,8 @@ pub fn ends(cells: &[&ProfiledCell], unit: WorkUnit) -> Result<Ends, Fault> {
     Ends::of(&trials, Rules::built_in(), unit)
 }
 
-/// A cell of the study in a folder, by its name, whole or as reports shorten it; a fault if it has
-/// no profile that counts.
+/// Returns a cell of the study in a folder by its name, complete or as reports shorten it. Errors
+/// if it has no valid profile.
 pub fn profiled_cell(folder: &Path, name: &str) -> Result<ProfiledCell, Fault> {
     let study = load(folder)?;
     let analysis = stats::analyse(&study, &stats::Rules::of(&study.header));
@@ -144,7 +144,7 @@ impl ProfiledCell {
         cell
     }
 
-    /// What to compare with another cell's.
+    /// Returns the figures to compare with another cell's.
     pub fn trials(&self, unit: WorkUnit) -> Trials<'_> {
         let metered: &[f64] = match unit {
             WorkUnit::Gib => &self.metered[0],
@@ -169,8 +169,8 @@ fn profile(folder: &Path, trial: &Trial) -> Result<Profile, Fault> {
     Ok(profile)
 }
 
-/// What two cells spent spinning for locks while their profiles were taken; `None` if the meter
-/// `locks` did not run in both, or the steps are not times.
+/// Describes what two cells spent spinning for locks while their profiles were taken; `None` if the
+/// meter `locks` did not run in both, or the steps are not times.
 pub(super) fn words(profiles: &[Trial], waterfall: &Waterfall, per: WorkUnit) -> Option<String> {
     let Waterfall { before, after, unit, .. } = waterfall;
     let scale = if unit.starts_with("CPU-ns") { 1e9 } else { 1.0 };
@@ -188,7 +188,7 @@ pub(super) fn words(profiles: &[Trial], waterfall: &Waterfall, per: WorkUnit) ->
     ))
 }
 
-/// What a cell spent.
+/// Time that a cell spent spinning.
 struct Spun {
     /// Seconds per unit of work.
     cost: f64,

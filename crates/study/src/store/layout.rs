@@ -1,5 +1,5 @@
-//! The files of a study's folder: their names, those of their records that are of no other use,
-//! and what it means that one cannot be read or written.
+//! The files of a study's folder: their names, records that are used only in them, and the faults
+//! of reading and writing them.
 
 use bytepath_record::{
     CellId, CopyCeiling, Facts, Fault, KernelHosts, Load, RestorationRow, Role, SettingRecord,
@@ -18,10 +18,10 @@ pub(super) const TRIALS: &str = "trials.jsonl";
 pub(super) const REMARKS: &str = "remarks.txt";
 pub(super) const PROFILES: &str = "profiles";
 
-/// Most bytes that are read of any file but `trials.jsonl`.
+/// The most bytes read of any file but `trials.jsonl`.
 pub(super) const MOST: u64 = 64 << 20;
 
-/// Most bytes of `trials.jsonl`, and of a line of it: for who reads it and who writes it.
+/// The most bytes of `trials.jsonl`, and of one of its lines, for readers and writers.
 pub(super) const MOST_TRIALS: u64 = 1 << 30;
 pub(super) const LONGEST_LINE: u64 = 16 << 20;
 
@@ -68,7 +68,7 @@ pub struct HostsAfter {
     pub settings: Vec<RestorationRow>,
 }
 
-/// The hosts that a log may be of: both, or a role's.
+/// The hosts that a log may cover: both, or one role's.
 pub(super) const LOGS: [Option<Role>; 3] = [None, Some(Role::Sender), Some(Role::Receiver)];
 
 /// The file of the readings of such a log.
@@ -76,7 +76,7 @@ pub(super) fn power_file(role: Option<Role>) -> String {
     role.map_or_else(|| "power.json".to_owned(), |role| format!("power-{role}.json"))
 }
 
-/// A file or folder of a study, or of a fleet, that could not be had.
+/// Returns the fault of a file or folder of a study or fleet that could not be accessed.
 pub fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
     let fault = Fault::storage(format!("cannot {verb} {}: {error}", path.display()));
     match error.kind() {
@@ -90,12 +90,12 @@ pub fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
     }
 }
 
-/// Longest stem of a file's name, bytes: with number and ending it has to stay
-/// below the 255 that file systems allow.
+/// Longest stem of a file's name, bytes: with number and extension it must stay below the 255 that
+/// file systems allow.
 const LONGEST_STEM: usize = 180;
 
-/// `CELL-N.pb.gz`, the cell's id such that no two have the same and none leads out
-/// of its folder: a blank is `_`, anything else unusual `%` and its code.
+/// Returns `CELL-N.pb.gz`, with the cell's ID encoded so that no two are the same and none leads
+/// out of its folder: a blank becomes `_`, anything else unusual `%` and its code.
 pub(crate) fn profile_file(cell: &CellId, number: u32) -> String {
     let mut stem = String::new();
     for (at, byte) in cell.0.bytes().enumerate() {

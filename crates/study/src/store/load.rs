@@ -1,5 +1,5 @@
-//! Reads a study folder back, and validates it: what crash or damage left is
-//! named in the study's remarks or is an error.
+//! Reads a study folder back and validates it. Damage, such as a crash leaves, is an error or is
+//! named in the study's remarks.
 
 use super::layout::{
     EXPERIMENT, HOSTS, Hosts, LOADS, LOGS, LONGEST_LINE, Loads, MOST, MOST_TRIALS, PROFILES,
@@ -19,10 +19,10 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Seconds that no window lasts: longer ones cannot be requested.
+/// Longest window, seconds: longer ones cannot be requested.
 const LONGEST_WINDOW: f64 = 86_400.0;
 
-/// Lines that are left out for one of these reasons and named each; more are counted.
+/// The most lines named per reason for leaving them out; further ones are only counted.
 const NAMED: usize = 8;
 
 /// Reads a study folder back. A torn last line, which a crash leaves, a trial that is there
@@ -112,17 +112,17 @@ pub(super) fn open_profile(folder: &Path, name: &str) -> Result<File, Fault> {
     opened.map_err(|e| storage("read", &folder.join(name), &e))
 }
 
-/// What `trials.jsonl` holds.
+/// The content of `trials.jsonl`.
 pub(super) struct Lines {
     /// The trials, that of line 1 first.
     pub trials: Vec<Trial>,
-    /// Whether a last line is without its end.
+    /// Whether the last line is incomplete.
     pub torn: bool,
     /// Bytes of the lines before it.
     pub whole: u64,
 }
 
-/// Reads the trials of a file. The fault names the line.
+/// Reads the trials of a file. Errors name the line.
 pub(super) fn lines(file: File) -> Result<Lines, Fault> {
     let mut file = BufReader::new(file.take(MOST_TRIALS + 1));
     let mut read = Lines { trials: Vec::new(), torn: false, whole: 0 };
@@ -156,7 +156,7 @@ pub(super) fn lines(file: File) -> Result<Lines, Fault> {
     }
 }
 
-/// The remarks that have their end, and whether one has not.
+/// Returns the complete remarks, and whether an incomplete one follows.
 fn remarks(opened: &Folder) -> io::Result<(Vec<String>, bool)> {
     match opened.read(REMARKS, MOST) {
         Ok(bytes) => Ok(whole_lines(&bytes)),
@@ -165,15 +165,15 @@ fn remarks(opened: &Folder) -> io::Result<(Vec<String>, bool)> {
     }
 }
 
-/// The lines that have their end, and whether one has not.
+/// Returns the complete lines, and whether an incomplete one follows.
 fn whole_lines(bytes: &[u8]) -> (Vec<String>, bool) {
     let text = String::from_utf8_lossy(bytes);
     let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     (whole.map(str::to_owned).collect(), bytes.last().is_some_and(|last| *last != b'\n'))
 }
 
-/// Refuses a study that is larger than can be requested: `resume` would write down the order of all
-/// its trials. One that was merged has the blocks of its parts.
+/// Errors if a study is larger than can be requested, since `resume` would list the order of all
+/// its trials. A merged study has the blocks of all its parts.
 fn check_size(header: &StudyHeader, merged: bool) -> Result<(), String> {
     let StudyHeader { cells, schedule, profiling, .. } = header;
     let of_profiles = |count: fn(&Profiling) -> u32| u64::from(profiling.as_ref().map_or(0, count));
@@ -189,7 +189,7 @@ fn check_size(header: &StudyHeader, merged: bool) -> Result<(), String> {
         .map_or(Ok(()), |(what, count, most)| Err(format!("{count} {what}, of at most {most}")))
 }
 
-/// Leaves out what no run can have written, with a remark for each.
+/// Leaves out trials that no run can have written, with a remark for each.
 fn believable(trials: Vec<Trial>, header: &StudyHeader, remarks: &mut Vec<String>) -> Vec<Trial> {
     let cells: HashSet<&CellId> = header.cells.iter().map(|cell| &cell.id).collect();
     let mut first_lines = HashMap::new();
@@ -246,7 +246,7 @@ fn too_new(what: impl Display, schema: u32) -> Fault {
 #[derive(Debug, Default)]
 pub struct Studies {
     pub points: Vec<(String, StudyPoints)>,
-    /// Those that cannot be read, and why.
+    /// Folders that cannot be read, and why.
     pub unreadable: Vec<(String, Fault)>,
 }
 

@@ -82,7 +82,7 @@ impl Part {
     }
 }
 
-/// That of the first study, with the blocks of all.
+/// Returns the header of the first study, with the blocks of all.
 fn header(parts: &[Part]) -> Result<StudyHeader, Fault> {
     let first = parts.first().ok_or_else(|| Fault::usage("there is nothing to merge"))?;
     let names: BTreeSet<&str> = parts.iter().map(|part| part.name.as_str()).collect();
@@ -98,7 +98,7 @@ fn header(parts: &[Part]) -> Result<StudyHeader, Fault> {
     Ok(header)
 }
 
-/// Remarks of all studies, and what differs between them.
+/// Returns the remarks of all studies, and the differences between them.
 fn remarks(parts: &[Part], different_hosts: bool) -> Result<Vec<String>, Fault> {
     let names = joined(parts.iter().map(|part| &part.name), ", ");
     let mut remarks = vec![format!("merged from {names}")];
@@ -115,7 +115,7 @@ fn remarks(parts: &[Part], different_hosts: bool) -> Result<Vec<String>, Fault> 
     Ok(remarks)
 }
 
-/// Refuses what is another experiment, or another kind of host.
+/// Errors if a part is of another experiment or another kind of host.
 fn check(
     first: &Part,
     part: &Part,
@@ -140,7 +140,7 @@ fn check(
         let text = format!("{} has {what} than {}", part.name, first.name);
         return Err(Fault::usage(text).remedy("merge studies of one experiment and one bytepath"));
     }
-    // Every pair has a testbed of its own, with its own names and addresses.
+    // Every pair has its own testbed, with its own names and addresses.
     let decides = |d: &&Difference| match d.what.as_str() {
         "testbed" => false,
         "kernel" | "kernel build" => true,
@@ -195,7 +195,7 @@ fn write(
     Ok(())
 }
 
-/// Puts a whole folder in its place.
+/// Moves a complete folder to its place.
 fn put(part: &Path, out: &Path) -> Result<(), Fault> {
     let parent = match out.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -1,10 +1,10 @@
-//! What is on disk: the folder of a study. Its process is the one of the command that runs, merges
-//! or reports a study; no agent opens it.
+//! The folder of a study on disk. It is used by the command that runs, merges or reports a study;
+//! no agent opens it.
 //!
-//! In come the header when a study begins, trials, profiles and remarks as they end (`writer`);
-//! what goes out is a `Study`, read and validated (`load`), several of them as one (`merge`), the
-//! trials' power by the log of an external meter (`power_log`), and the profiles of cells, named
-//! and compared (`explanation`). `layout` has the names of the files.
+//! It is given the header when a study begins, and trials, profiles and remarks as they end
+//! (`writer`). It returns a `Study`, read and validated (`load`), several studies merged into one
+//! (`merge`), the trials' power from the log of an external meter (`power_log`), and the profiles
+//! of cells, named and compared (`explanation`). `layout` has the names of the files.
 //!
 //! Trials and remarks are only appended, and other files replaced whole, so a folder is readable
 //! after a crash at any byte. It knows no host and runs nothing.

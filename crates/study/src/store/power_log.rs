@@ -9,13 +9,13 @@ use bytepath_sys::files;
 use std::io::Read;
 use std::path::Path;
 
-/// Fewest readings of a log in a window that make a figure.
+/// The fewest readings in a window from which a figure is computed.
 const FEWEST: u32 = 2;
 
-/// A log that is requested: of which role's host, if it is of one, and how it is read.
+/// A requested log: the role whose host it covers (`None` for both), and how to read it.
 pub(crate) type LogRequest = (Option<Role>, Power);
 
-/// The logs that a study names.
+/// Returns the logs that a study names.
 pub(crate) fn logs(power: &Power) -> Vec<LogRequest> {
     let all = match power.receiver {
         Some(_) => Role::ALL.map(|role| (Some(role), power.of(role).clone())).to_vec(),
@@ -24,7 +24,7 @@ pub(crate) fn logs(power: &Power) -> Vec<LogRequest> {
     all.into_iter().filter(|(_, power)| matches!(power.source, PowerSource::Csv { .. })).collect()
 }
 
-/// Reads such a log and aligns it with the trials of a study.
+/// Reads a log and aligns it with the trials of a study.
 pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog, Fault> {
     let PowerSource::Csv { file, clock, column } = &power.source else {
         let text = "only a log can be attached to a study that has ended";
@@ -77,7 +77,7 @@ pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog
     })
 }
 
-/// From the first byte of the warm-up to the end of the window.
+/// Returns the time from the first byte of the warm-up to the end of the window.
 fn flow(trial: &Trial, warm_up: f64) -> Option<TimeSpan> {
     let (first, last) = (trial.spans.first()?, trial.spans.last()?);
     let begin = first.begin - warm_up;
@@ -155,7 +155,7 @@ pub(crate) fn read_text(file: &str) -> Result<String, Fault> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A log of one role's host where both share one.
+/// Returns the fault of a log per role if both share a host.
 pub(crate) fn shared() -> Fault {
     let text = "a source of power for each role: their hosts share a machine";
     Fault::usage(text).remedy("give one source for both")

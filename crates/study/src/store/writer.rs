@@ -19,7 +19,7 @@ use std::io::{self, Write};
 use std::mem::take;
 use std::path::{Path, PathBuf};
 
-/// Appends trials to a study folder. While it lives, no other process can.
+/// Appends trials to a study folder. While it exists, no other process can.
 #[derive(Debug)]
 pub struct StudyWriter {
     path: PathBuf,
@@ -28,8 +28,8 @@ pub struct StudyWriter {
 }
 
 impl StudyWriter {
-    /// Makes the folder, which must not exist or be empty, and writes down
-    /// what is requested and where. If that fails, nothing of it stays.
+    /// Creates the folder, which must not exist or be empty, and writes what is requested and
+    /// where. If that fails, nothing remains.
     pub fn create(folder: &Path, header: &StudyHeader) -> Result<Self, Fault> {
         let absent = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
         let made: Vec<&Path> = folder.ancestors().take_while(absent).collect();
@@ -46,7 +46,7 @@ impl StudyWriter {
 
     fn begin(path: &Path, folder: Folder, header: &StudyHeader) -> Result<Self, Fault> {
         let fault = |name: &str, e: &io::Error| storage("write", &path.join(name), e);
-        // What the hosts are is in a separate file.
+        // The hosts' facts are in a separate file.
         let mut experiment = header.clone();
         let hosts = serde_json::to_string_pretty(&Hosts {
             schema: header.schema,
@@ -66,7 +66,7 @@ impl StudyWriter {
             put(&folder, path, LOADS, &Loads { schema: header.schema, loads })?;
         }
         let trials = folder.create(TRIALS).map_err(|e| fault(TRIALS, &e))?;
-        // The names of the files have to outlive a crash too.
+        // The names of the files must survive a crash, too.
         folder.sync().map_err(|e| fault(TRIALS, &e))?;
         lock(path, &trials)?;
         Ok(StudyWriter { path: path.to_owned(), folder, trials })
@@ -75,7 +75,7 @@ impl StudyWriter {
     /// Opens a folder to resume its study. Torn last lines are cut off.
     pub fn reopen(path: &Path) -> Result<(Self, Study), Fault> {
         let folder = open(path)?;
-        // It explains what is wrong with the folder.
+        // Called for its errors, which explain what is wrong with the folder.
         load_from(&folder, path)?;
         let fault = |name: &str, e: &io::Error| storage("write", &path.join(name), e);
         let trials = folder.appender(TRIALS, false).map_err(|e| fault(TRIALS, &e))?;
@@ -83,13 +83,14 @@ impl StudyWriter {
         let whole = lines(folder.reader(TRIALS).map_err(|e| fault(TRIALS, &e))?)?.whole;
         cut(&trials, whole).map_err(|e| fault(TRIALS, &e))?;
         cut_remarks(&folder).map_err(|e| fault(REMARKS, &e))?;
-        // Of a study that lacks no trial, it is not written again.
+        // If no trial is missing, this file is not written again.
         folder.remove_part(AFTER).map_err(|e| fault(AFTER, &e))?;
         let study = load_from(&folder, path)?;
         Ok((StudyWriter { path: path.to_owned(), folder, trials }, study))
     }
 
-    /// Who else may have written what the study makes its user do ([`files::other_writer`]).
+    /// Returns who else may have written the files that decide what the study does
+    /// ([`files::other_writer`]).
     pub(crate) fn stranger(&self) -> Result<Option<String>, Fault> {
         let of = |name: &str| {
             let found = self.folder.reader(name).and_then(files::other_writer);
@@ -100,8 +101,8 @@ impl StudyWriter {
         Ok(folder.or(of(EXPERIMENT)?).or(of(HOSTS)?))
     }
 
-    /// Appends trials, all in one write; when this returns, they are on disk. Refuses what could not
-    /// be read any more.
+    /// Appends trials in one write; when this returns, they are on disk. Errors if they could not
+    /// be read back.
     pub fn append(&mut self, trials: &[Trial]) -> Result<(), Fault> {
         let mut lines = Vec::new();
         for trial in trials {
@@ -127,16 +128,15 @@ impl StudyWriter {
             .remedy("its trials are lost except for what is printed; run the study again"))
     }
 
-    /// Writes a profile, whole or not at all, and gives its name below the folder
-    /// of the study.
+    /// Writes a profile atomically. Returns its name relative to the folder of the study.
     pub fn profile(&mut self, name: &str, packed: &[u8]) -> Result<String, Fault> {
         let put = self.folder.make(PROFILES).and_then(|folder| folder.replace(name, packed));
         let name = format!("{PROFILES}/{name}");
         put.map_err(|e| self.fault(&name, &e)).map(|()| name)
     }
 
-    /// Writes the trials' power by an external meter's log, whole or not at all. What was
-    /// there of both hosts is not kept next to what is of one, nor the other way round.
+    /// Writes the trials' power from an external meter's log, atomically. A log of both hosts
+    /// replaces those of single hosts, and the other way round.
     pub fn power_log(&mut self, log: &PowerLog) -> Result<(), Fault> {
         let name = power_file(log.role);
         self.put(&name, log)?;
@@ -148,17 +148,17 @@ impl StudyWriter {
         Ok(())
     }
 
-    /// Writes down the rates that are a part of the peak, before the first trial has one.
+    /// Writes the rates that are fractions of the peak, before the first trial with one.
     pub fn loads(&mut self, loads: &[Load]) -> Result<(), Fault> {
         self.put(LOADS, &Loads { schema: SCHEMA_VERSION, loads: loads.to_vec() })
     }
 
-    /// Writes down what the hosts were at the end of the run.
+    /// Writes the state of the hosts at the end of the run.
     pub fn after(&mut self, after: &HostsAfter) -> Result<(), Fault> {
         self.put(AFTER, after)
     }
 
-    /// Appends what the reader of the study should know, one line.
+    /// Appends a remark for the reader of the study, one line.
     pub fn remark(&mut self, remark: &str) -> Result<(), Fault> {
         let file = self.folder.appender(REMARKS, true);
         let append = file.and_then(|mut file| {
@@ -183,8 +183,8 @@ impl StudyWriter {
     }
 }
 
-/// Refuses a folder in which [`StudyWriter::create`] could not begin a study, for the same reason.
-/// Makes nothing.
+/// Errors for a folder in which [`StudyWriter::create`] could not begin a study, with the same
+/// reason. Creates nothing.
 pub fn refuse_folder(folder: &Path) -> Result<(), Fault> {
     let there = folder.ancestors().find(|part| part.exists()).unwrap_or(Path::new("."));
     Folder::open(there).map_err(|e| storage("make", folder, &e))?;
@@ -195,7 +195,7 @@ pub fn refuse_folder(folder: &Path) -> Result<(), Fault> {
     })
 }
 
-/// Refuses a folder that has something in it; one that is not there will do.
+/// Errors for a folder that is not empty; one that does not exist is fine.
 pub fn refuse_used(folder: &Path) -> Result<(), Fault> {
     let used = match fs::read_dir(folder) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => false,
@@ -208,13 +208,13 @@ pub fn refuse_used(folder: &Path) -> Result<(), Fault> {
     Err(Fault::storage(text).remedy("choose another one (that of a study: --study DIR)"))
 }
 
-/// Whether a study was started in a folder: all of its files are there.
+/// True if a study was started in a folder, with all of its files.
 pub fn is_begun(folder: &Path) -> bool {
     folder.join(TRIALS).exists()
 }
 
-/// Keeps other processes from writing to the same study. A file system without
-/// locks has to do without.
+/// Keeps other processes from writing to the same study. On a file system without locks, nothing
+/// does.
 fn lock(folder: &Path, trials: &File) -> Result<(), Fault> {
     match flock(trials, FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Fault::storage(format!(
@@ -226,7 +226,7 @@ fn lock(folder: &Path, trials: &File) -> Result<(), Fault> {
     }
 }
 
-/// Cuts off a last remark without its end, to which the next would be appended.
+/// Cuts off an incomplete last remark, to which the next would be appended.
 fn cut_remarks(folder: &Folder) -> io::Result<()> {
     let mut remarks = match folder.appender(REMARKS, false) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -237,7 +237,7 @@ fn cut_remarks(folder: &Folder) -> io::Result<()> {
     cut(&remarks, whole)
 }
 
-/// Leaves this many bytes of a file.
+/// Truncates a file to this many bytes.
 fn cut(file: &File, whole: u64) -> io::Result<()> {
     if file.metadata()?.len() > whole {
         file.set_len(whole)?;
@@ -246,7 +246,7 @@ fn cut(file: &File, whole: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a record, whole or not at all.
+/// Writes a record atomically.
 fn put(folder: &Folder, path: &Path, name: &str, value: &impl Serialize) -> Result<(), Fault> {
     let text = serde_json::to_vec_pretty(value).map_err(|e| encoding(name, &e))?;
     folder.replace(name, &text).map_err(|e| storage("write", &path.join(name), &e))
@@ -256,9 +256,8 @@ fn encoding(name: &str, error: &dyn std::fmt::Display) -> Fault {
     Fault::failed(format!("cannot encode {name}: {error}"))
 }
 
-/// Aligns the log of an external meter with a study that has ended, and stores the
-/// result with the study. It is of a role's host, or of both; a log of the same that was there
-/// before is replaced.
+/// Aligns the log of an external meter with a study that has ended, and stores the result with the
+/// study. The log covers one role's host, or both; an earlier log of the same hosts is replaced.
 pub fn import_power(
     folder: &Path,
     power: &Power,
