@@ -1,4 +1,4 @@
-//! A long link, in a guest whose kernel has the discipline netem.
+//! A long link, in a guest whose kernel has the qdisc netem.
 
 use crate::guests::{able, bytepath, leftovers, shown};
 use bytepath::record::{Cell, Role, Scope, Trial};
@@ -70,7 +70,7 @@ fn what_a_link_does_to_packets_is_in_round_trips_and_counters_of_tcp() {
     let mean = |row: &Row| row.latency.as_ref().and_then(|latency| latency.mean).expect(&text);
     let plain = mean(&analysis.rows[0]);
     assert!(plain < 0.04, "{plain}: {text}");
-    // Twice in a round trip; 800 kbit by 20 Mbit/s.
+    // A response is delayed by 20 ms each way, or takes 40 ms: 800 kbit at 20 Mbit/s.
     for level in ["delay=20000", "rate=20"] {
         assert!(mean(row(level)) >= 0.04, "{level}: {}: {text}", mean(row(level)));
     }
@@ -81,7 +81,7 @@ fn what_a_link_does_to_packets_is_in_round_trips_and_counters_of_tcp() {
     };
     // Responses come from the server, which is the receiver.
     let retransmits = |row: &Row| sum(row, "tcp.retransmits", Scope::Flow(Role::Receiver, 0));
-    // An emulated guest may be so slow that it sends again what was not lost.
+    // A guest may be so slow that it retransmits what was not lost.
     let [lossy, plain] = [row("loss=50000"), &analysis.rows[0]].map(retransmits);
     assert!(lossy > plain, "{lossy} retransmissions with loss, {plain} without: {text}");
     // Packets do not overtake each other on a veth pair without netem.
@@ -115,7 +115,8 @@ fn a_window_below_the_bdp_holds_the_sender_and_one_above_fills_the_link() {
         (trial.rate().expect(&text) * 8.0 / rate, waited)
     };
     for (size, bytes) in [("12K", 12288.0), ("25K", 25600.0)] {
-        // The kernel doubles the size and counts the memory of packets: the window is at most that.
+        // The kernel doubles the size and counts the memory of packets, so the window is at most
+        // that.
         let most = 2.0 * bytes / bdp;
         let (share, waited) = of(size);
         assert!(share < 1.1 * most, "{size}: {share} of the link's rate, at most {most}: {text}");
@@ -129,8 +130,8 @@ fn a_window_below_the_bdp_holds_the_sender_and_one_above_fills_the_link() {
     assert_eq!(leftovers(), [], "no guest outlives its study");
 }
 
-/// Bytes that waited for a lost packet are delivered at once. An area below the BDP is exhausted
-/// then; one larger than what may be in flight never is.
+/// Bytes that waited for a lost packet are delivered at once. That exhausts an area below the BDP,
+/// but never one larger than what may be in flight.
 #[test]
 fn an_area_below_the_bdp_runs_dry_and_a_large_one_does_not() {
     let Some(_machine) = able() else { return };
@@ -157,7 +158,7 @@ fn an_area_below_the_bdp_runs_dry_and_a_large_one_does_not() {
             let trial = of(area, loss);
             trial.reading("zcrx.no_buffer", &Scope::Flow(Role::Receiver, 0)).expect(&text)
         };
-        // Without a loss only a slow reader exhausts it.
+        // Without losses, only a slow reader exhausts it.
         assert!(dry("16K") > 0.0 || loss == "0", "four buffers: {text}");
         assert_eq!(dry("1M"), 0.0, "{text}");
     }

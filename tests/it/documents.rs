@@ -1,4 +1,5 @@
-//! The commands that documents and experiment files show are commands of this program.
+//! Checks that the commands in documents and experiment files can be parsed, and that corrected
+//! statements do not return.
 
 use bytepath::cli::Arguments;
 use clap::Parser;
@@ -12,7 +13,8 @@ fn every_command_that_is_shown_can_be_typed() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for file in documents() {
-        // The table of published works has whole commands; elsewhere some are named by an option.
+        // The table of published works has complete commands; elsewhere, some are only named by an
+        // option.
         let is_whole = file.ends_with("published.md");
         for command in commands(&fs::read_to_string(&file).unwrap()) {
             let Some(words) = shlex::split(&command) else { continue };
@@ -23,7 +25,7 @@ fn every_command_that_is_shown_can_be_typed() {
             }
             count += 1;
             let Err(e) = Arguments::try_parse_from(&words) else { continue };
-            // FILE, or an option whose value is left out.
+            // A placeholder such as FILE, or an option without its value.
             let stands_for_one = |word: &String| {
                 word.len() > 1 && word.chars().all(|sign| sign.is_ascii_uppercase())
             };
@@ -45,9 +47,9 @@ fn every_command_that_is_shown_can_be_typed() {
     assert!(count > 200, "{count} commands");
 }
 
-/// What documents, help and settings once had, and was not so: GPU memory is in the published talk,
-/// pages of TCP_ZEROCOPY_RECEIVE are put into one mapping, areas in huge pages fail without them, and
-/// text ranks functions by how much they changed.
+/// Former statements of documents, help and settings that were wrong. Among what is true: GPU
+/// memory is in the published talk, pages of TCP_ZEROCOPY_RECEIVE share one mapping, areas in huge
+/// pages fail without them, and text ranks functions by how much they changed.
 const FALSE: [&str; 6] = [
     "not in the published work",
     "a separate mapping",
@@ -75,7 +77,7 @@ fn what_was_false_is_not_said_again() {
     }
 }
 
-/// Signs of what stands for something else.
+/// Signs of a placeholder.
 const LEFT_OUT: [&str; 4] = ["...", "$(", "[", "──"];
 
 fn documents() -> Vec<PathBuf> {
@@ -86,7 +88,7 @@ fn documents() -> Vec<PathBuf> {
     let files = files.map(|entry| entry.unwrap().path());
     let is_text = |file: &PathBuf| {
         let name = file.file_name().unwrap().to_string_lossy();
-        // What has been released is not typed again.
+        // Commands of released versions are not checked.
         (name.ends_with(".md") && name != "CHANGELOG.md") || name.ends_with(".toml")
     };
     let mut files: Vec<PathBuf> = files.filter(is_text).collect();
@@ -94,8 +96,8 @@ fn documents() -> Vec<PathBuf> {
     files
 }
 
-/// Commands in blocks of code and in spans of it, up to what the shell does with their output, or
-/// what is said beside them. A span ends with its paragraph.
+/// Returns the commands in code blocks and code spans, without what the shell does with their
+/// output and without text beside them. A span ends with its paragraph.
 fn commands(text: &str) -> Vec<String> {
     let text = text.replace("\\\n", " ").replace("\n# ", "\n");
     let (mut paragraphs, mut found) = (vec![String::new()], Vec::new());
@@ -126,7 +128,7 @@ fn a_stray_backtick_hides_the_commands_of_its_paragraph_alone() {
     assert_eq!(commands(text), expected);
 }
 
-/// A command without pipes, redirections, what comes after it and what is said beside it.
+/// Cuts a command before pipes, redirections, further commands, and text beside it.
 fn until_shell(command: &str) -> &str {
     let mut quote = None;
     for (at, sign) in command.char_indices() {

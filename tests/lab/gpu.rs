@@ -1,5 +1,5 @@
-//! What is done with a GPU, by a made-up driver that a C compiler makes of
-//! `tests/data/gpu/made_up.c`. Nothing here says how a real one behaves.
+//! Studies with fake GPUs: a C compiler builds a driver from `tests/data/gpu/made_up.c`. Nothing
+//! here shows how a real one behaves.
 
 use bytepath::record::{Scope, TrialStatus};
 use bytepath::study::load;
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// The made-up driver in a folder, or a skip.
+/// Builds the fake driver in a folder, or skips.
 fn driver(folder: &Path) -> bool {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/gpu/made_up.c");
     let library = folder.join("libnvidia-ml.so.1");
@@ -31,7 +31,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
-/// An experiment with a cell on each GPU, one over both, and one on a GPU that is not there.
+/// An experiment with a cell on each GPU, one on both, and one on a missing GPU.
 const CELLS: &str = "blocks = 1\nwarm-up = '100ms'\nwindow = '600ms'\ndesign = 'trials'\n\
                      meters = ['nvml']\nprofile = 'none'\n[factors]\n\
                      path = ['socket', 'devmem:memory=gpu', 'devmem:memory=gpu,gpu=17:00.0',\
@@ -74,10 +74,10 @@ fn reads_fake_gpus_and_keeps_those_awake_that_are_used() {
     ] {
         assert!((reading(metric) - value).abs() < 1e-6 * value, "{metric}: {}", reading(metric));
     }
-    // This one counts no energy, so that it is power over the window.
+    // The fake driver counts no energy, so the reading is power times the window.
     let seconds = reading("nvml.0.energy") / 250.0;
     assert!((0.5..5.0).contains(&seconds), "{seconds}");
-    // The controller, which lives as long as the study, holds a context of each that is used.
+    // The controller, which lives as long as the study, holds a context on each GPU in use.
     let held = fs::read_to_string(&held).unwrap_or_default();
     for gpu in ["00000000:17:00.0", "00000000:B3:00.0"] {
         let held_by_controller = format!("{controller} {gpu}");
@@ -97,7 +97,7 @@ fn reads_fake_gpus_and_keeps_those_awake_that_are_used() {
     assert!(absent.contains("no GPU at 0000:66:00.0"), "{absent}");
 }
 
-/// By itself a path takes the first of CUDA, where no link is near any; by NVML that is the second.
+/// By default, a path uses CUDA's first GPU if none is near a link; it is the second of NVML.
 const USED: [&str; 4] = [
     "GPU memory of the sender: 0000:b3:00.0 (Made-up GPU, nvml.1, number 0 of CUDA)",
     "GPU memory of the sender: 0000:17:00.0 (Made-up GPU, nvml.0, number 1 of CUDA)",
@@ -127,7 +127,7 @@ fn names_the_gpus_before_a_study() {
     assert!(doctor.contains(gpus), "{doctor}");
 }
 
-/// The program with the made-up driver of a folder.
+/// Returns a command that runs bytepath with the fake driver in a folder.
 fn bytepath(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
     command.env("LD_LIBRARY_PATH", folder);

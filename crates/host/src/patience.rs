@@ -1,46 +1,46 @@
-//! How long a host is waited for. A guest is not silent while its threads wait for a CPU of this
-//! machine: that time comes on top.
+//! How long to wait for a host. Time that a guest's threads spend waiting for a CPU of this machine
+//! does not count as silence, so it extends the wait.
 
 use bytepath_sys::procfs;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// By how many times its limit a wait may grow for want of a CPU.
+/// Most that a wait may be extended by for lack of a CPU, as a multiple of its limit.
 const STARVED: u32 = 3;
 
-/// A wait that has begun.
+/// A wait in progress.
 pub struct Patience {
     pub begun: Instant,
     limit: Duration,
-    /// The limit with what came on top of it so far.
+    /// The limit plus the extension so far.
     extended: Duration,
     guest: Option<Guest>,
 }
 
-/// The process that runs what is waited for.
+/// The process of the guest that is waited for.
 struct Guest {
     pid: u32,
-    /// When the wait began.
+    /// Its threads' waits when this wait began.
     before: Waits,
 }
 
-/// How long each thread of a process has waited for a CPU in its life.
+/// Total time that each thread of a process has waited for a CPU.
 type Waits = BTreeMap<u32, Duration>;
 
 impl Patience {
-    /// Begins a wait that nothing extends.
+    /// Begins a wait that is never extended.
     pub fn new(limit: Duration) -> Patience {
         Patience { begun: Instant::now(), limit, extended: limit, guest: None }
     }
 
-    /// Begins a wait for what this process runs.
+    /// Begins a wait for a guest that process `pid` runs.
     pub(crate) fn with_guest(limit: Duration, pid: u32) -> Patience {
         let guest = Some(Guest { pid, before: waits(pid) });
         Patience { guest, ..Patience::new(limit) }
     }
 
-    /// Returns what is left of it; zero once it is over.
+    /// Returns the remaining time; zero once it is over.
     pub fn left(&mut self) -> Duration {
         let passed = self.begun.elapsed();
         if let Some(guest) = self.guest.as_ref().filter(|_| self.extended <= passed) {
@@ -50,13 +50,13 @@ impl Patience {
     }
 }
 
-/// Adds the time without a CPU to a limit.
+/// Extends a limit by the time without a CPU.
 fn extended(limit: Duration, starved: Duration) -> Duration {
     limit + starved.min(STARVED * limit)
 }
 
-/// Returns how long the thread that waited longest for a CPU since then did so. A new thread has
-/// done all its waiting since.
+/// Returns the longest time that a thread has waited for a CPU since `before`. All of a new
+/// thread's waits count.
 fn starved(before: &Waits, now: &Waits) -> Duration {
     let since = |(thread, wait): (&u32, &Duration)| {
         wait.saturating_sub(before.get(thread).copied().unwrap_or_default())
@@ -64,7 +64,7 @@ fn starved(before: &Waits, now: &Waits) -> Duration {
     now.iter().map(since).max().unwrap_or_default()
 }
 
-/// Reads them; none where the kernel keeps no account.
+/// Reads the waits of a process; empty if the kernel keeps no schedstat.
 fn waits(pid: u32) -> Waits {
     let tasks = PathBuf::from(format!("/proc/{pid}/task"));
     let waited = |thread: u32| {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_guest_is_starved_by_what_one_thread_waited_since_then() {
-        // The one that had waited longest before has had its CPU since.
+        // The thread that had waited longest before has had its CPU since.
         let before = waits(&[(1, 100), (2, 5)]);
         assert_eq!(starved(&before, &waits(&[(1, 100), (2, 17)])), 12 * SECOND);
         assert_eq!(starved(&before, &waits(&[(1, 103), (2, 6)])), 3 * SECOND);
@@ -113,7 +113,7 @@ mod tests {
         };
         assert!(begun(1, None) > Duration::ZERO);
         assert_eq!(begun(3, None), Duration::ZERO);
-        // Of a process that has ended nothing is waited for.
+        // Nothing extends the wait for a process that has ended.
         let gone = || Some(Guest { pid: u32::MAX, before: Waits::new() });
         assert!(begun(1, gone()) > Duration::ZERO);
         assert_eq!(begun(3, gone()), Duration::ZERO);

@@ -1,5 +1,5 @@
-//! Which threads work for a role: those of its flows, and the kernel's that work in their place
-//! or for them. Shared by `threads` and `counters`.
+//! The threads that work for a role: those of its flows, and helpers and kernel threads that work
+//! for them. Used by `threads` and `counters`.
 
 use super::Context;
 use bytepath_profile::attribution::is_virtual_cpu;
@@ -18,13 +18,13 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// What threads of its kind are called together.
+    /// Returns the name of its kind of threads.
     pub(crate) fn group(&self) -> &'static str {
         let group = GROUPS.iter().find(|(start, _)| self.name.starts_with(start));
         group.map_or("flows", |(_, group)| group)
     }
 
-    /// The same of those that run a guest.
+    /// Like [`Worker::group`], for threads that run a guest.
     pub(crate) fn group_in_qemu(&self) -> &'static str {
         match self.name.as_str() {
             name if name.starts_with(vhost::WORKER) => "vhost",
@@ -33,7 +33,7 @@ impl Worker {
         }
     }
 
-    /// The thread of this id in a folder of threads; `None` if it is gone.
+    /// Reads the thread of this id in a folder of threads. `None` if it has ended.
     fn read(folder: &Path, tid: u32) -> Option<Worker> {
         let dir = folder.join(tid.to_string());
         let name = procfs::name(&dir)?;
@@ -47,7 +47,7 @@ impl From<(PathBuf, u32, String)> for Worker {
     }
 }
 
-/// How names of the kernel's threads begin, and the group they are of.
+/// Prefixes of names of kernel threads, and their groups.
 const GROUPS: [(&str, &str); 5] = [
     ("iou-wrk-", "io_uring"),
     ("iou-sqp-", "io_uring"),
@@ -56,8 +56,8 @@ const GROUPS: [(&str, &str); 5] = [
     ("napi/", "napi"),
 ];
 
-/// The threads of the flows, the kernel's workers among the threads of this process, and, of
-/// frames, vhost's and pktgen's, which may be the kernel's own.
+/// Returns the threads of the flows, the kernel's workers among the threads of this process, and,
+/// if the flows carry frames, those of vhost and pktgen, which may be kernel threads.
 pub(crate) fn of_role(context: &Context) -> Vec<Worker> {
     let proc = &context.roots.proc;
     let tasks = proc.join("self/task");
@@ -72,24 +72,26 @@ pub(crate) fn of_role(context: &Context) -> Vec<Worker> {
     if context.work == Work::Packets {
         all.extend(of_frames(proc, &own, context.role));
     }
-    // Last, because it looks at every kernel thread: 0.5 ms with a hundred.
+    // Last, because it reads every kernel thread: 0.5 ms for a hundred.
     for device in &context.devices {
         all.extend(polling_threads(proc, device).into_iter().map(Worker::from));
     }
     all
 }
 
-/// Among the threads of this process that are not known yet: io_uring's workers and submission
-/// threads, vhost's workers, and helpers of the flows' threads, which are named after those.
+/// Returns the threads of this process that are not in `known` and work for flows: workers and
+/// submission threads of io_uring, workers of vhost, and helpers of the flows' threads, which are
+/// named after them.
 pub(crate) fn of_process(tasks: &Path, known: &[u32]) -> Vec<Worker> {
     const LEADS: [&str; 5] = ["iou-wrk-", "iou-sqp-", vhost::WORKER, "sender/", "receiver/"];
     let is_ours = |worker: &Worker| LEADS.iter().any(|lead| worker.name.starts_with(lead));
     unknown(tasks, known).filter(is_ours).collect()
 }
 
-/// Kernel threads that move frames for a role: the vhost workers that its threads requested,
-/// which Linux 6.4 made threads of the process itself, and pktgen's with a device to send by.
-/// Those of other network namespaces have the same names and sleep: [`at_work`] leaves them out.
+/// Returns the kernel threads that move frames for a role: the vhost workers that its threads
+/// requested (since Linux 6.4 these are threads of the process itself), and pktgen's threads that
+/// have a device to send on. pktgen's threads in other network namespaces have the same names and
+/// sleep: [`at_work`] removes them.
 fn of_frames(proc: &Path, own: &[u32], role: Role) -> Vec<Worker> {
     let mut all = vhost::kernel_workers(proc, own);
     if role == Role::Sender {
@@ -99,8 +101,8 @@ fn of_frames(proc: &Path, own: &[u32], role: Role) -> Vec<Worker> {
     all.into_iter().map(Worker::from).collect()
 }
 
-/// The threads that run the peer, if that is a guest of this host: those of its qemu, among which
-/// are vhost's workers since Linux 6.4, and the kernel's by that name.
+/// Returns the threads that run the peer, if it is a guest of this host: those of its qemu, which
+/// include vhost's workers since Linux 6.4, and vhost's kernel threads for it.
 pub(crate) fn of_guest(context: &Context) -> Vec<Worker> {
     let Some(qemu) = context.qemu else { return Vec::new() };
     let proc = &context.roots.proc;
@@ -108,20 +110,20 @@ pub(crate) fn of_guest(context: &Context) -> Vec<Worker> {
     of_qemu(proc, qemu, &[]).into_iter().chain(kernels).collect()
 }
 
-/// Returns the threads of a qemu that are not known yet: it starts helpers as it needs them.
+/// Returns the threads of a qemu that are not in `known`: it starts helpers as it needs them.
 pub(crate) fn of_qemu(proc: &Path, qemu: u32, known: &[u32]) -> Vec<Worker> {
     unknown(&proc.join(format!("{qemu}/task")), known).collect()
 }
 
-/// Returns the threads of a process that are not known.
+/// Returns the threads of a process that are not in `known`.
 fn unknown(tasks: &Path, known: &[u32]) -> impl Iterator<Item = Worker> {
     let threads = procfs::numbered(tasks).unwrap_or_default().into_iter();
     let unknown = threads.filter(|tid| !known.contains(tid));
     unknown.filter_map(|tid| Worker::read(tasks, tid))
 }
 
-/// Leaves out the threads of pktgen that are another namespace's: of those of one name, the one
-/// that ran longest is ours.
+/// Removes pktgen's threads of other namespaces: of those with the same name, the one that ran
+/// longest is ours.
 pub(crate) fn at_work<T>(
     all: Vec<T>,
     name: impl Fn(&T) -> &str,
@@ -139,9 +141,9 @@ pub(crate) fn at_work<T>(
     kept
 }
 
-/// The kernel threads that poll for a device: folder below `/proc`, id, name. A device of
-/// another namespace may have the same name, so the ids are requested where the kernel
-/// reports them (Linux 6.8).
+/// Returns the kernel threads that poll for a device: folder below `/proc`, id, name. A device of
+/// another namespace may have the same name, so the ids are checked if the kernel reports them
+/// (Linux 6.8).
 pub(crate) fn polling_threads(proc: &Path, device: &str) -> Vec<(PathBuf, u32, String)> {
     let mut found = procfs::napi_threads(proc, device);
     let mut netlink = Netlink::new();

@@ -1,10 +1,10 @@
-//! The owner of a sample's time, from the thread it hit, the functions on
-//! its stack and the CPU it ran on. Pure.
+//! Finds the owner of a sample's time: from its thread, the functions on its stack and its CPU.
+//! Pure.
 
 use super::{Owner, Thread};
 use bytepath_record::{MODEL, Placement, Role};
 
-/// What has to be known of the stream that ran meanwhile.
+/// The stream that ran while the samples were taken, as far as attribution needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stream {
     /// Process ids of the two agents, in the order of [`Role::ALL`]; `None` if
@@ -12,13 +12,12 @@ pub struct Stream {
     pub agents: [Option<u32>; 2],
     /// The role that a guest of this machine plays, and the process id of its qemu.
     pub guest: Option<(Role, u32)>,
-    /// The CPUs of the roles.
+    /// The CPUs assigned to the roles.
     pub placement: Placement,
 }
 
-/// Functions by which softirqs are run, whatever they interrupt (kernel/softirq.c,
-/// net/core/dev.c). Which of them appear on a stack depends on what the compiler
-/// has put into its caller.
+/// Functions that run softirqs, whatever they interrupt (kernel/softirq.c, net/core/dev.c). Which
+/// of them are on a stack depends on what the compiler has inlined.
 const SOFTIRQ: &[&str] = &[
     "handle_softirqs",
     "__do_softirq",
@@ -29,11 +28,11 @@ const SOFTIRQ: &[&str] = &[
     "net_tx_action",
 ];
 
-/// How the names of vhost's workers begin; the id of the thread that requested it follows.
+/// Prefix of the names of vhost's workers; the id of the thread that requested it follows.
 const VHOST: &str = "vhost-";
 
-/// Names of kernel threads, as they begin (kernel/softirq.c, net/core/dev.c,
-/// io_uring/io-wq.c, io_uring/sqpoll.c, kernel/vhost_task.c, net/core/pktgen.c).
+/// Prefixes of names of kernel threads (kernel/softirq.c, net/core/dev.c, io_uring/io-wq.c,
+/// io_uring/sqpoll.c, kernel/vhost_task.c, net/core/pktgen.c).
 const KERNEL_THREADS: &[(&str, Owner)] = &[
     ("ksoftirqd/", Owner::Ksoftirqd),
     ("napi/", Owner::Napi),
@@ -43,18 +42,18 @@ const KERNEL_THREADS: &[(&str, Owner)] = &[
     ("kpktgend_", Owner::Pktgen),
 ];
 
-/// The owner of a sample. `functions` are the kernel's on its stack, in any order.
+/// Returns the owner of a sample. `functions` are those of the kernel on its stack, in any order.
 ///
-/// Softirqs that ran on top of a thread are not that thread's: they belong to the
-/// role whose CPU it was, if it was that of one role alone. Softirqs in a thread
-/// of their own, and device polling, go by that thread's name.
+/// Softirqs that interrupted a thread do not count for that thread, but for the role whose CPU it
+/// was, if the CPU belongs to one role alone. Softirqs in a thread of their own, and device
+/// polling, are attributed by the name of that thread.
 pub fn owner<'a>(
     stream: &Stream,
     thread: &Thread,
     cpu: Option<u32>,
     mut functions: impl Iterator<Item = &'a str>,
 ) -> Owner {
-    // A worker of io_uring and vhost run the softirqs that their own sends raise.
+    // Workers of io_uring and vhost run the softirqs that their own sends raise.
     let named = kernel_thread(&thread.name);
     if let Some(owner @ (Owner::Ksoftirqd | Owner::Napi)) = named {
         return owner;
@@ -75,8 +74,8 @@ pub fn owner<'a>(
     }
     let engine = |role: &Role| {
         let agent = stream.agents[*role as usize];
-        // Engine threads are called by their role and flow, "sender/0", and those that work for
-        // one after it: "sender/0 stack". What models a device takes no CPU time of an end.
+        // Threads of the engine are named by role and flow, "sender/0", and their helpers after
+        // them: "sender/0 stack". A model of a device takes no CPU time of an end.
         let name = Owner::Role(*role).name();
         let flow = thread.name.strip_prefix(name).and_then(|n| n.strip_prefix('/'));
         let flow = flow.map(|flow| flow.split_once(' ').map_or(flow, |(flow, _)| flow));
@@ -86,8 +85,8 @@ pub fn owner<'a>(
     Role::ALL.into_iter().find(engine).map_or(Owner::Foreign, Owner::Role)
 }
 
-/// Returns the owner of a thread that runs a guest: one of its qemu, or, before Linux 6.4, a kernel
-/// thread of vhost.
+/// Returns the owner of a thread that runs a guest: a thread of its qemu, or, before Linux 6.4, a
+/// kernel thread of vhost. `None` if it is neither.
 fn of_guest(stream: &Stream, thread: &Thread) -> Option<Owner> {
     let (role, qemu) = stream.guest?;
     let worker = thread.name.strip_prefix(VHOST);
@@ -99,19 +98,20 @@ fn of_guest(stream: &Stream, thread: &Thread) -> Option<Owner> {
     })
 }
 
-/// Whether this is how qemu names the thread of a virtual CPU: by its number and the accelerator.
+/// Whether this is qemu's name of a virtual CPU's thread: it ends with the accelerator.
 pub fn is_virtual_cpu(thread: &str) -> bool {
     thread.ends_with("/KVM") || thread.ends_with("/TCG")
 }
 
-/// Returns what a kernel thread does, as far as its name alone shows: a worker of vhost receives.
+/// Returns the owner of a kernel thread as far as its name alone shows it: a vhost worker counts
+/// for the receiver.
 pub fn kernel_thread(name: &str) -> Option<Owner> {
     KERNEL_THREADS.iter().find(|(start, _)| name.starts_with(start)).map(|(_, owner)| *owner)
 }
 
 fn role_of_softirq(stream: &Stream, cpu: Option<u32>) -> Option<Role> {
     let (placement, cpu) = (stream.placement, cpu?);
-    // A machine that one role has to itself works for that one, wherever it does.
+    // If only one role runs on this machine, all softirqs are for that role.
     match stream.agents {
         [Some(_), None] => return Some(Role::Sender),
         [None, Some(_)] => return Some(Role::Receiver),
@@ -120,7 +120,7 @@ fn role_of_softirq(stream: &Stream, cpu: Option<u32>) -> Option<Role> {
     let mut here = Role::ALL.into_iter().filter(|role| placement.cpus(*role).contains(&cpu));
     match (here.next(), here.next()) {
         (Some(role), None) => Some(role),
-        // A CPU that was reserved for the work of one end's device is not a role's own.
+        // A CPU that was reserved for the device of one end does not count as a role's own.
         (None, _) => {
             let mut set_aside =
                 Role::ALL.into_iter().filter(|role| placement.softirq(*role).cpus().contains(&cpu));
@@ -187,8 +187,8 @@ mod tests {
         }
     }
 
-    /// With and without vhost, by each kind of processor, on kernels whose workers of vhost are
-    /// their own and on later ones.
+    /// With and without vhost, with each accelerator, and both on kernels where vhost's workers are
+    /// kernel threads and on later ones.
     #[test]
     fn the_threads_of_a_guest_are_known_by_its_qemu() {
         let of = |role, name: &str, pid, functions: &[&str]| {
@@ -207,7 +207,7 @@ mod tests {
             assert_eq!(of(role, "CPU 1/TCG", 77, &[]), Owner::VirtualCpu);
             assert_eq!(of(role, "vhost-77", 77, &["handle_rx"]), Owner::Vhost(role));
             assert_eq!(of(role, "vhost-77", 90, &["handle_rx"]), Owner::Vhost(role));
-            // Another guest is another program.
+            // The qemu of another guest is another program.
             assert_eq!(of(role, "qemu-system-x86", 78, &[]), Owner::Foreign);
             assert_eq!(of(role, "CPU 0/KVM", 78, &[]), Owner::Foreign);
             let softirq = of(role, "qemu-system-x86", 77, &["net_rx_action"]);
@@ -225,7 +225,7 @@ mod tests {
             let found = owner(&stream, &thread, cpu, ["handle_softirqs"].into_iter());
             assert_eq!(found, Owner::Softirq(None));
         }
-        // One that was reserved for the work of a device is of that end.
+        // A CPU that was reserved for the device of an end counts for that end.
         let placement =
             Placement { softirq: SoftirqCpu::Cpu(2), sender_softirq: SoftirqCpu::Cpu(4), ..APART };
         let stream = Stream { placement, ..Stream::default() };
@@ -234,7 +234,7 @@ mod tests {
             let found = owner(&stream, &thread, Some(cpu), ["net_rx_action"].into_iter());
             assert_eq!(found, Owner::Softirq(role));
         }
-        // On a machine of its own, a NIC may interrupt any CPU.
+        // If a role has a machine to itself, a NIC may interrupt any CPU.
         let stream = Stream { agents: [None, Some(20)], placement, ..Stream::default() };
         let found = owner(&stream, &thread, Some(7), ["net_rx_action"].into_iter());
         assert_eq!(found, Owner::Softirq(rx));

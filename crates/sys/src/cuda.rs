@@ -52,7 +52,7 @@ pub struct Gpu {
     /// Its model.
     pub name: String,
     pub address: Address,
-    /// By which CUDA lists it.
+    /// Its number in CUDA's list.
     pub number: i32,
     /// Whether its driver exports memory as dmabufs.
     pub exports: bool,
@@ -146,7 +146,7 @@ impl Functions {
         Err(io::Error::other(format!("{what}: {words} (CUDA error {status})")))
     }
 
-    /// A text about a device.
+    /// Reads a text about a device.
     fn text(
         &self,
         what: &str,
@@ -165,7 +165,7 @@ impl Functions {
 }
 
 impl Gpu {
-    /// Reads what CUDA reports of the GPU with this number.
+    /// Reads what CUDA reports about the GPU with this number.
     fn find(call: Functions, at: c_int) -> io::Result<Gpu> {
         let (mut device, mut exports) = (0, 0);
         // SAFETY: plain calls with the signatures of cuda.h; every pointer is to a live variable.
@@ -182,7 +182,7 @@ impl Gpu {
         Ok(Gpu { name, address, number: at, exports, call, device, context })
     }
 
-    /// Keeps the GPU awake for the lifetime of this process, by a context.
+    /// Keeps the GPU awake for the lifetime of this process, with a context.
     pub fn hold(&self) -> io::Result<()> {
         self.context().map(drop)
     }
@@ -211,7 +211,8 @@ impl Gpu {
         self.call.check("cuCtxSetCurrent", status)
     }
 
-    /// Its context, which is made when it is first needed: it takes memory, and keeps the GPU awake.
+    /// Returns its context, which is created on first use: it takes memory, and keeps the GPU
+    /// awake.
     fn context(&self) -> io::Result<Context> {
         let retain = || {
             if !self.exports {
@@ -226,7 +227,7 @@ impl Gpu {
         self.context.get_or_init(retain).clone().map_err(io::Error::other)
     }
 
-    /// Why its memory cannot be a dmabuf, where it cannot.
+    /// Returns why its memory cannot be a dmabuf, for a GPU that exports none.
     pub fn exports_nothing(&self) -> String {
         format!(
             "the driver of {} exports no dmabufs (this requires the open kernel modules)",

@@ -1,4 +1,4 @@
-//! Where devices are on PCI buses, and how near they are to each other.
+//! PCI addresses of devices, and how near devices are to each other.
 
 use crate::attribute;
 use std::fmt;
@@ -16,7 +16,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Where the device is in sysfs.
+    /// Returns the device's folder in sysfs.
     pub fn folder(self) -> PathBuf {
         Path::new("/sys/bus/pci/devices").join(self.to_string())
     }
@@ -48,7 +48,7 @@ fn parse(text: &str) -> Option<Address> {
     })
 }
 
-/// As sysfs names the device.
+/// Formats the address as sysfs does.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Address { domain, bus, device, function } = self;
@@ -56,22 +56,22 @@ impl fmt::Display for Address {
     }
 }
 
-/// How near two devices are, the nearest last.
+/// How near two devices are, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Nearness {
-    /// One of them is on no bus, or its place is not shown.
+    /// One of them is on no bus, or sysfs does not show its place.
     Unknown,
-    /// On NUMA nodes and below PCI roots of their own.
+    /// On different NUMA nodes and below different PCI roots.
     Apart,
-    /// On one NUMA node.
+    /// On the same NUMA node.
     Node,
-    /// Below one PCI root.
+    /// Below the same PCI root.
     Root,
-    /// Behind so many bridges in common.
+    /// Behind this many common bridges.
     Bridge(usize),
 }
 
-/// How near the devices of two folders in sysfs are.
+/// Returns how near two devices are, given their folders in sysfs.
 pub fn nearness(one: &Path, other: &Path) -> Nearness {
     let [Ok(one), Ok(other)] = [one, other].map(fs::canonicalize) else { return Nearness::Unknown };
     let shared = one.components().zip(other.components()).take_while(|(one, other)| one == other);
@@ -84,7 +84,7 @@ pub fn nearness(one: &Path, other: &Path) -> Nearness {
     }
 }
 
-/// The NUMA node of a device, or of the PCI device that a virtio device sits on.
+/// Returns the NUMA node of a device, or of the PCI device that a virtio device sits on.
 fn node(folder: &Path) -> Option<u32> {
     let text = |folder: &Path| attribute::text(&folder.join("numa_node"));
     text(folder).or_else(|| text(folder.parent()?))?.parse().ok()
@@ -123,8 +123,9 @@ mod tests {
         }
     }
 
-    /// A machine of two sockets. Behind the first root there is a switch with a NIC and a GPU, and a
-    /// port with a GPU; a third GPU has a root of the same node, a fourth is of the other.
+    /// A machine with two sockets. Behind the first root are a switch with a NIC and a GPU, and a
+    /// port with a GPU; a third GPU has another root of the same node, and a fourth is on the other
+    /// node.
     #[test]
     fn the_nearest_device_shares_most_bridges() {
         let folder = tempfile::tempdir().unwrap();

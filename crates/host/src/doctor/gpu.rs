@@ -1,10 +1,10 @@
-//! The GPUs of two hosts, whose memory the path devmem can use.
+//! GPUs of two hosts, whose memory the path devmem can use.
 
 use super::findings::Findings;
 use bytepath_record::{Facts, Finding, Role, joined};
 
-/// Which GPUs there are at each end, and which of them is taken: the sender's facts first. Both ends
-/// may be on one machine, over the same device.
+/// Returns notes about the GPUs at each end, and which one devmem takes. The sender's facts come
+/// first. Both ends may be on one machine; its GPUs are then named once.
 pub fn examine_gpus(facts: [&Facts; 2]) -> Vec<Finding> {
     let mut all = Findings::default();
     let [sender, receiver] = facts.map(|facts| {

@@ -44,7 +44,7 @@ mod tests {
     use object::read::elf::{ElfFile64, FileHeader};
     use std::fs::{create_dir_all, write};
 
-    /// The C library without symbols, and its debug file.
+    /// Uses a C library without symbols, and its debug file.
     #[test]
     fn names_the_package_that_has_the_symbols() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! For tests: a session that runs a program in the guest.
+//! For tests: runs a program in the guest as a session.
 
 use super::frame::GuestCommand;
 use super::nics;
@@ -7,8 +7,8 @@ use bytepath_sys::netlink::Netlink;
 use std::io;
 use std::process::{Child, Command, Stdio};
 
-/// Starts the program, with the guest's own loopback device up, and its
-/// software NICs there, if it has some.
+/// Starts the program, after setting up the guest's loopback device and its software NICs, if it
+/// has the module.
 pub(super) fn start(command: &GuestCommand) -> Result<Child, Fault> {
     nics::ensure_loaded()?;
     let mut netlink = Netlink::new();

@@ -1,6 +1,5 @@
-//! What an ELF file needs: the loader and the libraries of a program
-//! (elf(5), ld.so(8)), the other modules of a kernel module. And what it does not
-//! need in order to run, but to have names for its functions.
+//! Reads ELF files: the loader and the libraries that a program needs (elf(5), ld.so(8)), and the
+//! dependencies of a kernel module. Removes debug information, and adds symbols for function names.
 
 use object::build::elf::Builder;
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64, PT_INTERP, SectionHeader64};
@@ -11,19 +10,18 @@ use object::{Endianness, Object, ObjectSection};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// What has to be there before a program or a library can run.
+/// What a program or library needs in order to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// The loader, a path; a library has none, and neither has a static program.
+    /// Path of the loader; `None` for libraries and static programs.
     pub interpreter: Option<String>,
-    /// Names of libraries, in the order in which they are looked for.
+    /// Names of libraries, in search order.
     pub libraries: Vec<String>,
-    /// Folders in which they are looked for first; `$ORIGIN` may be in them.
+    /// Folders to search first; they may contain `$ORIGIN`.
     pub folders: Vec<String>,
 }
 
-/// Reads what a program or a library needs. The error is what is wrong with
-/// the file.
+/// Reads what a program or library needs. Errors with a description of what is wrong with the file.
 pub fn needs(bytes: &[u8]) -> Result<Needs, String> {
     let file = parse(bytes)?;
     let endian = file.endian();
@@ -48,9 +46,8 @@ pub fn needs(bytes: &[u8]) -> Result<Needs, String> {
     Ok(needs)
 }
 
-/// Reads which modules a kernel module depends on (`depends=` in its section
-/// `.modinfo`, written by scripts/mod/modpost.c). Names have `_` where file
-/// names may have `-`.
+/// Reads the dependencies of a kernel module (`depends=` in its section `.modinfo`, written by
+/// scripts/mod/modpost.c). The names have `_` where file names may have `-`.
 pub fn depends(bytes: &[u8]) -> Result<Vec<String>, String> {
     let file = parse(bytes)?;
     let section = file.section_by_name(".modinfo").ok_or("it has no section .modinfo")?;
@@ -60,9 +57,9 @@ pub fn depends(bytes: &[u8]) -> Result<Vec<String>, String> {
     Ok(names.split(',').filter(|name| !name.is_empty()).map(normal).collect())
 }
 
-/// A program without its debug information (sections `.debug_*` that are not
-/// loaded), which is most of it and which nothing needs to run. Its symbols stay,
-/// so that functions have names. The error is what is wrong with the file.
+/// Removes the debug information of a program (sections `.debug_*` that are not loaded): most of
+/// the file, and not needed to run. Symbols stay, so that functions have names. Errors with a
+/// description of what is wrong with the file.
 pub(super) fn without_debug(program: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     let is_debug = |name: &[u8]| name.starts_with(b".debug_");
     let file = parse(program)?;
@@ -79,13 +76,13 @@ pub(super) fn without_debug(program: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     Ok(bytes.into())
 }
 
-/// Whether functions have names that are not part of its interface.
+/// Whether the file has a symbol table, with names of functions that it does not export.
 pub(crate) fn has_symbols(bytes: &[u8]) -> bool {
     parse(bytes).is_ok_and(|file| !file.elf_symbol_table().is_empty())
 }
 
-/// Where the debug file of a program or library is, by its build id; `None` if it has none.
-/// `root` is that of the machine.
+/// Returns the path of the debug file of a program or library on a machine whose root is `root`, or
+/// `None` if the file has no build id.
 pub(crate) fn debug_file(bytes: &[u8], root: &Path) -> Option<PathBuf> {
     let file = parse(bytes).ok()?;
     let id = file.build_id().ok()??.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -93,8 +90,8 @@ pub(crate) fn debug_file(bytes: &[u8], root: &Path) -> Option<PathBuf> {
     Some(root.join(format!("usr/lib/debug/.build-id/{first}/{rest}.debug")))
 }
 
-/// A stripped library with the symbols of its debug file behind it. What is loaded stays where
-/// it is; a new table of sections names the symbols. The error is what is wrong with the files.
+/// Appends the symbols of a debug file to a stripped library. What is loaded stays in place; a new
+/// section table refers to the symbols. Errors with a description of what is wrong with the files.
 pub fn with_symbols(library: &[u8], debug: &[u8]) -> Result<Vec<u8>, String> {
     let wrong = |e: object::Error| e.to_string();
     let (file, other) = (parse(library)?, parse(debug)?);
@@ -111,7 +108,7 @@ pub fn with_symbols(library: &[u8], debug: &[u8]) -> Result<Vec<u8>, String> {
     let names = theirs.section(table.string_section()).map_err(wrong)?;
     let mut sections: Vec<SectionHeader64<Endianness>> =
         file.elf_section_table().iter().copied().collect();
-    // The names come right after the symbols.
+    // Index of the section with the symbols' names, which follows that of the symbols.
     let behind = sections.len() as u32 + 1;
     let titles = usize::from(file.elf_header().e_shstrndx(endian).0);
     let titles = sections.get_mut(titles).ok_or("its sections have no names")?;
@@ -141,7 +138,7 @@ pub fn with_symbols(library: &[u8], debug: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Adds data at the next multiple of eight bytes; where that is.
+/// Appends data at the next multiple of eight bytes; returns its offset.
 fn append(bytes: &mut Vec<u8>, data: &[u8]) -> u64 {
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     let at = bytes.len() as u64;
@@ -149,7 +146,7 @@ fn append(bytes: &mut Vec<u8>, data: &[u8]) -> u64 {
     at
 }
 
-/// The name of a module as the kernel has it: `-` and `_` are the same.
+/// Returns the kernel's spelling of a module's name, with `_` for `-`.
 pub(super) fn normal(name: &str) -> String {
     name.replace('-', "_")
 }
@@ -201,7 +198,7 @@ mod tests {
         let kept: Vec<String> = sections(&own).into_iter().filter(|name| !debug(name)).collect();
         assert_eq!(sections(&lean), kept, "and symbols are among them");
         assert!(kept.contains(&".symtab".to_owned()), "{kept:?}");
-        // It runs: another name of a test program lists its tests.
+        // It still runs: this copy of a test program lists its tests.
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lean");
         std::fs::write(&path, &lean).unwrap();
@@ -214,7 +211,7 @@ mod tests {
         assert!(without_debug(b"#!/bin/sh\n").is_err());
     }
 
-    /// A file whose table of symbols has no place in it (SHT_NOBITS).
+    /// Marks the symbol table as having no content in the file (SHT_NOBITS).
     fn without_table(bytes: &[u8]) -> Vec<u8> {
         let file = parse(bytes).unwrap();
         let header = file.elf_header().e_shoff.get(file.endian()) as usize;
@@ -242,11 +239,11 @@ mod tests {
         let inner = |name: &String| name.starts_with("__memmove_") && name.ends_with("_unaligned");
         assert!(has_symbols(&named) && names(&named).iter().any(inner));
         assert_eq!(names(&named), names(&debug), "the same, in the same order");
-        // All but the place and the number of its sections is as it was.
+        // Only the offset and the number of its sections differ.
         let changed = (0..library.len()).filter(|at| library[*at] != named[*at]);
         assert!(changed.clone().all(|at| (40..48).contains(&at) || (60..62).contains(&at)));
         assert_eq!(needs(&named).unwrap(), needs(&library).unwrap());
-        // It is loaded in place of the other, and what it exports works.
+        // It can be loaded in place of the original, and its exports work.
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("libc.so.6"), &named).unwrap();
         let mut command = std::process::Command::new("/bin/cat");
@@ -258,7 +255,7 @@ mod tests {
         let why = with_symbols(&own, &debug).unwrap_err();
         assert_eq!(why, "the debug file is of another build");
         assert!(with_symbols(&library, &library).unwrap_err().contains("no symbols"));
-        // A table that is not in the file has no symbols, whatever it is called.
+        // A table without content in the file has no symbols.
         let empty = without_table(&debug);
         assert!(!has_symbols(&empty));
         assert!(with_symbols(&library, &empty).unwrap_err().contains("no symbols"));

@@ -1,10 +1,10 @@
-//! The messages between host and guest over one serial port: frames, each of
-//! a session. A session is one or two hosts inside the guest, raised for one trial; its
-//! agents' pipes are carried as bytes, so that a guest can hold several at once
-//! and each trial gets fresh agents.
+//! The messages between host and guest over one serial port. They are framed, and each frame
+//! belongs to a session. A session is one or two hosts inside the guest, raised for one trial; it
+//! carries its agents' pipes as bytes. So a guest can run several sessions at once, and each trial
+//! gets fresh agents.
 //!
-//! A frame is three numbers and bytes: session (4 bytes), length (4), kind (1),
-//! all little-endian; then this many bytes.
+//! A frame is session (4 bytes), length (4) and kind (1), all little-endian, followed by as many
+//! bytes as the length says.
 
 use bytepath_record::Fault;
 use serde::{Deserialize, Serialize};
@@ -15,79 +15,80 @@ pub(super) const LARGEST: usize = 1 << 16;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
-    /// Which session it is about; 0 is about the guest itself.
+    /// Number of the session; 0 is the guest itself.
     pub session: u32,
     pub message: Message,
 }
 
-/// What a frame is for: who sends it, and its meaning.
+/// The content of a frame, and who sends it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
-    /// Guest: it is up.
+    /// Guest: it is ready.
     Ready(Ready),
-    /// Host: set up this guest as specified.
+    /// Host: raise a session with this layout.
     Raise(Layout),
-    /// Guest: it is raised; the process ids, in the guest, of its agents.
+    /// Guest: the session is raised; the process ids of its agents, in the guest.
     Raised(Vec<u32>),
-    /// Guest: it cannot be raised.
+    /// Guest: the session cannot be raised.
     Refused(Fault),
     /// Bytes to or from the first or the second agent of a session.
     #[serde(skip)]
     Bytes(usize, Vec<u8>),
-    /// Guest: an agent has ended, in these words. No bytes of it follow.
+    /// Guest: an agent has ended; the text says how. No more bytes of it follow.
     Ended(usize, String),
     /// Host: take the session down.
     Lower,
-    /// Guest: it is down.
+    /// Guest: the session is down.
     Lowered,
 }
 
-/// What a guest reports about itself when it is up.
+/// A guest's report about itself once it is ready.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Version and build of the program in it.
+    /// Version and build of bytepath in the guest.
     pub build: String,
     /// `uname -r`.
     pub release: String,
     /// Seconds since its kernel began.
     pub uptime: f64,
-    /// What went wrong without being fatal: modules that would not load.
+    /// Problems that were not fatal, such as modules that could not be loaded.
     pub notes: Vec<String>,
 }
 
-/// What a guest is to a session.
+/// The hosts of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// Two hosts: agents in namespaces of their own.
+    /// Two hosts: each agent has its own namespace.
     Pair,
-    /// The same, each with a NIC of so many pairs that are called so ([`super::NicPair`]), made
-    /// with these parameters of their module.
+    /// Like [`Layout::Pair`], and each host has a NIC of each of `pairs` pairs. `pair` is the name
+    /// of a [`super::NicPair`], `parameters` are those of its module.
     #[serde(rename = "cards")]
     Nics { pair: String, pairs: u32, parameters: String },
     /// One host, whose link is the guest's own network device.
     One,
-    /// No host: a program, whose output and errors are the bytes of a first and a
+    /// No host: a program. Its output and its errors are sent as the bytes of the first and the
     /// second agent.
     #[cfg(feature = "test-support")]
     Command(GuestCommand),
 }
 
-/// A program to be run in a guest.
+/// A program to run in a guest.
 #[cfg(feature = "test-support")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestCommand {
-    /// Its path in the guest, and its arguments.
+    /// Its path in the guest, then its arguments.
     pub words: Vec<String>,
-    /// Variables of its environment, in addition to those of the first process.
+    /// Environment variables, in addition to those of the first process.
     pub environment: Vec<(String, String)>,
 }
 
-/// Kind of a frame whose bytes are a message in JSON. Those of an agent's bytes are its index.
+/// Kind of a frame that carries a message in JSON. If it carries an agent's bytes, the kind is the
+/// agent's index.
 const CONTROL: u8 = 2;
 
 impl Frame {
-    /// Writes it in one call.
+    /// Writes the frame in one call.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let (kind, body) = self.message.encode()?;
         if body.len() > LARGEST {
@@ -102,7 +103,7 @@ impl Frame {
         out.flush()
     }
 
-    /// Reads one; an end of file before its first byte is `UnexpectedEof` too.
+    /// Reads a frame. `UnexpectedEof` if the input ends, also before the first byte.
     pub fn read(input: &mut impl Read) -> io::Result<Frame> {
         let mut head = [0; 9];
         input.read_exact(&mut head)?;

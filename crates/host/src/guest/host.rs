@@ -12,20 +12,20 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// An agent in a guest. The session in which it is ends with the last of its hosts;
+/// A host of a deployment that is an agent in a guest. The session ends with the last of its hosts;
 /// the guest stays up.
 pub struct GuestHost {
     session: Arc<Session>,
-    /// Which of the session's agents.
+    /// Index of its agent in the session.
     agent: usize,
     written: Option<Receiver<Vec<u8>>>,
     attachment: Attachment,
     adapter: Adapter,
 }
 
-/// Both hosts in one guest, in namespaces of their own; with NICs, if `nics` has some: so many pairs,
-/// made with these parameters. `attachments` has where each is on the link, given the process
-/// ids that the agents have in the guest.
+/// Raises both hosts in one guest, each in its own namespace. With `nics`, they have so many pairs
+/// of this kind, made with these module parameters. `attachments` returns where each host is on the
+/// link, given the process ids of the agents in the guest.
 pub fn in_one_guest(
     machine: &Arc<Machine>,
     nics: Option<(&NicPair, u32, String)>,
@@ -53,7 +53,7 @@ pub fn in_one_guest(
 }
 
 impl GuestHost {
-    /// A host that has a guest to itself.
+    /// Raises a host in a guest of its own.
     pub fn alone(
         machine: &Arc<Machine>,
         stop: &AtomicBool,
@@ -110,7 +110,7 @@ impl Host for GuestHost {
     }
 }
 
-/// What the controller writes to an agent.
+/// The controller's pipe to an agent.
 struct ToAgent {
     session: Arc<Session>,
     agent: usize,
@@ -128,7 +128,7 @@ impl Write for ToAgent {
     }
 }
 
-/// What an agent writes to the controller.
+/// The controller's pipe from an agent.
 struct FromAgent {
     written: Receiver<Vec<u8>>,
     rest: VecDeque<u8>,

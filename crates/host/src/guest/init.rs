@@ -1,7 +1,7 @@
-//! The first process of a guest: mounts, modules, then sessions.
+//! The first process of a guest: mounts file systems, loads modules, then serves sessions.
 //!
-//! There is nothing to reap except the agents, which their own handles wait for:
-//! no program but this one exists in a guest, and agents start no other.
+//! It need not reap orphans: the only processes are agents, which their handles wait for, and
+//! agents start no other programs.
 
 use super::frame::{Frame, Message, Ready};
 use super::session::{Output, Session};
@@ -17,16 +17,16 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long the port may take to appear, and the host to open its side.
+/// How long to wait for the port to appear, and for the host to open its side.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Whether this process is the first of a guest: the kernel calls it so.
+/// Whether this process is the first of a guest: process id 1, started as `/init`.
 pub fn is_first() -> bool {
     std::process::id() == 1
         && std::env::args_os().next().is_some_and(|name| name == initramfs::INIT)
 }
 
-/// Runs a guest and switches it off at the end. Returns only if that fails.
+/// Runs a guest and powers it off at the end. Returns only if powering off fails.
 pub fn run(build: &str) -> io::Error {
     if let Err(fault) = serve(build) {
         print(format_args!("the guest ends: {fault}"));
@@ -45,7 +45,7 @@ fn serve(build: &str) -> Result<(), Fault> {
             .map_err(|e| Fault::system(format!("mounting {kind} at {folder}"), &e))?;
     }
     let mut notes = load_modules();
-    // Without it there are fewer meters, which is reported by their probes.
+    // Without tracefs there are fewer meters; their probes report that.
     if let Err(e) = boot::mount_virtual("tracefs", "/sys/kernel/tracing") {
         notes.push(format!("no tracefs: {e}"));
     }
@@ -96,36 +96,35 @@ fn serve(build: &str) -> Result<(), Fault> {
     }
 }
 
-/// Loads what the host packed, in its order. What will not load is reported: whether
-/// it was needed shows soon enough.
+/// Loads the modules that the host packed, in that order. Returns those that cannot be loaded; if
+/// one was needed, a trial soon shows it.
 fn load_modules() -> Vec<String> {
     let folder = Path::new(boot::MODULES);
     let mut notes = Vec::new();
     for name in attribute::names(folder) {
         let file = folder.join(&name);
-        // Cards are made by the sessions that have some, and pktgen starts a thread on each CPU
-        // in each network namespace, which wake ten times a second.
+        // Skips two. NICs are made by the sessions that use them. pktgen starts a thread for each
+        // CPU in each network namespace, and each wakes ten times a second.
         if [nics::MODULE, "pktgen"].iter().any(|kept| boot::is_module(&file, kept)) {
             continue;
         }
         let loaded = fs::read(&file).and_then(|module| boot::load_module(&module, ""));
         match loaded {
-            // ENODEV: the processor lacks the instructions that it is made of.
+            // ENODEV: the processor lacks the instructions that the module uses.
             Err(e) if !matches!(e.raw_os_error(), Some(libc::EEXIST | libc::ENODEV)) => {
                 print(format_args!("module {name}: {e}"));
                 notes.push(format!("module {name} cannot be loaded: {e}"));
             }
             _ => {}
         }
-        // It is in the kernel now, and its file would only take memory.
+        // The kernel has a copy now; the file would only take memory.
         let _ = fs::remove_file(&file);
     }
     notes
 }
 
-/// Opens the serial port of our name, as soon as its driver has found it and the
-/// host has opened its side (drivers/char/virtio_console.c: until then poll(2)
-/// reports POLLHUP).
+/// Opens our serial port, once its driver has found it and the host has opened its side
+/// (drivers/char/virtio_console.c: until then, poll(2) reports POLLHUP).
 fn open_port() -> Result<File, Fault> {
     let absent = |what: &str| {
         Fault::unsupported(format!("{what} within {} s", TIMEOUT.as_secs()))

@@ -1,5 +1,5 @@
-//! The guest's only file system: this program (and those of a test), the libraries it
-//! needs, and the modules to be loaded. There is no distribution in it, not even a shell.
+//! The guest's only file system: this program (and those of a test), the libraries they need, and
+//! the modules to load. It contains no distribution, not even a shell.
 
 use super::kernel::{self, Image};
 use super::modules::{Module, Modules, unreadable};
@@ -15,20 +15,21 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-/// Where the program is in a guest.
+/// Path of this program in a guest.
 pub(super) const PROGRAM: &str = "/bin/bytepath";
 
-/// What the kernel runs first: a link to [`PROGRAM`].
+/// The first program that the kernel runs: a link to [`PROGRAM`].
 pub(super) const INIT: &str = "/init";
 
-/// Most libraries of a program; more is a file that leads in circles.
+/// Most libraries of a program: a limit against malformed files.
 const MOST_LIBRARIES: usize = 256;
 
-/// Most bytes of a debug file: those of large C++ libraries are larger, and not the C library's.
+/// Most bytes of a debug file: enough for the C library's, though not for those of large C++
+/// libraries.
 const MOST_DEBUG: u64 = 256 << 20;
 
-/// Folders in which the loader looks for libraries by itself, in addition to those of
-/// `/etc/ld.so.conf` (ld.so(8)). The first are Debian's.
+/// Folders that the loader searches by default, in addition to those of `/etc/ld.so.conf`
+/// (ld.so(8)). The first are Debian's.
 const LIBRARY_FOLDERS: &[&str] = &[
     concat!("/lib/", "x86_64-linux-gnu"),
     concat!("/usr/lib/", "x86_64-linux-gnu"),
@@ -38,8 +39,8 @@ const LIBRARY_FOLDERS: &[&str] = &[
     "/usr/lib",
 ];
 
-/// Builds the archive that the kernel unpacks. Other programs are at the path that is first
-/// in each pair.
+/// Builds the archive that the kernel unpacks. Each pair of `others` is a path in the guest and the
+/// program to put there.
 pub(super) fn build(
     program: &Path,
     others: &[(&str, &Path)],
@@ -49,20 +50,20 @@ pub(super) fn build(
     for folder in ["/dev", "/proc", "/sys", "/tmp", "/run", MODULES] {
         tree.folder(folder);
     }
-    // The kernel opens it for the first process, before anything is mounted.
+    // The kernel opens it as the console of the first process, before anything is mounted.
     tree.archive.device("/dev/console", 5, 1);
     let folders = library_folders(Path::new("/"));
     let mut all = Libraries::new();
     for (place, program) in [(PROGRAM, program)].iter().chain(others) {
         let (bytes, libraries) = with_libraries(program, &folders)?;
-        // Every byte of it costs the guest twice, to unpack and to hold.
+        // Every byte costs the guest's memory twice: once packed, once unpacked.
         let lean = elf::without_debug(&bytes);
         tree.file(place, 0o755, lean.as_deref().unwrap_or(&bytes));
         all.extend(libraries);
     }
     tree.archive.link(INIT, PROGRAM);
     for (path, bytes) in &all {
-        // `bytepath doctor` names the reason where one has none.
+        // If a library gets no names, `bytepath doctor` reports the reason.
         let named = named(bytes, Path::new("/"));
         tree.file(path, 0o755, named.as_deref().unwrap_or(bytes));
     }
@@ -72,7 +73,7 @@ pub(super) fn build(
     Ok(tree.archive.finish())
 }
 
-/// An archive that makes the folders its files need.
+/// An archive that creates parent folders as needed.
 #[derive(Default)]
 struct Tree {
     archive: Archive,
@@ -101,8 +102,8 @@ impl Tree {
 
 type Libraries = BTreeMap<String, Vec<u8>>;
 
-/// A program, and all libraries that it needs, by the path that its loader will
-/// look for them at.
+/// Reads a program and all libraries that it needs, each with the path at which its loader will
+/// look for it.
 fn with_libraries(program: &Path, folders: &[PathBuf]) -> Result<(Vec<u8>, Libraries), Fault> {
     let unfit = |path: &Path, why: String| {
         Fault::unsupported(format!("{}: {why}", path.display()))
@@ -121,7 +122,7 @@ fn with_libraries(program: &Path, folders: &[PathBuf]) -> Result<(Vec<u8>, Libra
         let runpaths = needs.folders.iter().map(|folder| folder.replace("$ORIGIN", &origin));
         let runpaths: Vec<PathBuf> = runpaths.map(PathBuf::from).collect();
         for name in needs.libraries {
-            // The loader is a library too, under the name it is called by.
+            // The loader itself may be listed as a library.
             let is_loader = found.keys().any(|path| path.ends_with(&format!("/{name}")));
             if is_loader || !names.insert(name.clone()) {
                 continue;
@@ -144,9 +145,9 @@ fn with_libraries(program: &Path, folders: &[PathBuf]) -> Result<(Vec<u8>, Libra
     Ok((bytes, found))
 }
 
-/// A library with names for all of its functions, by its debug file on a machine whose root is
-/// `root`: the guest's profiles name them, and a stripped libc has none for the memmove that it
-/// chooses. The error is why it stays without.
+/// Returns a library with names for all of its functions, taken from its debug file on a machine
+/// whose root is `root`. The guest's profiles need them: a stripped libc, for example, has no name
+/// for the memmove that it selects. Errors with the reason if no names can be added.
 pub(crate) fn named<'a>(library: &'a [u8], root: &Path) -> Result<Cow<'a, [u8]>, String> {
     if elf::has_symbols(library) {
         return Ok(library.into());
@@ -160,7 +161,7 @@ pub(crate) fn named<'a>(library: &'a [u8], root: &Path) -> Result<Cow<'a, [u8]>,
     named.map(Cow::Owned).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// Where libraries are, in a machine whose root is `root`.
+/// Returns the library folders of a machine whose root is `root`.
 fn library_folders(root: &Path) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = LIBRARY_FOLDERS.iter().map(PathBuf::from).collect();
     let configured = root.join("etc/ld.so.conf.d");
@@ -177,23 +178,23 @@ fn read(path: &Path) -> Result<Vec<u8>, Fault> {
     fs::read(path).map_err(|e| unreadable(path, &e))
 }
 
-/// An archive that grows entry by entry. Folders have to come before what is in
-/// them, because the kernel makes none by itself.
+/// A cpio archive, built entry by entry. Folders must precede their contents, because the kernel
+/// creates none by itself.
 #[derive(Debug, Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
-    /// Inode numbers only have to differ: two entries with the same one and more
-    /// than one link would be taken for hard links.
+    /// The last inode number. Each entry gets its own: the kernel takes entries with the same
+    /// number and more than one link for hard links.
     inodes: u32,
 }
 
-/// Types of file in the mode of an entry, stat(2).
+/// File types in the mode of an entry (stat(2)).
 const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 const CHARACTER_DEVICE: u32 = 0o020_000;
 
-/// What the name of the last entry is.
+/// Name of the last entry.
 const TRAILER: &str = "TRAILER!!!";
 
 impl Archive {
@@ -201,8 +202,8 @@ impl Archive {
         self.entry(path, FOLDER | 0o755, (0, 0), &[]);
     }
 
-    /// A file. Its content has to be below 4 GiB, which is all that the format
-    /// has digits for.
+    /// Adds a file. Its content must be below 4 GiB, the most that the size field of the format can
+    /// express.
     pub(super) fn file(&mut self, path: &str, permissions: u32, content: &[u8]) {
         self.entry(path, FILE | permissions, (0, 0), content);
     }
@@ -215,14 +216,14 @@ impl Archive {
         self.entry(path, CHARACTER_DEVICE | 0o600, (major, minor), &[]);
     }
 
-    /// The whole archive, with its trailer.
+    /// Returns the archive, with its trailer.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry(TRAILER, 0, (0, 0), &[]);
         self.bytes
     }
 
-    /// Magic and thirteen numbers of eight hexadecimal digits, the name with its
-    /// NUL, the content; name and content are filled up to four bytes.
+    /// Appends magic, thirteen numbers of eight hexadecimal digits, the name with its NUL, and the
+    /// content; name and content are padded to four bytes.
     fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) {
         let name = path.trim_start_matches('/');
         self.inodes += 1;
@@ -246,9 +247,9 @@ impl Archive {
     }
 }
 
-/// Modules that guests load if the kernel has them, and whether a session needs
-/// them: the port to the host, the pair of devices between two agents, then what
-/// paths and congestion controls may require.
+/// Modules that guests load if the kernel has them, and whether sessions require them: the port to
+/// the host, the pair of devices between two agents, then those that paths and congestion controls
+/// may need.
 const GUEST_MODULES: &[(&str, bool)] = &[
     ("virtio_pci", true),
     ("virtio_console", true),
@@ -266,15 +267,15 @@ const GUEST_MODULES: &[(&str, bool)] = &[
     ("vhost_net", false),
     ("pktgen", false),
     ("tls", false),
-    // Its cipher, with instructions of the processor or without.
+    // The cipher of kernel TLS, with and without processor instructions for it.
     ("aesni_intel", false),
     ("ghash_generic", false),
     ("ctr", false),
     ("gcm", false),
 ];
 
-/// The image of a kernel and the file system of its guests: this program, others at the path
-/// that is first in each pair, modules, `more` of them, and with `nics` the one that drives them.
+/// Returns a kernel image and the file system of its guests: this program, `others` (path in the
+/// guest, program), the usual modules, and, as required ones, `more` and the driver of `nics`.
 pub fn prepare(
     kernel: &str,
     program: &Path,
@@ -292,13 +293,13 @@ pub fn prepare(
     Ok((image, archive))
 }
 
-/// Whether a kernel has everything for a guest; with `nics` also their driver.
+/// Errors if a kernel lacks what a guest needs, including the driver of `nics`.
 pub fn bootable(kernel: &str, nics: Option<&NicPair>) -> Result<(), Fault> {
     find(kernel, nics, &AtomicBool::new(false)).map(drop)
 }
 
-/// A kernel and its modules, with the driver of `nics` among them. Of several kernels that the
-/// name fits, one is taken that has the driver.
+/// Finds a kernel and its modules, which must include the driver of `nics`. If several kernels
+/// match the name, one with the driver is preferred.
 fn find(
     kernel: &str,
     nics: Option<&NicPair>,
@@ -402,7 +403,7 @@ mod tests {
         }
     }
 
-    /// Added next to the tool where there is one.
+    /// Skips if busybox is not installed.
     #[test]
     fn cpio_itself_reads_it() {
         use std::io::Write;

@@ -1,5 +1,5 @@
-//! Finding the kernel that a study names: an image, an installed release, a
-//! Debian package, or what was fetched before.
+//! Finds the kernel that a study names: an image, an installed release, a Debian package, or a
+//! fetched kernel.
 
 use super::modules::Modules;
 use super::{qemu, vmlinux};
@@ -15,37 +15,37 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-/// What names a kernel that was fetched: `debian:newest`, `debian:6.1`.
+/// Prefix of names of fetched kernels: `debian:newest`, `debian:6.1`.
 const FETCHED: &str = "debian:";
 
-/// How to come by one.
+/// How to get a kernel.
 const FETCH: &str = "make vm-kernel (tools/vm-kernel) fetches one, or give the path of an image";
 
 /// A kernel that can be booted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// The compressed image, as boot loaders take it.
+    /// The compressed image, in the form that boot loaders take.
     pub path: PathBuf,
-    /// `uname -r` of it.
+    /// Its `uname -r`.
     pub release: String,
-    /// The folder of its modules; `None` if there is none.
+    /// The folder of its modules, if there is one.
     pub modules: Option<PathBuf>,
 }
 
-/// How the name of a folder begins that packages are unpacked to, before its process's id.
+/// Prefix of the folders that packages are unpacked to; the process id follows.
 const UNFINISHED: &str = ".unpacking-";
 
-/// Most bytes of an image; those of distributions have 10 to 20 MiB.
+/// Most bytes of an image; distributions ship 10 to 20 MiB.
 const LARGEST: u64 = 256 << 20;
 
 impl Image {
-    /// What qemu is given: the image itself, or, if it has to be `unpacked`, the kernel
-    /// in it, in memory. An image for which that is not available unpacks itself.
+    /// Opens the file for qemu: the image itself, or, if `unpacked`, the kernel extracted from it.
+    /// Falls back to the image, which unpacks itself, if the kernel cannot be extracted.
     pub fn open(&self, unpacked: bool) -> Result<OwnedFd, Fault> {
         let fault = |e: io::Error| unreadable(&self.path, &e);
         let mut file = files::open(&self.path).map_err(fault)?;
         if unpacked {
-            // Unpacking takes a second, about as long as booting.
+            // Unpacking takes about a second, as long as booting.
             let kept = cache().and_then(|cache| self.kept(&cache.join("vmlinux")));
             if let Ok(Ok(kernel)) = kept.as_ref().map(fs::File::open) {
                 return Ok(kernel.into());
@@ -53,7 +53,7 @@ impl Image {
             let mut bytes = Vec::new();
             file.by_ref().take(LARGEST).read_to_end(&mut bytes).map_err(fault)?;
             if let Ok(kernel) = vmlinux::of_image(&bytes) {
-                // Without it the next guest waits for as long as this one.
+                // If this fails, the next guest unpacks again.
                 let _ = kept.map(|place| keep(&place, &kernel));
                 return qemu::in_memory("vmlinux", &kernel)
                     .map_err(|e| Fault::system("keeping a kernel in memory", &e));
@@ -62,14 +62,14 @@ impl Image {
         Ok(file.into())
     }
 
-    /// Where the kernel in it is kept once it was unpacked. A rebuilt one has another place.
+    /// Returns where the extracted kernel is kept. A rebuilt image has another path.
     fn kept(&self, cache: &Path) -> Result<PathBuf, Fault> {
         let state = state(std::slice::from_ref(&self.path))?;
         Ok(cache.join(&self.release).join(state))
     }
 }
 
-/// Puts a kernel at its place, whole or not at all, and removes its predecessors.
+/// Writes a kernel to `place` atomically, and removes its predecessors.
 fn keep(place: &Path, kernel: &[u8]) -> io::Result<()> {
     let folder = place.parent().unwrap_or(place);
     let cache = folder.parent().unwrap_or(folder);
@@ -83,9 +83,9 @@ fn keep(place: &Path, kernel: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Finds what a study calls `source`: a path to an image or to a `.deb`, the
-/// release of an installed kernel, `debian:newest`, or `debian:` and the
-/// beginning of a release; of those that were fetched one with a `module`, if there is one.
+/// Finds the kernel that a study calls `source`: the path of an image or of a `.deb`, the release
+/// of an installed kernel, `debian:newest`, or `debian:` and the beginning of a release. Among
+/// fetched kernels, one that has `module` is preferred.
 pub fn find(source: &str, module: Option<&str>, stop: &AtomicBool) -> Result<Image, Fault> {
     if let Some(wanted) = source.strip_prefix(FETCHED) {
         return fetched(&cache()?.join("kernels"), wanted, module);
@@ -107,7 +107,7 @@ pub fn find(source: &str, module: Option<&str>, stop: &AtomicBool) -> Result<Ima
     }
 }
 
-/// Folder for what is fetched and unpacked (XDG Base Directory Specification).
+/// Returns the folder for fetched and unpacked files (XDG Base Directory Specification).
 pub(super) fn cache() -> Result<PathBuf, Fault> {
     let absolute = |name: &str| {
         let path = std::env::var_os(name).map(PathBuf::from);
@@ -121,8 +121,8 @@ pub(super) fn cache() -> Result<PathBuf, Fault> {
     Ok(folder.join("bytepath"))
 }
 
-/// The newest of the kernels below a folder whose release begins with `wanted`; those with
-/// `module` come first.
+/// Returns the newest kernel below `root` whose release begins with `wanted`; those with `module`
+/// come first.
 fn fetched(root: &Path, wanted: &str, module: Option<&str>) -> Result<Image, Fault> {
     let folder = root.join("lib/modules");
     let names = match fs::read_dir(&folder) {
@@ -158,7 +158,7 @@ fn by_version(a: &str, b: &str) -> Ordering {
     parts(a).cmp(&parts(b))
 }
 
-/// An image and the modules that belong to it.
+/// Returns an image with its release and its modules.
 fn image(path: &Path) -> Result<Image, Fault> {
     let path = fs::canonicalize(path).map_err(|e| unreadable(path, &e))?;
     let release = release(&path)?;
@@ -166,8 +166,8 @@ fn image(path: &Path) -> Result<Image, Fault> {
     Ok(Image { path, release, modules })
 }
 
-/// How much of an image is read for its release: the text is in the setup code,
-/// which is at most 64 KiB long.
+/// How many bytes of an image are read to find its release: the text is in the setup code, which is
+/// at most 64 KiB long.
 const SETUP: u64 = 0x200 + (1 << 16) + 256;
 
 fn release(path: &Path) -> Result<String, Fault> {
@@ -181,9 +181,9 @@ fn release(path: &Path) -> Result<String, Fault> {
     })
 }
 
-/// Reads the release from the header of an x86 image: `HdrS` at 0x202, and at
-/// 0x20e where, less 0x200, the text of the version is
-/// (Documentation/arch/x86/boot.rst). None if it is not such an image.
+/// Reads the release from the header of an x86 image: `HdrS` at 0x202, and at 0x20e the offset of
+/// the version text, less 0x200 (Documentation/arch/x86/boot.rst). `None` if this is not such an
+/// image.
 pub fn release_in(image: &[u8]) -> Option<String> {
     if image.get(0x202..0x206)? != b"HdrS" {
         return None;
@@ -197,14 +197,14 @@ pub fn release_in(image: &[u8]) -> Option<String> {
     is_valid.then(|| String::from_utf8_lossy(release).into_owned())
 }
 
-/// The modules of an image: its own folder, or lib/modules/RELEASE next to it,
+/// Returns the folder of an image's modules: its own folder, or lib/modules/RELEASE beside it,
 /// above it, or of this machine.
 fn modules_beside(image: &Path, release: &str) -> Option<PathBuf> {
     let folder = image.parent()?;
     if folder.file_name().is_some_and(|name| name == release) {
         return Some(folder.to_owned());
     }
-    // Packages of a distribution without a `/lib` of its own have it below `/usr`.
+    // Packages of a distribution whose `/lib` is a link have the modules below `/usr`.
     let below = |root: &Path| {
         ["lib/modules", "usr/lib/modules"].map(|modules| root.join(modules).join(release))
     };
@@ -212,8 +212,8 @@ fn modules_beside(image: &Path, release: &str) -> Option<PathBuf> {
     roots.into_iter().flatten().flat_map(below).find(|found| found.is_dir())
 }
 
-/// Unpacks a package and those next to it for the same release: since
-/// Linux 7.1 Debian packs image, modules and lists apart.
+/// Unpacks a package and those beside it for the same release: since Linux 7.1, Debian splits
+/// image, modules and module lists into separate packages.
 fn unpacked(package: &Path, cache: &Path, stop: &AtomicBool) -> Result<Image, Fault> {
     let package = fs::canonicalize(package).map_err(|e| unreadable(package, &e))?;
     files::open(&package).map_err(|e| unreadable(&package, &e))?;
@@ -225,11 +225,11 @@ fn unpacked(package: &Path, cache: &Path, stop: &AtomicBool) -> Result<Image, Fa
         fs::create_dir_all(cache).map_err(failed)?;
         remove_left(cache, UNFINISHED);
         let name = format!("{UNFINISHED}{}-", std::process::id());
-        // Gone when this returns, unless it has got its name.
+        // Removed on return, unless it was renamed.
         let unfinished =
             tempfile::Builder::new().prefix(&name).tempdir_in(cache).map_err(failed)?;
         packages.iter().try_for_each(|one| extract(one, unfinished.path(), stop))?;
-        // In place at once; another process may have been faster.
+        // Atomic; another process may have been faster.
         match fs::rename(unfinished.path(), &folder) {
             Err(e) if !folder.is_dir() => return Err(unreadable(&folder, &e)),
             _ => {}
@@ -243,8 +243,8 @@ fn unpacked(package: &Path, cache: &Path, stop: &AtomicBool) -> Result<Image, Fa
     }
 }
 
-/// What distinguishes these packages from others of the same names: their number, their
-/// size and the time of the youngest. A rebuilt kernel is another one.
+/// Distinguishes these packages from others of the same names: by their number, total size, and
+/// newest modification time. So a rebuilt kernel counts as another one.
 fn state(packages: &[PathBuf]) -> Result<String, Fault> {
     let (mut bytes, mut youngest) = (0, 0);
     for package in packages {
@@ -256,7 +256,7 @@ fn state(packages: &[PathBuf]) -> Result<String, Fault> {
     Ok(format!("{}-{bytes}-{youngest}", packages.len()))
 }
 
-/// The package, and those of the same release next to it.
+/// Returns the package and those of the same release beside it.
 fn relatives(package: &Path) -> Result<Vec<PathBuf>, Fault> {
     let mut all = vec![package.to_owned()];
     let name = package.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -291,7 +291,7 @@ fn extract(package: &Path, folder: &Path, stop: &AtomicBool) -> Result<(), Fault
     }
 }
 
-/// Files below a folder whose names begin like this, in order.
+/// Returns the files below a folder whose names begin with `lead`, in order.
 fn files_called(folder: &Path, lead: &str, depth: usize) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -323,7 +323,7 @@ mod tests {
 
     static GOES_ON: AtomicBool = AtomicBool::new(false);
 
-    /// The least that a boot loader would take for an image.
+    /// A minimal image that a boot loader would accept.
     fn fake_image(release: &str) -> Vec<u8> {
         let mut bytes = vec![0; 0x400];
         bytes[0x202..0x206].copy_from_slice(b"HdrS");
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(found, Some(below_usr.canonicalize().unwrap()));
     }
 
-    /// A Debian package of these files, or none where there is nothing to make it.
+    /// Builds a Debian package of these files; `None` if dpkg-deb is not installed.
     fn package(to: &Path, files: &[(&str, &[u8])]) -> Option<()> {
         let tree = tempfile::tempdir().unwrap();
         let control = "Package: made-up\nVersion: 1\nArchitecture: all\nMaintainer: a <a@b.c>\n\

@@ -1,5 +1,5 @@
-//! A guest, seen from the host: the process that runs it, the port to its
-//! agents, its console, and how it ended.
+//! A running guest as the host sees it: its qemu, the port to its agents, its console, and how it
+//! ended.
 
 use super::frame::{Frame, Layout, Message, Ready};
 use super::qemu::{self, Limits, Network, Start};
@@ -19,32 +19,32 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What is kept of a console and of qemu's own words, bytes.
+/// How much is kept of the console and of qemu's messages, bytes.
 const CONSOLE: usize = 1 << 16;
 const WORDS: usize = 4096;
 
-/// How long the last words of an agent are waited for, and those of qemu.
+/// How long to wait for the last messages of an agent or of qemu.
 const EXIT: Duration = Duration::from_secs(4);
 
-/// How often a wait looks whether the user wants to stop.
+/// How often a wait checks whether the user wants to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A guest that is up. Dropping it ends the process that runs it.
+/// A running guest. Dropping it ends its qemu.
 pub struct Machine {
     port: Mutex<UnixStream>,
     shared: Arc<Shared>,
     console: Arc<Tail>,
     words: Arc<Tail>,
     process: OwnedFd,
-    /// Of its qemu, on this host.
+    /// Process id of qemu, on this host.
     pub(super) pid: u32,
     keeper: Option<JoinHandle<()>>,
-    /// How long it is waited for.
+    /// How long to wait for it.
     pub limits: Limits,
     kernel: String,
-    /// Time from the start of its process until its program answered.
+    /// Time from the start of qemu until the guest's program was ready.
     pub booted: Duration,
-    /// What it reported about itself.
+    /// The guest's report about itself.
     pub ready: Ready,
 }
 
@@ -56,7 +56,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The port is at its end: nothing comes from this guest any more.
+    /// True once the port is at its end: the guest sends nothing more.
     gone: bool,
     ready: Option<Ready>,
     exit: Option<ExitStatus>,
@@ -64,8 +64,8 @@ struct State {
     last: u32,
 }
 
-/// A session. Dropping it takes it down, whatever its state: also one that was
-/// refused, or that was not waited for.
+/// A session. Dropping it takes the session down in any state, also if it was refused or nothing
+/// waited for it.
 pub struct Session {
     pub machine: Arc<Machine>,
     number: u32,
@@ -73,10 +73,10 @@ pub struct Session {
     pub pids: Vec<u32>,
 }
 
-/// What an agent writes.
+/// Output of an agent.
 pub(super) type Written = Receiver<Vec<u8>>;
 
-/// A process that runs a guest.
+/// A running qemu.
 struct Process {
     process: OwnedFd,
     pid: u32,
@@ -88,7 +88,7 @@ struct Process {
 /// Why a guest did not boot.
 pub struct NotBooted {
     pub fault: Fault,
-    /// Its kernel gave up.
+    /// Whether its kernel panicked.
     pub panicked: bool,
 }
 
@@ -104,9 +104,9 @@ impl From<NotBooted> for Fault {
     }
 }
 
-/// Boots, and if an emulated kernel panics, once more. On a busy host the emulated
-/// processors of a guest run far apart, and once in many boots a kernel that is all right
-/// dies of that. One that is not dies twice.
+/// Boots, and boots once more if an emulated kernel panics. On a busy host the virtual CPUs of an
+/// emulated guest drift far apart, and once in many boots that kills a sound kernel. A broken one
+/// panics twice.
 pub fn retry_once_if_emulated<T>(
     emulated: bool,
     boot: impl Fn() -> Result<T, NotBooted>,
@@ -117,7 +117,7 @@ pub fn retry_once_if_emulated<T>(
     }
 }
 
-/// The outcome of a session so far.
+/// State of a session.
 #[derive(Default)]
 struct SessionState {
     pipes: [Option<Sender<Vec<u8>>>; 2],
@@ -133,7 +133,7 @@ impl Machine {
         let limits = start.shape.limits;
         let kernel = start.name.clone();
         let shared = Arc::<Shared>::default();
-        // A stalled guest does not empty its port.
+        // A stalled guest does not read from its port.
         let timed = ours.set_write_timeout(Some(limits.silence));
         let reader = timed.and_then(|()| ours.try_clone());
         let reader = reader.map_err(|e| Fault::system("starting a guest", &e))?;
@@ -152,7 +152,7 @@ impl Machine {
             booted: Duration::ZERO,
             ready: Ready::default(),
         };
-        // From here on dropping it ends the process.
+        // From here on, dropping it ends qemu.
         spawn_thread("guest-port", move || state.read_frames(reader))?;
         machine.ready = machine.await_ready(stop).map_err(|fault| {
             let panicked = panic(&machine.console.text()).is_some();
@@ -162,12 +162,12 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Whether it still answers.
+    /// True until the guest's port ends.
     pub fn is_alive(&self) -> bool {
         !self.shared.lock().gone
     }
 
-    /// Has the vhost threads of its network device run on a CPU, or where the scheduler puts them.
+    /// Pins the vhost threads of its network device to `cpu`, or, if `None`, lets them run on any.
     pub fn place_vhost(&self, cpu: Option<u32>) -> Result<(), Fault> {
         let workers = vhost::workers_of(self.pid);
         if workers.is_empty() && cpu.is_some() {
@@ -188,7 +188,7 @@ impl Machine {
         })
     }
 
-    /// Raises a session; gives what its agents write.
+    /// Raises a session; returns it and the output of its agents.
     pub fn raise(
         self: &Arc<Machine>,
         layout: Layout,
@@ -221,8 +221,8 @@ impl Machine {
         }
     }
 
-    /// Takes a session down. A guest that does not do so in time is ended, since
-    /// nothing that it sends can be relied on any more.
+    /// Takes a session down. Kills a guest that does not do so in time, because nothing it sends
+    /// can be relied on any more.
     fn lower(&self, session: u32) {
         let lowered = self.send(Frame { session, message: Message::Lower }).is_ok()
             && self
@@ -236,17 +236,17 @@ impl Machine {
         }
     }
 
-    /// The last lines of its console, on one line.
+    /// Returns the last lines of the console, joined into one.
     pub fn console(&self) -> String {
         quoted(&self.console.text())
     }
 
-    /// Ends a guest that has been silent since then; what is known of it is returned.
+    /// Kills a guest that has been silent since `since`; returns what is known about it.
     pub fn kill_and_report(&self, since: Instant) -> String {
         self.lost("hangs", since).message
     }
 
-    /// Why nothing comes from it any more.
+    /// Returns how the guest ended, in words.
     fn exit_report(&self) -> String {
         let is_running = |state: &mut State| state.exit.is_none();
         let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), EXIT, is_running);
@@ -262,9 +262,9 @@ impl Machine {
         ready.ok_or_else(|| self.lost("did not come up", since))
     }
 
-    /// A fault that reports what happened to the guest, or for how long it has been
-    /// silent and what its console shows; such a guest is ended, since nothing that
-    /// it sends can be relied on any more.
+    /// Returns a fault that says how the guest ended, or, if it is still running, for how long it
+    /// has been silent and what its console shows. Kills a running guest, because nothing it sends
+    /// can be relied on any more.
     fn lost(&self, what: &str, since: Instant) -> Fault {
         let how = if self.is_alive() {
             let silent = since.elapsed().as_secs();
@@ -282,9 +282,9 @@ impl Machine {
         frame.write(&mut *port)
     }
 
-    /// Waits for something to be there; none at the deadline, or when the guest
-    /// is gone and it does not exist. A wait that the user cannot stop, such as that for a guest
-    /// to be taken down after Ctrl-C, is not extended if the guest gets no CPU.
+    /// Waits until `look` returns something. Returns `None` at the deadline or once the guest has
+    /// ended. A wait without `stop`, such as that for a session to be taken down after Ctrl-C, is
+    /// not extended if the guest gets no CPU.
     fn wait<T>(
         &self,
         limit: Duration,
@@ -314,7 +314,7 @@ impl Machine {
     }
 
     fn kill(&self) {
-        // It fails only if the process has ended by now.
+        // Fails only if the process has already ended.
         let _ = pidfd_send_signal(&self.process, Signal::KILL);
         self.shared.end();
     }
@@ -331,13 +331,13 @@ impl Drop for Machine {
 }
 
 impl Session {
-    /// Bytes for an agent, at most as many as a frame takes.
+    /// Sends bytes to an agent, at most as many as a frame can hold.
     pub fn write(&self, agent: usize, bytes: &[u8]) -> io::Result<()> {
         self.machine
             .send(Frame { session: self.number, message: Message::Bytes(agent, bytes.to_vec()) })
     }
 
-    /// How an agent ended, in words.
+    /// Returns how an agent ended, in words.
     pub fn exit_report(&self, agent: usize) -> String {
         let words = self
             .machine
@@ -361,7 +361,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads frames until the port is at its end.
+    /// Reads frames until the end of the port.
     fn read_frames(&self, mut port: UnixStream) {
         while let Ok(frame) = Frame::read(&mut port) {
             self.handle(frame);
@@ -381,7 +381,7 @@ impl Shared {
             Message::Raised(pids) => session.raised = Some(Ok(pids)),
             Message::Refused(fault) => session.raised = Some(Err(fault)),
             Message::Bytes(agent, bytes) => {
-                // Its reader may be gone.
+                // The receiver of the agent's output may be gone.
                 let _ = session.pipes[agent].as_ref().map(|pipe| pipe.send(bytes));
             }
             Message::Ended(agent, words) => {
@@ -393,7 +393,7 @@ impl Shared {
         }
     }
 
-    /// Nothing comes any more: every pipe is at its end.
+    /// Marks the guest as gone and ends every pipe.
     fn end(&self) {
         let mut state = self.lock();
         state.gone = true;
@@ -405,12 +405,12 @@ impl Shared {
     }
 }
 
-/// Starts the process in a thread that waits for its end: the kernel ends the
-/// process when that thread does, and so with us, whatever ends us.
+/// Starts qemu in a thread that waits for it. The kernel kills qemu when that thread ends, and
+/// therefore also when this process does, for whatever reason.
 fn keep(start: Start, shared: Arc<Shared>) -> Result<(JoinHandle<()>, Process), Fault> {
     let (started, result) = sync_channel(1);
     let mut command = qemu::command(&start);
-    // Signals to our group are for us: what it measured is still to come.
+    // Signals to our process group are meant for us; the guest still has results to deliver.
     command.process_group(0);
     let program = start.program.clone();
     let Start { kernel, initramfs, port, monitor, networks, .. } = start;
@@ -420,7 +420,7 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<(JoinHandle<()>, Process), 
         let monitored = monitor.iter().map(AsFd::as_fd);
         let inherited: Vec<_> = files.into_iter().chain(monitored).chain(wire).collect();
         let child = process::spawn_tied(command, &inherited);
-        // Our copies go, so that the port is at its end when the process is.
+        // Close our copies, so that the port ends when qemu does.
         drop(inherited);
         drop((kernel, initramfs, port, monitor, networks));
         let mut child = match child {
@@ -430,7 +430,7 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<(JoinHandle<()>, Process), 
         match held(&mut child) {
             Ok(process) => drop(started.send(Ok(process))),
             Err(e) => {
-                // Without a handle it could not be ended later.
+                // Without a pidfd, nothing could kill it later.
                 let _ = child.kill();
                 let _ = child.wait();
                 return drop(started.send(Err(e)));
@@ -454,11 +454,11 @@ fn held(child: &mut Child) -> io::Result<Process> {
     Ok(Process { process, pid: child.id(), console, words })
 }
 
-/// Lines of the console that a fault quotes.
+/// Number of console lines that a fault quotes.
 const QUOTED: usize = 6;
 
-/// How a guest ended, in words: `exit` is the status of its qemu, if that has ended, and
-/// `words` the last line that qemu printed.
+/// Returns how a guest ended, in words. `exit` is the status of qemu, if it has ended; `words` is
+/// the last line that qemu printed.
 pub(super) fn describe(console: &str, exit: Option<ExitStatus>, words: Option<&str>) -> String {
     let how = match (panic(console), exit) {
         (Some(words), _) => format!("the guest's kernel panicked: {words}"),
@@ -474,7 +474,7 @@ pub(super) fn describe(console: &str, exit: Option<ExitStatus>, words: Option<&s
     format!("{how}; {}", shows(console, "ended with"))
 }
 
-/// The message of a kernel's panic; `None` if there was none (kernel/panic.c).
+/// Returns the message of a kernel panic, or `None` if there was none (kernel/panic.c).
 pub(super) fn panic(console: &str) -> Option<String> {
     console.lines().rev().find_map(|line| {
         let (_, words) = line.split_once("Kernel panic - not syncing: ")?;
@@ -482,9 +482,9 @@ pub(super) fn panic(console: &str) -> Option<String> {
     })
 }
 
-/// The end of a machine that is not restarted when it requests that. The kernel prints an orderly
-/// one on the console (kernel/reboot.c), and nothing if the processor cannot continue (a triple
-/// fault).
+/// Returns why qemu exited without an error (`-no-reboot`). The kernel prints an orderly restart or
+/// power-off on the console (kernel/reboot.c), and nothing if the processor cannot continue (a
+/// triple fault).
 fn switched_off(console: &str) -> &'static str {
     if console.contains("reboot: Restarting system") {
         "the guest restarted"
@@ -495,7 +495,7 @@ fn switched_off(console: &str) -> &'static str {
     }
 }
 
-/// What a console shows, as the end of a sentence: `its console VERB: a | b`.
+/// Returns the last lines of a console as a clause: `its console VERB: a | b`.
 pub(super) fn shows(console: &str, verb: &str) -> String {
     match quoted(console).as_str() {
         "" => "its console shows nothing".to_owned(),
@@ -503,7 +503,7 @@ pub(super) fn shows(console: &str, verb: &str) -> String {
     }
 }
 
-/// The last lines of a console on one line, without what a terminal would do.
+/// Returns the last lines of a console, joined into one, without control characters.
 pub(super) fn quoted(console: &str) -> String {
     let clean = |line: &str| -> String {
         line.chars().filter(|c| !c.is_control()).collect::<String>().trim().to_owned()

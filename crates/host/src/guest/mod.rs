@@ -1,13 +1,13 @@
-//! Guests: virtual machines whose kernel the study chooses and whose only program is this
-//! one. `docs/guide/guests.md` describes how, and what it proves.
+//! Guests: virtual machines that run a kernel of the study's choice and no program but this one.
+//! `docs/guide/guests.md` describes how they work and what they prove.
 //!
-//! The host's side runs in the controller: `kernel` finds the image and the modules that a
-//! study names (`vmlinux`, `modules`, `elf`), `initramfs` packs them with this program into a
-//! file system, `qemu` starts it, and `machine` is the guest that runs: its port, its console,
-//! how it ended, and its sessions. `host` is an agent in it as a host of a deployment.
+//! The host's side runs in the controller: `kernel` finds the image and the modules that a study
+//! names (`vmlinux`, `modules`, `elf`), `initramfs` packs the modules and this program into a file
+//! system, `qemu` builds the command line, and `machine` is the running guest: its port, its
+//! console, how it ended, and its sessions. `host` makes an agent in it a host of a deployment.
 //!
-//! The guest's side is `init`, its first process, with `session` and `nics`. Between the two
-//! sides go the messages of `frame`: agents' pipes are carried over one serial port.
+//! The guest's side is `init`, its first process, with `session` and `nics`. The two sides exchange
+//! the messages of `frame`, which carry the agents' pipes over one serial port.
 
 #[cfg(feature = "test-support")]
 mod command;

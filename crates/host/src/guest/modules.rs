@@ -1,9 +1,8 @@
-//! The modules of a kernel: where they are, what they depend on, in which order
-//! they have to be loaded.
+//! The modules of a kernel: their files, dependencies and load order.
 //!
-//! The dependencies are read from the modules themselves and not from
-//! `modules.dep`, because no package carries that file: depmod(8) writes it when
-//! a kernel is installed, and a kernel that is only unpacked has none.
+//! Dependencies are read from the modules themselves, not from `modules.dep`: no package contains
+//! that file. depmod(8) writes it when a kernel is installed; a kernel that is only unpacked has
+//! none.
 
 use super::elf::{depends, normal};
 use super::vmlinux;
@@ -14,23 +13,23 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Largest module after unpacking, bytes; the largest that distributions ship
-/// (graphics drivers) take a tenth of it.
+/// Most bytes of an unpacked module; the largest that distributions ship (graphics drivers) are a
+/// tenth of it.
 const LARGEST: u64 = 256 << 20;
 
-/// How deep modules lie below their folder, and how many there may be.
+/// Depth of the search for modules below their folder, and most modules found.
 const DEEPEST: usize = 16;
 const MOST: usize = 100_000;
 
-/// A module, ready to be loaded.
+/// A module, ready to load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Module {
-    /// Its name as the kernel has it.
+    /// Its name as the kernel spells it.
     pub name: String,
     pub bytes: Vec<u8>,
 }
 
-/// What a kernel has, built in and as modules.
+/// The modules of a kernel, built in or as files.
 #[derive(Debug, Default)]
 pub(super) struct Modules {
     built_in: BTreeSet<String>,
@@ -39,7 +38,7 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// Looks through `/lib/modules/RELEASE` or a folder like it.
+    /// Searches `/lib/modules/RELEASE` or a similar folder.
     pub(super) fn of(folder: &Path) -> Result<Modules, Fault> {
         let mut modules = Modules::default();
         let list = folder.join("modules.builtin");
@@ -52,21 +51,20 @@ impl Modules {
         Ok(modules)
     }
 
-    /// Of a kernel that came without any: whatever is needed has to be built in,
-    /// and only booting it shows.
+    /// For a kernel that came without modules: whatever is required must be built in, which shows
+    /// only when it boots.
     pub(super) fn unknown() -> Modules {
         Modules { assume_built_in: true, ..Modules::default() }
     }
 
-    /// Whether there is such a module, or it is built in as far as is known.
+    /// Whether the kernel has the module, or may have it built in.
     pub(super) fn may_have(&self, name: &str) -> bool {
         let name = normal(name);
         self.assume_built_in || self.files.contains_key(&name) || self.built_in.contains(&name)
     }
 
-    /// Everything that has to be loaded for some modules to be there, each after
-    /// what it depends on. One that is built in needs no loading; one that does
-    /// not exist is skipped if it is not `required`.
+    /// Returns all modules to load for those in `wanted`, each after its dependencies. Skips those
+    /// that are built in, and missing ones unless they are required (the flag).
     pub(super) fn order(&self, wanted: &[(&str, bool)]) -> Result<Vec<Module>, Fault> {
         let mut order = Vec::new();
         for (name, required) in wanted {
@@ -90,7 +88,7 @@ impl Modules {
         for entry in entries {
             let entry = entry.map_err(|e| unreadable(folder, &e))?;
             let kind = entry.file_type().map_err(|e| unreadable(&entry.path(), &e))?;
-            // `build` and `source` are links to where the kernel was made.
+            // `build` and `source` are symbolic links to the kernel's sources.
             if kind.is_dir() && depth > 0 {
                 self.look(&entry.path(), depth - 1)?;
             } else if kind.is_file()
@@ -103,7 +101,7 @@ impl Modules {
         Ok(())
     }
 
-    /// Places a module after its dependencies. `above` are those that want it.
+    /// Adds a module after its dependencies. `above` is the chain of modules that depend on it.
     fn visit(
         &self,
         name: &str,
@@ -139,14 +137,14 @@ impl Modules {
     }
 }
 
-/// `kernel/net/ipv4/tcp_bbr.ko.xz` is the module `tcp_bbr`.
+/// Returns the module's name: `tcp_bbr` for `kernel/net/ipv4/tcp_bbr.ko.xz`.
 fn name_of(path: &str) -> Option<String> {
     let file = path.rsplit('/').next()?;
     let (name, ending) = file.split_once(".ko")?;
     matches!(ending, "" | ".xz" | ".gz" | ".zst").then(|| normal(name))
 }
 
-/// Reads a module, and unpacks it if it is packed.
+/// Reads a module, and unpacks it if it is compressed.
 fn unpack(path: &Path) -> Result<Vec<u8>, Fault> {
     let file = files::open(path).map_err(|e| unreadable(path, &e))?;
     let mut bytes = Vec::new();
@@ -170,8 +168,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// The least that is a kernel module: an ELF file whose only section of
-    /// interest says what it depends on.
+    /// A minimal kernel module: an ELF file with a section that lists its dependencies.
     fn module(depends: &str) -> Vec<u8> {
         let information = format!("license=GPL\0depends={depends}\0name=x\0");
         let names = b"\0.modinfo\0.shstrtab\0";

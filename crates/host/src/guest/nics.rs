@@ -1,5 +1,5 @@
-//! The network devices of a guest: the one that is the link of a guest that is one host, and
-//! pairs that join two hosts in one guest.
+//! Network devices of a guest: the link of a guest that is one host, and pairs of NICs that join
+//! two hosts in one guest.
 
 use bytepath_record::{CpuTurns, Fault, Role};
 #[cfg(any(test, feature = "test-support"))]
@@ -12,36 +12,36 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// The device: the kernel's name for the first one of its kind.
+/// The network device of a guest that is one host, by the kernel's name for the first of its kind.
 pub const DEVICE: &str = "eth0";
 
-/// The driver of the device.
+/// The driver of that device.
 const DRIVER: &str = "/sys/bus/virtio/drivers/virtio_net";
 
-/// NICs that are joined in pairs and in one guest.
+/// A kind of NIC that joins two hosts in one guest, in pairs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NicPair {
-    /// What the user types.
+    /// Name for users.
     pub name: &'static str,
-    /// What the names of the devices begin with, before their number.
+    /// Prefix of the device names; a number follows.
     prefix: &'static str,
     /// The module that drives them.
     pub module: &'static str,
-    /// What makes them.
+    /// What creates them.
     pub maker: Maker,
 }
 
-/// What makes NICs, and makes them again.
+/// What creates NICs, and resets them for each session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Maker {
-    /// Their module itself, each time it is loaded.
+    /// Their module, each time it is loaded.
     Module,
-    /// qemu, which emulates this device; they are new when their driver, in this folder, is
-    /// given them again.
+    /// qemu, which emulates `device`. Binding them again to their driver, in this folder of sysfs,
+    /// resets them.
     Qemu { device: &'static str, driver: &'static str },
 }
 
-/// Every pair that a guest may have.
+/// All kinds of pairs that guests can have.
 pub const NIC_PAIRS: [NicPair; 5] = [
     NicPair { name: "zcnic", prefix: "zcnic", module: MODULE, maker: Maker::Module },
     NicPair::emulated("igb", "igb", "igb", "/sys/bus/pci/drivers/igb"),
@@ -63,13 +63,13 @@ impl NicPair {
         NicPair { name, prefix: "eth", module, maker: Maker::Qemu { device, driver } }
     }
 
-    /// The device of a role in the pair of this number: those of a pair are counted one after the
-    /// other.
+    /// Returns the name of a role's device in a pair. Devices are numbered pair by pair, the
+    /// sender's first.
     pub fn device(&self, role: Role, pair: u32) -> String {
         format!("{}{}", self.prefix, 2 * pair + role as u32)
     }
 
-    /// Most pairs that a guest may have.
+    /// Most pairs that a guest can have.
     pub fn most(&self) -> u32 {
         match self.maker {
             Maker::Module => CpuTurns::MOST as u32,
@@ -77,13 +77,13 @@ impl NicPair {
         }
     }
 
-    /// The pair of this name.
+    /// Returns the kind of this name.
     pub fn named(name: &str) -> Option<&'static NicPair> {
         static PAIRS: [NicPair; 5] = NIC_PAIRS;
         PAIRS.iter().find(|pair| pair.name == name)
     }
 
-    /// qemu's name of the device, if qemu emulates it.
+    /// Returns qemu's name of the device, or `None` if qemu does not emulate it.
     pub const fn emulated_device(&self) -> Option<&'static str> {
         match self.maker {
             Maker::Module => None,
@@ -91,7 +91,7 @@ impl NicPair {
         }
     }
 
-    /// How they are made, in a word.
+    /// Returns how they are made, as one word.
     pub fn made(&self) -> &'static str {
         match self.maker {
             Maker::Module => "software",
@@ -99,8 +99,8 @@ impl NicPair {
         }
     }
 
-    /// Makes so many pairs again, so that no setting of an earlier session is left. `parameters` are
-    /// those of a module that makes NICs: `name=value`, with blanks between them.
+    /// Makes so many pairs anew, so that no setting of an earlier session is left. `parameters` are
+    /// those of a module that makes NICs: `name=value`, separated by blanks.
     pub(super) fn renew(&self, pairs: u32, parameters: &str) -> Result<(), Fault> {
         match self.maker {
             Maker::Module => load_new(&format!("{parameters} pairs={pairs}")),
@@ -108,7 +108,7 @@ impl NicPair {
         }
     }
 
-    /// Moves the NICs of each role, so many, into the network namespace of a process.
+    /// Moves each role's NIC of each pair into the network namespace of the agent's process.
     pub(super) fn move_to_agents(&self, pairs: u32, pids: [u32; 2]) -> Result<(), Fault> {
         let mut netlink = Netlink::new();
         for (role, pid) in Role::ALL.into_iter().zip(pids) {
@@ -127,14 +127,14 @@ impl NicPair {
     }
 }
 
-/// Renews the link, so that no setting of an earlier session is left.
+/// Resets the link, so that no setting of an earlier session is left.
 pub(super) fn renew_link() -> Result<(), Fault> {
     rebind(Path::new(DRIVER))?;
     use_all_queues(DEVICE)
 }
 
-/// Takes every device from its driver and then gives all back, in the order of their places,
-/// after which they are as new (Documentation/ABI/testing/sysfs-bus-virtio; drivers/base/bus.c).
+/// Unbinds all devices from their driver and binds them again, in the order of their names.
+/// Afterwards they are as new (Documentation/ABI/testing/sysfs-bus-virtio; drivers/base/bus.c).
 fn rebind(driver: &Path) -> Result<(), Fault> {
     let fault = |path: PathBuf| {
         move |e: io::Error| Fault::system(format!("renewing the device ({})", path.display()), &e)
@@ -142,7 +142,7 @@ fn rebind(driver: &Path) -> Result<(), Fault> {
     let entries = fs::read_dir(driver).map_err(fault(driver.to_owned()))?;
     let names: Vec<String> =
         entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    // `virtio3`, or a place on the PCI bus.
+    // `virtio3`, or a PCI address.
     let is_device = |name: &&String| name.starts_with("virtio") || name.contains(':');
     let mut devices: Vec<&String> = names.iter().filter(is_device).collect();
     devices.sort();
@@ -160,8 +160,8 @@ fn rebind(driver: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Puts every queue of the device to use: a driver that found fewer CPUs than queues
-/// when it was bound leaves some alone.
+/// Enables every queue of the device: a driver that found fewer CPUs than queues when it was bound
+/// leaves some unused.
 fn use_all_queues(device: &str) -> Result<(), Fault> {
     let what = format!("the queues of {device}");
     let fail = |e: io::Error| Fault::system(&what, &e);
@@ -171,7 +171,7 @@ fn use_all_queues(device: &str) -> Result<(), Fault> {
         return Err(Fault::unsupported(text));
     };
     let channels = match netlink.channels(link.index) {
-        // A driver that does not report it has one queue.
+        // A driver without this operation has one queue.
         Err(e) if e.kind() == io::ErrorKind::Unsupported => return Ok(()),
         channels => channels.map_err(fail)?,
     };
@@ -184,8 +184,8 @@ fn use_all_queues(device: &str) -> Result<(), Fault> {
     }
 }
 
-/// Loads the module once more, so that no setting of an earlier session is left;
-/// parameters are `name=value`, with blanks between them.
+/// Reloads the module, so that no setting of an earlier session is left. `parameters` are
+/// `name=value`, separated by blanks.
 fn load_new(parameters: &str) -> Result<(), Fault> {
     let fault = |e: io::Error| Fault::system(format!("loading the module {MODULE}"), &e);
     match boot::unload_module(MODULE) {
@@ -198,7 +198,7 @@ fn load_new(parameters: &str) -> Result<(), Fault> {
     fs::read(&file).and_then(|module| boot::load_module(&module, parameters)).map_err(fault)
 }
 
-/// Makes two pairs of NICs, where the guest has the module and they are not there.
+/// Makes two pairs of NICs, if the guest has the module and it is not loaded.
 #[cfg(feature = "test-support")]
 pub(super) fn ensure_loaded() -> Result<(), Fault> {
     match boot::load_kept(MODULE, "pairs=2") {
@@ -208,8 +208,8 @@ pub(super) fn ensure_loaded() -> Result<(), Fault> {
     }
 }
 
-/// Refuses a module that has made fewer pairs: it was loaded before with another number, or is of an
-/// earlier bytepath, which made one.
+/// Errors if the module has made fewer pairs: it was loaded earlier with another number, or is from
+/// an earlier bytepath, which made one.
 #[cfg(any(test, feature = "test-support"))]
 fn check_pairs(sys: &Path, wanted: u32) -> Result<(), Fault> {
     let made = attribute::text(&sys.join("module").join(MODULE).join("parameters/pairs"));
@@ -223,8 +223,8 @@ fn check_pairs(sys: &Path, wanted: u32) -> Result<(), Fault> {
     Err(Fault::unsupported(text).remedy(remedy))
 }
 
-/// The words of a kernel's command line that are parameters of the module
-/// (`zcnic.drop=100`, as modprobe(8) has it), without its name; and the others.
+/// Splits a kernel command line into parameters of the module (`zcnic.drop=100`, as in
+/// modprobe(8)), without the module's name, and all other words.
 pub fn parameters(command_line: &str) -> (String, String) {
     let (mut own, mut others) = (Vec::new(), Vec::new());
     for word in command_line.split_ascii_whitespace() {

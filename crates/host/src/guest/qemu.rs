@@ -1,8 +1,8 @@
-//! The program that runs guests: its command line, and whether it may use KVM.
+//! qemu, which runs guests: its command line, and whether it can use KVM.
 //!
-//! `/dev/kvm` proves little: inside a virtual machine it often exists
-//! but cannot run a guest. So a guest is run: a firmware of a dozen bytes that
-//! writes to a port by which qemu ends with a known code.
+//! `/dev/kvm` proves little: in a virtual machine it often exists but cannot run a guest. So
+//! [`kvm`] runs one: a firmware of a dozen bytes that writes to a port, at which qemu exits with a
+//! known code.
 
 use bytepath_record::{Fault, Role, Support, joined};
 use bytepath_sys::{launch, process};
@@ -29,19 +29,19 @@ pub enum Accelerator {
     Kvm,
     /// By a translator (TCG): correct, and ten to fifty times slower.
     Tcg {
-        /// Why not by the processor.
+        /// Why KVM is not used.
         because: String,
-        /// Whether the guest's clock counts instructions and not time.
+        /// Whether the guest's clock counts instructions instead of time.
         counted: bool,
     },
 }
 
-/// The accelerator under which a guest's clock counts its instructions.
+/// Name of the accelerator with which a guest's clock counts its instructions.
 pub const COUNTED: &str = "counted";
 
-/// An instruction takes 2^4 = 16 ns of such a guest's clock (qemu's `-icount shift=4`): close
-/// to what the emulator needs for one, so that a window, which the host times, is about as
-/// long in the guest.
+/// One instruction advances such a guest's clock by 2^4 = 16 ns (qemu's `-icount shift=4`). That is
+/// about the time the emulator needs for one, so a window, which the host times, is about as long
+/// in the guest.
 const SHIFT: u32 = 4;
 
 /// Instructions that a second of such a guest's CPU time represents.
@@ -54,7 +54,7 @@ pub fn find() -> Result<PathBuf, Fault> {
     })
 }
 
-/// The program that emulates a device: this machine's own, or the one that was fetched.
+/// Returns a qemu that emulates `device`: the installed one, or else the one that was fetched.
 pub fn find_with(device: &str) -> Result<PathBuf, Fault> {
     let own = find();
     let fetched = super::kernel::cache().map(|folder| folder.join("qemu").join(PROGRAM));
@@ -66,7 +66,7 @@ pub fn find_with(device: &str) -> Result<PathBuf, Fault> {
     })
 }
 
-/// Whether a qemu has a device; one that has it lists its options.
+/// Whether a qemu has `device`; if so, `-device DEVICE,help` lists its options.
 fn has_device(program: &Path, device: &str) -> bool {
     let mut command = Command::new(program);
     command.args(["-device", &format!("{device},help")]);
@@ -75,7 +75,7 @@ fn has_device(program: &Path, device: &str) -> bool {
     output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(&listed))
 }
 
-/// The accelerator that `wish` (`auto`, `kvm`, `tcg` or [`COUNTED`]) comes to.
+/// Returns the accelerator for `wish`: `auto`, `kvm`, `tcg` or [`COUNTED`].
 pub fn accelerator(wish: &str) -> Result<Accelerator, Fault> {
     let emulated = |because: String, counted| Ok(Accelerator::Tcg { because, counted });
     match wish {
@@ -89,26 +89,26 @@ pub fn accelerator(wish: &str) -> Result<Accelerator, Fault> {
     }
 }
 
-/// Whether KVM runs a guest here. It is tried once.
+/// Whether KVM can run a guest here. Tries once and keeps the answer.
 pub fn kvm() -> Support {
     static TRIED: OnceLock<Support> = OnceLock::new();
     TRIED.get_or_init(|| try_kvm("/dev/kvm", Path::new("/sys/module"))).clone()
 }
 
-/// Time for a guest of five instructions; it takes a tenth of a second.
+/// Time limit of the guest of five instructions, which takes a tenth of a second.
 const ATTEMPT: Duration = Duration::from_secs(10);
 
-/// What the firmware writes, and the exit code that qemu makes of it
-/// (`isa-debug-exit`: twice the value, plus one).
+/// The value that the firmware writes, and qemu's exit code for it (`isa-debug-exit`: twice the
+/// value, plus one).
 const SIGN: u8 = 0x31;
 const EXIT: i32 = (SIGN as i32) * 2 + 1;
 
 /// Port of `isa-debug-exit`.
 const EXIT_PORT: u16 = 0x501;
 
-/// A KVM without hardware virtualisation, which runs kernels that know of it and no
-/// others (PVM, "pagetable-based virtual machine"). The guest of five instructions ends
-/// well on it, and a real kernel hangs silently.
+/// Module of a KVM that needs no hardware virtualisation, but runs only kernels built for it (PVM,
+/// "pagetable-based virtual machine"). The guest of five instructions succeeds on it; an ordinary
+/// kernel hangs silently.
 const PARAVIRTUAL: &str = "kvm_pvm";
 
 fn try_kvm(device: &str, modules: &Path) -> Support {
@@ -118,7 +118,7 @@ fn try_kvm(device: &str, modules: &Path) -> Support {
         .map_or_else(|reason| Support::no(reason, remedy), |()| Support::Yes)
 }
 
-/// Runs the guest of five instructions. The error is why it does not run.
+/// Runs the guest of five instructions. Errors with the reason if it does not run.
 fn run_firmware(device: &str, modules: &Path) -> Result<(), String> {
     let opened = File::options().read(true).write(true).open(device);
     opened.map_err(|e| format!("{device} cannot be opened: {e}"))?;
@@ -145,7 +145,7 @@ fn run_firmware(device: &str, modules: &Path) -> Result<(), String> {
     }
 }
 
-/// Runs the attempt; returns its exit code and its output.
+/// Runs the attempt; returns its exit code and its messages.
 fn run(command: Command, firmware: &OwnedFd) -> io::Result<(Option<i32>, String)> {
     let mut child = process::spawn_tied(command, &[firmware.as_fd()])?;
     let errors = crate::Tail::of(child.stderr.take(), 4096).map_err(io::Error::other)?;
@@ -164,7 +164,7 @@ fn run(command: Command, firmware: &OwnedFd) -> io::Result<(Option<i32>, String)
     }
 }
 
-/// 64 KiB that end where the processor begins, at 16 bytes below the end:
+/// Returns 64 KiB of firmware with this code at the reset vector, 16 bytes below the end:
 /// `mov al, SIGN; mov dx, EXIT_PORT; out dx, al; hlt; jmp $`.
 fn firmware() -> Vec<u8> {
     let mut bytes = vec![0x90; 1 << 16];
@@ -175,8 +175,8 @@ fn firmware() -> Vec<u8> {
     bytes
 }
 
-/// What every run of qemu has: nothing that was not requested, no window, no
-/// configuration of the user's, and a seccomp filter against the rest.
+/// Options of every run of qemu: no default devices, no user configuration, no display, and a
+/// seccomp filter.
 const COMMON: &[&str] = &[
     "-nodefaults",
     "-no-user-config",
@@ -187,53 +187,53 @@ const COMMON: &[&str] = &[
     "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 ];
 
-/// The processor of emulated guests. Without "fast" string instructions (erms, fsrm)
-/// kernels copy by loops of wide moves; the emulator runs `rep movsb` byte by byte, which
-/// makes a stream several times slower. Page tables of five levels (la57) are the newest
-/// thing that it does, and guests need none of them.
+/// CPU model of emulated guests. Without the "fast" string instructions (erms, fsrm), kernels copy
+/// with loops of wide moves; the emulator runs `rep movsb` byte by byte, which makes a stream
+/// several times slower. Page tables of five levels (la57) are the emulator's newest feature, and
+/// guests do not need them.
 const EMULATED_CPU: &str = "max,la57=off,erms=off,fsrm=off";
 
-/// The emulator takes turns at its CPUs. A thread for each would change code that another one
-/// executes, as kernels do whenever they switch a static key, in a way that no processor does
-/// (QEMU 7.2): one boot of fourteen ended with "Oops: int3". A study takes a tenth longer so, and a
-/// fifth less CPU time.
+/// One thread emulates all CPUs in turn. With a thread for each, one CPU would change code while
+/// another executes it, as kernels do to switch a static key, and QEMU 7.2 does not handle that as
+/// processors do: one boot of fourteen ended with "Oops: int3". With one thread, a study takes a
+/// tenth longer and a fifth less CPU time.
 const EMULATOR: &str = "tcg,thread=single";
 
-/// What a guest is started with.
+/// Parameters of a guest to start.
 pub struct Start<'a> {
     pub program: PathBuf,
     /// CPUs, memory and the like.
     pub shape: Shape,
     /// How instructions are run.
     pub accelerator: &'a Accelerator,
-    /// What the kernel is called in messages.
+    /// Name of the kernel in messages.
     pub name: String,
-    /// The kernel, or an image of it.
+    /// The kernel, or a bootable image of it.
     pub kernel: OwnedFd,
-    /// What is added to its command line.
+    /// Added to the kernel's command line.
     pub cmdline: &'a str,
-    /// The first file system, in memory.
+    /// The initial file system.
     pub initramfs: OwnedFd,
     /// qemu's end of the serial port.
     pub port: OwnedFd,
-    /// qemu's end of its monitor (QMP), if it has one.
+    /// qemu's end of its monitor (QMP), if there is one.
     pub monitor: Option<OwnedFd>,
-    /// How the guest reaches another one, this host, or itself; none if it does not.
+    /// Network devices, to another guest, to this host, or to each other; may be empty.
     pub networks: Vec<Network>,
 }
 
-/// The command line of a guest, and what it has to inherit. Console and errors
-/// are its standard output and error.
+/// Returns the command line of a guest. Its console is qemu's standard output, and qemu's messages
+/// are on standard error. The command refers to descriptors that the child must inherit.
 pub fn command(start: &Start) -> Command {
     let Shape { cpus, memory, .. } = start.shape;
     let mut command = Command::new(&start.program);
-    // Its threads have names, so that the virtual CPUs can be told from the rest.
+    // Names qemu's threads, so that virtual CPUs can be told from the others.
     command.args(COMMON).args(["-name", "bytepath,debug-threads=on"]);
     match start.accelerator {
         Accelerator::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
         Accelerator::Tcg { counted, .. } => {
             if *counted {
-                // While the guest is idle its clock goes with the host's (sleep=on).
+                // While the guest is idle, its clock follows the host's (sleep=on).
                 command.args(["-icount", &format!("shift={SHIFT},sleep=on")]);
             }
             command.args(["-accel", EMULATOR, "-cpu", EMULATED_CPU])
@@ -260,37 +260,37 @@ pub fn command(start: &Start) -> Command {
     command
 }
 
-/// The kernel's command line: the console is a serial port; a panic ends the
-/// machine at once; then what the study adds, which may overrule all of it.
+/// Returns the kernel's command line: console on a serial port, the guest ends at once after a
+/// panic, then the study's additions, which may override all of it.
 fn cmdline(accelerator: &Accelerator, added: &str) -> String {
     let clocks = match accelerator {
         Accelerator::Kvm => "",
-        // An emulated processor stalls while others use the real one. The
-        // kernel would take that for a timer without interrupts, and panic
-        // (arch/x86/kernel/apic/io_apic.c), or for a counter that is unstable, and
-        // read a far slower clock from then on (kernel/time/clocksource.c). Under
-        // KVM it makes both allowances by itself. And the kernel would try every cipher
-        // that it has as it boots; guests need none of them. The translator caches code by its
-        // address. Random addresses defeat that cache, which doubled the time of a study.
+        // An emulated processor stalls while others use the real one. The kernel would either
+        // panic, because the timer seems to raise no interrupts (arch/x86/kernel/apic/io_apic.c),
+        // or think the TSC unstable and use a far slower clock from then on
+        // (kernel/time/clocksource.c). Under KVM it allows for both by itself. cryptomgr.notests:
+        // the kernel would test each of its ciphers while it boots, for nothing. norandmaps: the
+        // translator caches code by address; random addresses defeat that, which doubled the time
+        // of a study.
         Accelerator::Tcg { .. } => "no_timer_check tsc=reliable cryptomgr.notests norandmaps ",
     };
     let text = format!("console=ttyS0 panic=-1 loglevel=4 {clocks}{added}");
     text.trim_end().to_owned()
 }
 
-/// Puts bytes into a file that has no name.
+/// Writes bytes to a memfd.
 pub fn in_memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
     Ok(file.into())
 }
 
-/// A path by which a child that inherits a descriptor can open it.
+/// Returns a path by which a child that inherits the descriptor can open it.
 fn path_of(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// What a guest has, and how long it is waited for.
+/// CPUs, memory and time limits of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub cpus: u32,
@@ -299,19 +299,18 @@ pub struct Shape {
     pub limits: Limits,
 }
 
-/// How long a guest may take before it counts as one that hangs. A limit is reached
-/// only by a guest that is lost, so it is generous: an emulated guest on a
-/// busy host is slow and all right.
+/// How long a guest may take before it counts as hung. The limits are generous, because only a lost
+/// guest reaches them: an emulated guest on a busy host is slow but fine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// From its start until its program answers.
+    /// From the start of qemu until the guest's program is ready.
     pub boot: Duration,
-    /// To answer what its program or an agent answers by itself.
+    /// For a reply that the guest's program or an agent can give at once.
     pub silence: Duration,
 }
 
 impl Shape {
-    /// What a user who requests nothing gets.
+    /// For users who request nothing else.
     pub const DEFAULT: Shape = Shape {
         cpus: 2,
         memory: 1 << 30,
@@ -319,49 +318,49 @@ impl Shape {
     };
 }
 
-/// The largest MTU of a tap: `MAX_MTU` without an Ethernet header (drivers/net/tun.c).
-/// A guest learns it from its device, so that it cannot send what a tap would drop.
+/// The largest MTU of a tap: `MAX_MTU` without an Ethernet header (drivers/net/tun.c). The device
+/// reports it to the guest, which therefore never sends what a tap would drop.
 pub const TAP_MTU: u32 = 65521;
 
 #[derive(Debug)]
 pub struct Network {
-    /// What is behind it.
+    /// What the device is connected to.
     pub line: Line,
     pub mac: String,
     /// qemu's name of the device.
     pub device: &'static str,
-    /// Whether the device has a root port of PCI Express to itself, as a card in a slot.
+    /// Whether the device has a PCI Express root port to itself, like a card in a slot.
     pub in_slot: bool,
 }
 
 /// What carries packets between qemu and the outside.
 #[derive(Debug)]
 pub enum Line {
-    /// A connected socket, each message a packet.
+    /// A connected socket; each message is a packet.
     Socket(OwnedFd),
     Tap {
         /// One descriptor for each of its queues.
         queues: Vec<OwnedFd>,
-        /// As many of `/dev/vhost-net`, with which the kernel moves the packets; or
-        /// none, and qemu does.
+        /// One descriptor of `/dev/vhost-net` for each queue, if the kernel is to move the packets.
+        /// If empty, qemu does.
         vhost: Vec<OwnedFd>,
     },
 }
 
 impl Network {
-    /// The device of guests whose NIC is nothing else.
+    /// The default network device of guests.
     pub const VIRTIO: &str = "virtio-net-pci";
 
     fn of(role: Role, line: Line, device: &'static str, in_slot: bool) -> Network {
         Network { line, mac: format!("52:54:00:c6:12:0{}", role as usize + 1), device, in_slot }
     }
 
-    /// A role's end of a line between two guests, or to this host.
+    /// A role's end of a link to another guest or to this host.
     pub fn virtio(role: Role, line: Line) -> Network {
         Network::of(role, line, Network::VIRTIO, false)
     }
 
-    /// Two devices that a pair of sockets joins, the sender's first.
+    /// Returns two devices joined by a socket pair, the sender's first.
     pub fn joined(device: &'static str, in_slot: bool) -> Result<[Network; 2], Fault> {
         let fail = |e| Fault::system("joining two network devices by sockets", &e);
         let (one, other) = UnixDatagram::pair().map_err(fail)?;
@@ -371,7 +370,7 @@ impl Network {
         Ok([end(Role::Sender, one), end(Role::Receiver, other)])
     }
 
-    /// Its part of qemu's command line, where it is one of several.
+    /// Returns the device's part of qemu's command line; `number` distinguishes several devices.
     pub fn arguments(&self, number: usize) -> Vec<String> {
         let Network { line, mac, device, in_slot } = self;
         let mut device = format!("{device},netdev=wire{number},mac={mac}");
@@ -379,7 +378,7 @@ impl Network {
         if *in_slot {
             let port = format!("pcie-root-port,id=slot{number},chassis={}", number + 1);
             all.extend(["-device".to_owned(), port]);
-            // Guests boot from no network.
+            // Guests do not boot from the network.
             device += &format!(",bus=slot{number},romfile=");
         }
         let backend = match line {
@@ -387,13 +386,13 @@ impl Network {
             Line::Tap { queues, vhost } => {
                 device += &format!(",host_mtu={TAP_MTU}");
                 if queues.len() > 1 {
-                    // An interrupt for each direction of each queue, one for the
-                    // control queue, one for changes of the configuration.
+                    // An interrupt for each direction of each queue, one for the control queue, one
+                    // for configuration changes.
                     device += &format!(",mq=on,vectors={}", 2 * queues.len() + 2);
                 }
                 let mut tap = format!("tap,id=wire{number},fds={}", numbers(queues));
                 if !vhost.is_empty() {
-                    // Forced, or else qemu would continue without it after a warning.
+                    // Forced, because qemu would otherwise only warn and continue without vhost.
                     tap += &format!(",vhost=on,vhostforce=on,vhostfds={}", numbers(vhost));
                 }
                 tap
@@ -432,7 +431,7 @@ mod tests {
     fn a_kvm_that_runs_only_its_own_kernels_is_not_used() {
         let modules = tempfile::tempdir().unwrap();
         std::fs::create_dir(modules.path().join(PARAVIRTUAL)).unwrap();
-        // Any file that opens is taken for the device: it is not queried.
+        // Any file that can be opened passes for the device, which is never queried.
         let Support::No { reason, .. } = try_kvm("/dev/null", modules.path()) else {
             panic!("it was used")
         };

@@ -1,5 +1,4 @@
-//! A session in a guest: two agents in namespaces of their own, or one agent, where
-//! the other host is elsewhere.
+//! A session in a guest: two agents in their own namespaces, or one agent whose peer is elsewhere.
 
 use super::frame::{Frame, LARGEST, Layout, Message};
 use super::nics::{self, NicPair};
@@ -12,34 +11,34 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Where the agents of two hosts in one guest keep what they set: each sets its own NICs, and a host's
-/// settings are one program's.
+/// State folders of the agents of two hosts in one guest. Each agent sets its own NICs, and only
+/// one program may change a host's settings, so each has a folder to itself.
 const STATES: [&str; 2] = ["/run/bytepath-sender", "/run/bytepath-receiver"];
 
-/// How long a process may take to end after its output has.
+/// How long a process may take to end after its output has ended.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Processes of this guest that belong together. Dropping it ends them.
+/// The agents of a session. Dropping it ends them.
 pub(super) struct Session {
     to_agents: Vec<Sender<Vec<u8>>>,
     agents: Vec<Shared>,
 }
 
-/// An agent until its session is taken down. The threads that carry its words hold it
-/// too, and must not keep it alive: they wait for its end.
+/// An agent until its session is taken down. The threads that forward its output share it and wait
+/// for its end, but must not keep it alive.
 type Shared = Arc<Mutex<Option<LocalAgent>>>;
 
-/// What an agent, or a program, writes.
+/// Output of an agent or a program.
 struct Written {
     from: Box<dyn Read + Send>,
     by: Shared,
     grace: Duration,
 }
 
-/// What a session is made of.
+/// The processes of a new session.
 struct Started {
     agents: Vec<LocalAgent>,
-    /// What is written besides, as if by one agent more.
+    /// Standard error of a program, forwarded as if it were another agent.
     errors: Option<Box<dyn Read + Send>>,
     grace: Duration,
 }
@@ -70,7 +69,7 @@ fn start(layout: Layout, program: &Path) -> Result<Started, Fault> {
             let mut child = super::command::start(&command)?;
             let errors = child.stderr.take().map(|errors| Box::new(errors) as _);
             let agents = LocalAgent::start(move || Ok([AgentProcess::new(child)?]))?.into();
-            // A program may do without output for a while.
+            // A program may close its output long before it ends.
             return Ok(Started { agents, errors, grace: Duration::from_secs(60) });
         }
     };
@@ -78,7 +77,7 @@ fn start(layout: Layout, program: &Path) -> Result<Started, Fault> {
 }
 
 impl Session {
-    /// Raises it; `program` is what agents are started from. Returns their process ids, too.
+    /// Raises a session. `program` is the executable of the agents. Also returns their process ids.
     pub(super) fn raise(
         number: u32,
         layout: Layout,
@@ -97,7 +96,7 @@ impl Session {
             let (sender, bytes) = channel::<Vec<u8>>();
             let mut to_agent = pipe.to_agent;
             spawn_thread(&name, move || {
-                // An agent that ended is reported by its other pipe.
+                // If the agent has ended, its other pipe reports that.
                 let write =
                     |bytes: Vec<u8>| to_agent.write_all(&bytes).and_then(|()| to_agent.flush());
                 bytes.into_iter().map(write).find(Result::is_err);
@@ -115,9 +114,9 @@ impl Session {
         Ok((session, pids))
     }
 
-    /// Bytes for an agent.
+    /// Passes bytes to an agent.
     pub(super) fn pass(&self, agent: usize, bytes: Vec<u8>) {
-        // One that has ended reads no more.
+        // An agent that has ended reads nothing.
         let _ = self.to_agents.get(agent).map(|to| to.send(bytes));
     }
 }
@@ -126,12 +125,12 @@ impl Drop for Session {
     fn drop(&mut self) {
         let taken: Vec<Option<LocalAgent>> =
             self.agents.iter().map(|one| lock(one).take()).collect();
-        // All are notified before any is waited for.
+        // Close all before waiting for any.
         taken.iter().flatten().for_each(|agent| agent.process.close());
     }
 }
 
-/// Carries what an agent writes to the host, then how it ended.
+/// Forwards an agent's output to the host, then how it ended.
 fn carry(session: u32, agent: usize, mut written: Written, output: &Output) {
     let mut buffer = vec![0; LARGEST];
     while let Ok(n @ 1..) = written.from.read(&mut buffer) {
@@ -142,7 +141,7 @@ fn carry(session: u32, agent: usize, mut written: Written, output: &Output) {
     }
     let words = match &mut *lock(&written.by) {
         Some(running) => running.process.exit_report_within(written.grace),
-        // The host requested that it end, and does not read its status.
+        // The session was taken down: the host does not read the status.
         None => return,
     };
     let _ = output.send(session, Message::Ended(agent, words));
@@ -152,12 +151,11 @@ fn lock(agent: &Shared) -> std::sync::MutexGuard<'_, Option<LocalAgent>> {
     agent.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The port to the host, for several threads.
+/// The port to the host, shared by threads.
 #[derive(Clone)]
 pub(super) struct Output(Arc<Mutex<File>>);
 
 impl Output {
-    /// Of an open port.
     pub(super) fn new(port: File) -> Output {
         Output(Arc::new(Mutex::new(port)))
     }
@@ -175,8 +173,8 @@ mod tests {
     use std::process::Command;
     use std::time::Instant;
 
-    /// Processes of this user that run a program, and threads of this process that
-    /// serve the sessions of the test.
+    /// Counts the processes that run `program`, and the threads of this process that serve the
+    /// test's sessions.
     fn left(program: &Path) -> (usize, usize) {
         let folders = fs::read_dir("/proc").unwrap().flatten();
         let lines = folders.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
@@ -191,9 +189,9 @@ mod tests {
     fn sessions_that_are_lowered_leave_no_process_and_no_thread() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("agent");
-        // Ends with its input, as an agent does, and keeps its path on its command line.
-        // Written by a child, so that no fork in another test's thread can inherit a
-        // descriptor that is open for writing (ETXTBSY).
+        // Like an agent, it ends with its input; and its path stays on its command line. A child
+        // process writes it, so that no fork in another test's thread inherits a descriptor open
+        // for writing (ETXTBSY).
         let script =
             "printf '#!/bin/sh\\nwhile read line; do :; done\\n' > \"$0\"; chmod 755 \"$0\"";
         let written = Command::new("sh").arg("-c").arg(script).arg(&program).status().unwrap();

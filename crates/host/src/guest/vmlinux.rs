@@ -1,9 +1,8 @@
-//! The kernel itself, taken out of the image that boot loaders take.
+//! Extracts the kernel from a bootable image.
 //!
-//! Such an image (bzImage) unpacks itself when it is started, which takes an
-//! emulated processor seconds, and this program a moment. What comes out is an ELF
-//! file, and qemu starts it at its PVH entry if it has one: the way in which any
-//! hypervisor may start a kernel that knows it (Documentation/arch/x86/boot.rst,
+//! Such an image (bzImage) unpacks itself when it is started. That takes an emulated processor
+//! seconds, and this program a moment. The result is an ELF file. If it has a PVH entry, which lets
+//! any hypervisor start a kernel directly, qemu uses that (Documentation/arch/x86/boot.rst,
 //! "payload_offset"; docs/misc/pvh.pandoc of Xen).
 
 use object::Endianness;
@@ -12,16 +11,15 @@ use object::read::elf::{ElfFile, ProgramHeader};
 use std::fmt::Display;
 use std::io::{self, Read};
 
-/// Most bytes of a kernel. Those of distributions have 40 to 100 MiB.
+/// Most bytes of a kernel. Distributions ship 40 to 100 MiB.
 const LARGEST: u64 = 512 << 20;
 
-/// The note that names the entry for hypervisors, and whose it is
-/// (XEN_ELFNOTE_PHYS32_ENTRY, include/xen/interface/elfnote.h).
+/// Type and owner of the note with the entry for hypervisors (XEN_ELFNOTE_PHYS32_ENTRY,
+/// include/xen/interface/elfnote.h).
 const PHYS32_ENTRY: u32 = 18;
 const OWNER: &[u8] = b"Xen";
 
-/// Takes the kernel out of an image. The error is why this one has to unpack
-/// itself.
+/// Extracts the kernel from an image. Errors with the reason why this image has to unpack itself.
 pub fn of_image(image: &[u8]) -> Result<Vec<u8>, String> {
     let payload = payload(image).ok_or("it is not an image with a payload (boot protocol 2.08)")?;
     let kernel = match unpack(payload, LARGEST) {
@@ -38,14 +36,14 @@ pub fn of_image(image: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The packed part of an image; setup code precedes it.
+/// Returns the compressed part of an image, which follows the setup code.
 fn payload(image: &[u8]) -> Option<&[u8]> {
     let word = |at: usize| Some(u16::from_le_bytes(image.get(at..at + 2)?.try_into().ok()?));
     let long = |at: usize| Some(u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?));
     if image.get(0x202..0x206)? != b"HdrS" || word(0x206)? < 0x208 {
         return None;
     }
-    // Sectors of setup code after the first one; 0 means 4.
+    // Sectors of setup code after the first; 0 means 4.
     let sectors = match image.get(0x1f1)? {
         0 => 4,
         n => usize::from(*n),
@@ -54,7 +52,7 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     image.get(begin..begin.checked_add(long(0x24c)? as usize)?)
 }
 
-/// Whether a kernel has an entry for hypervisors.
+/// Whether a kernel has an entry for hypervisors (PVH).
 fn has_entry(kernel: &[u8]) -> Result<bool, String> {
     let text = |e: object::read::Error| e.to_string();
     let file = ElfFile::<FileHeader64<Endianness>>::parse(kernel).map_err(text)?;
@@ -71,13 +69,12 @@ fn has_entry(kernel: &[u8]) -> Result<bool, String> {
     Ok(false)
 }
 
-/// Most memory that unpacking XZ may take, KiB. Its dictionary is what decides:
-/// the kernel's own build uses at most 128 MiB (scripts/xz_wrap.sh).
+/// Most memory for unpacking xz, KiB. The dictionary dominates; the kernel's own build uses at most
+/// 128 MiB (scripts/xz_wrap.sh).
 const XZ_MEMORY: u32 = 160 << 10;
 
-/// Unpacks what gzip, xz or zstd has packed, by the bytes that it begins with, and
-/// stops one byte past `most`; what follows the packed data is left alone. None
-/// if it was packed by none of them.
+/// Unpacks gzip, xz or zstd, recognised by the first bytes. Stops one byte past `most`, and ignores
+/// bytes after the compressed data. `None` if the format is another one.
 pub(super) fn unpack(bytes: &[u8], most: u64) -> Option<io::Result<Vec<u8>>> {
     let invalid = |e: &dyn Display| io::Error::new(io::ErrorKind::InvalidData, e.to_string());
     let reader: io::Result<Box<dyn Read + '_>> = match bytes {
@@ -103,7 +100,7 @@ mod tests {
     use ruzstd::encoding::{CompressionLevel, compress_to_vec};
     use std::io::Write;
 
-    /// A kernel that consists only of a note of this type.
+    /// A kernel that contains nothing but a note of this type.
     fn kernel(note: u32) -> Vec<u8> {
         let mut bytes = vec![0u8; 64 + 56];
         bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
@@ -168,8 +165,8 @@ mod tests {
         }
     }
 
-    /// `content` packed by gzip and by zstd; xz is tried with the modules and the
-    /// kernel of a distribution.
+    /// `content` compressed by gzip and by zstd; xz is tested with a distribution's modules and
+    /// kernel.
     fn packings(content: &[u8]) -> [Vec<u8>; 2] {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(content).unwrap();
@@ -178,7 +175,7 @@ mod tests {
 
     #[test]
     fn ignores_trailing_bytes_and_detects_excess() {
-        // Bytes that cannot be made shorter, so that half of them is really missing.
+        // Bytes that do not compress, so that the truncated half lacks content.
         let mixed = |n: u32| (n.wrapping_mul(0x9e37_79b1) >> 24) as u8;
         let content: Vec<u8> = (0..3000).map(mixed).collect();
         for mut packed in packings(&content) {

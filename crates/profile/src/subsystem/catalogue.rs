@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
-/// A part of the kernel, or what is not the kernel, in the order in which tables show
-/// them. The list is closed, so that the parts of a waterfall always mean the same.
+/// A part of the kernel, or a kind of work outside it, in the order of tables. The list is closed,
+/// so that the parts of a waterfall always mean the same.
 #[derive(
     Clone,
     Copy,
@@ -26,11 +26,11 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Subsystem {
-    /// Bytes moved or set: between user and kernel, and within the kernel.
+    /// Bytes copied or set by the kernel: between user and kernel memory, and within the kernel.
     Copy,
-    /// Bytes moved or set by a program itself: libc's `memcpy`, `memmove` and `memset`.
+    /// Bytes copied or set by a program itself: libc's `memcpy`, `memmove` and `memset`.
     ProgramCopy,
-    /// Descriptors of copies made and stored to the queue of an engine, by a program.
+    /// Copy descriptors prepared and written to an engine's queue by a program.
     CopySubmission,
     Checksum,
     /// Ciphers, and TLS in the kernel.
@@ -41,12 +41,12 @@ pub enum Subsystem {
     MemoryMapping,
     /// Files, pipes, splice and the page cache.
     Files,
-    /// Socket buffers: made, cloned, freed.
+    /// Socket buffers: allocation, cloning, freeing.
     Skb,
     Tcp,
     /// IP, UDP, routes, neighbours, tunnels.
     Ip,
-    /// Netfilter, queue disciplines and their classifiers.
+    /// Netfilter, qdiscs and their classifiers.
     NetfilterQdisc,
     /// Generic receive and segmentation offload.
     GroGso,
@@ -59,7 +59,7 @@ pub enum Subsystem {
     IoUring,
     /// Spin locks, mutexes, RCU, futexes.
     Locks,
-    /// Switching, waking up, work queues, life of tasks.
+    /// Context switches, wake-ups, work queues, life of tasks.
     Scheduler,
     /// Interrupts, softirqs, calls to other CPUs, timers and clocks.
     InterruptsTimers,
@@ -67,7 +67,7 @@ pub enum Subsystem {
     Mitigations,
     /// BPF, tracing, and the taking of samples itself.
     Tracing,
-    /// The CPU had nothing to do.
+    /// The CPU was idle.
     Idle,
     User,
     Other,
@@ -76,7 +76,7 @@ pub enum Subsystem {
 impl Subsystem {
     pub const ALL: &[Subsystem] = Subsystem::VARIANTS;
 
-    /// Whether it is of programs and not of the kernel.
+    /// Whether it is work of programs, not of the kernel.
     pub fn is_of_programs(self) -> bool {
         matches!(self, Subsystem::ProgramCopy | Subsystem::CopySubmission | Subsystem::User)
     }
@@ -86,7 +86,7 @@ impl Subsystem {
         self.into()
     }
 
-    /// What it is, so that a sentence can say "0.25 less ...".
+    /// Its title, which fits into a sentence such as "0.25 less ...".
     pub fn title(self) -> &'static str {
         match self {
             Subsystem::Copy => "copying",

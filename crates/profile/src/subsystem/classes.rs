@@ -1,11 +1,11 @@
-//! Stacks and samples of a profile by subsystem.
+//! Classifies the stacks and samples of a profile by subsystem.
 
 use super::catalogue::Subsystem;
 use super::rules::{COPIES, Class, Rules, SUBMITS};
 use crate::{FrameId, FrameKind, Owner, Profile, Sample, StackId};
 use serde::{Deserialize, Serialize};
 
-/// The subsystem of every stack of a profile.
+/// The subsystem of each stack of a profile.
 #[derive(Clone, Debug)]
 pub struct Classes {
     frames: Vec<Option<Class>>,
@@ -13,19 +13,19 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Classifies every stack. Each function is looked up once.
+    /// Classifies all stacks. Looks up each function only once.
     pub fn of(profile: &Profile, rules: &Rules) -> Classes {
         let frames: Vec<Option<Class>> = profile.frames().iter().map(|f| rules.class(f)).collect();
         let stack = |index: usize| {
             let stack = profile.stack(StackId(index as u32));
             let known = |id: &FrameId| frames.get(id.0 as usize).copied().flatten();
-            // What a program's function of a subsystem calls is part of it.
+            // Whatever a classified function of a program calls belongs to the same subsystem.
             let submits = stack.iter().position(|id| known(id) == Some(SUBMITS));
             let copies = stack.first().and_then(known) == Some(COPIES);
             let own = if copies { Subsystem::ProgramCopy } else { Subsystem::User };
             let program = || submits.map_or(own, |_| Subsystem::CopySubmission);
-            // Where nothing but names is known, those that copy are libc's, too; any other that the
-            // kernel has shows that it was reached.
+            // If nothing but names is known, functions that copy may be libc's; any other function
+            // of the kernel shows that the program had entered it.
             let is_of_program = |id: &FrameId| {
                 let is_shared =
                     known(id).is_none_or(|c| c == Class::Is(Subsystem::Copy) || c == COPIES);
@@ -42,8 +42,8 @@ impl Classes {
                     (_, Some(Class::Is(subsystem))) => return subsystem,
                     (_, Some(Class::Caller)) => {}
                     (FrameKind::Kernel, None) => return Subsystem::Other,
-                    // Of a stack about which nothing is known, and no function of which
-                    // is one of the kernel's, only user space is left.
+                    // If nothing is known about the stack, and none of its functions is the
+                    // kernel's, only user space is left.
                     (FrameKind::Unknown, None)
                         if stack.iter().all(|id| known(id).is_none_or(|c| c == SUBMITS)) =>
                     {
@@ -52,7 +52,7 @@ impl Classes {
                     (FrameKind::Unknown, None) => return Subsystem::Other,
                 }
             }
-            // Nothing but helpers.
+            // Only helpers.
             let leaf = stack.first().map(|id| profile.frame(*id));
             leaf.and_then(|leaf| rules.alone(leaf)).unwrap_or(Subsystem::Other)
         };
@@ -60,12 +60,12 @@ impl Classes {
         Classes { frames, stacks }
     }
 
-    /// The class of every function, in the order of the profile.
+    /// Returns the class of each function, in the order of the profile.
     pub fn frames(&self) -> &[Option<Class>] {
         &self.frames
     }
 
-    /// The subsystem of a sample.
+    /// Returns the subsystem of a sample.
     pub fn sample(&self, sample: &Sample) -> Subsystem {
         match sample.owner {
             Owner::Idle => Subsystem::Idle,
@@ -74,12 +74,12 @@ impl Classes {
     }
 }
 
-/// How much of the kernel's time the rules could name.
+/// How much of the kernel's time the rules classify.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Coverage {
-    /// Weight of the samples in the kernel that were not idle.
+    /// Weight of the kernel's samples that were not idle.
     pub kernel: f64,
-    /// The part of that weight which no rule fits.
+    /// The part of that weight that no rule matches.
     pub other: f64,
 }
 
@@ -100,15 +100,14 @@ impl Coverage {
         }
     }
 
-    /// The part that was named, 0 to 1; `None` without a sample in the kernel.
+    /// Returns the classified share, 0 to 1, or `None` if no sample was in the kernel.
     pub fn share(self) -> Option<f64> {
         (self.kernel > 0.0).then(|| 1.0 - self.other / self.kernel)
     }
 }
 
-/// Whether a sample is of a CPU that had nothing to do: its owner shows that, or
-/// its thread is the idle task and the function one that waits. Softirqs that ran
-/// on top of the idle task are work.
+/// Whether a sample shows an idle CPU: its owner is idle, or its thread is the idle task and its
+/// function one that waits. Softirqs that interrupt the idle task are work.
 pub fn is_idle(profile: &Profile, classes: &Classes, sample: &Sample) -> bool {
     let thread = &profile.thread(sample.thread).name;
     let swapper = thread == "swapper" || thread.starts_with("swapper/");

@@ -1,6 +1,6 @@
-//! Which part of the kernel a sample was in, by rules about the names of
-//! functions, their modules and their source folders. The rules are data
-//! (`subsystems.toml`); users add their own.
+//! Determines the part of the kernel that a sample was in, by rules about names of functions, their
+//! modules and their source folders. The rules are data (`subsystems.toml`); users can add their
+//! own.
 
 mod catalogue;
 mod classes;

@@ -1,4 +1,4 @@
-//! The rules: read from text, compiled to what can be looked up fast.
+//! The rules: parsed from text, and compiled for fast look-up.
 
 use super::catalogue::Subsystem;
 use crate::{Frame, FrameKind, normalise};
@@ -7,23 +7,23 @@ use hashbrown::HashMap;
 use std::iter::successors;
 use std::sync::OnceLock;
 
-/// The rules that come with the program.
+/// The rules that come with bytepath.
 const BUILT_IN: &str = include_str!("../subsystems.toml");
 
-/// The version of the rule format that is understood.
+/// The supported version of the rule format.
 const VERSION: i64 = 1;
 
-/// The table whose functions are not a subsystem of their own.
+/// The table of functions that count for their caller's subsystem.
 const CALLER: &str = "caller";
 
-/// The functions of programs that have a subsystem of their own.
+/// Classes for functions of programs only.
 pub(super) const COPIES: Class = Class::Is(Subsystem::ProgramCopy);
 pub(super) const SUBMITS: Class = Class::Is(Subsystem::CopySubmission);
 
-/// Names that the kernel's functions that copy share with libc's.
+/// Names of functions that copy, both in the kernel and in libc.
 const SHARED: [&str; 3] = ["memcpy", "memmove", "memset"];
 
-/// What the table states about a function.
+/// The class that a rule gives a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// It belongs to this subsystem.
@@ -32,7 +32,7 @@ pub enum Class {
     Caller,
 }
 
-/// Rules, compiled. Those of a user are asked before the built-in ones.
+/// Compiled rules. A user's rules precede the built-in ones.
 #[derive(Clone, Debug)]
 pub struct Rules {
     layers: Vec<Layer>,
@@ -55,15 +55,15 @@ impl Rules {
         })
     }
 
-    /// These rules with those of a text asked first; `title` is what errors call it.
+    /// Returns these rules, preceded by those in `text`. Errors refer to the text as `title`.
     pub fn with(&self, title: &str, text: &str) -> Result<Rules, Fault> {
         let mut layers = vec![Layer::parse(title, text)?];
         layers.extend(self.layers.iter().cloned());
         Ok(Rules { layers })
     }
 
-    /// The class of a function; `None` if no rule fits. Functions of
-    /// user space are in no subsystem of the kernel, and the other way round.
+    /// Returns the class of a function, or `None` if no rule matches. Functions of user space are
+    /// never classified as the kernel's, nor the other way round.
     pub fn class(&self, frame: &Frame) -> Option<Class> {
         let name = normalise::function(&frame.function);
         let found = self.layers.iter().find_map(|layer| layer.class(name, frame));
@@ -77,15 +77,15 @@ impl Rules {
         }
     }
 
-    /// Where a helper is counted that no function of the kernel called, as in a list
-    /// without stacks; `None` if no rule fits.
+    /// Returns the subsystem of a helper that no function of the kernel called, as in a list
+    /// without stacks. `None` if no rule matches.
     pub fn alone(&self, frame: &Frame) -> Option<Subsystem> {
         let name = normalise::function(&frame.function);
         let alone = self.layers.iter().flat_map(|layer| &layer.alone);
         alone.filter(|(prefix, _)| name.starts_with(prefix.as_str())).map(|(_, is)| *is).next()
     }
 
-    /// How many rules there are.
+    /// Returns the number of rules.
     pub fn len(&self) -> usize {
         let count = |l: &Layer| {
             l.exact.len() + l.prefix.len() + l.module.len() + l.folder.len() + l.alone.len()
@@ -93,7 +93,7 @@ impl Rules {
         self.layers.iter().map(count).sum()
     }
 
-    /// Whether there is none.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -103,11 +103,11 @@ impl Rules {
 #[derive(Clone, Debug, Default)]
 struct Layer {
     exact: HashMap<String, Class>,
-    /// In byte order, so that the longest one that fits is found by halving.
+    /// In byte order, so that a binary search finds the longest match.
     prefix: Vec<Prefix>,
     module: HashMap<String, Class>,
     folder: Vec<(String, Class)>,
-    /// How names of helpers begin, for those whose caller is not known.
+    /// Prefixes of helpers' names, for those whose caller is unknown.
     alone: Vec<(String, Subsystem)>,
 }
 
@@ -115,11 +115,11 @@ struct Layer {
 struct Prefix {
     text: String,
     class: Class,
-    /// Place of the longest other prefix that this one begins with.
+    /// Index of the longest other prefix that this one begins with.
     shorter: Option<usize>,
 }
 
-/// What a table may hold, in the order in which it is asked.
+/// The kinds of rules in a table, in the order in which they apply.
 const KINDS: [&str; 5] = ["exact", "prefix", "module", "folder", "alone"];
 
 impl Layer {
@@ -196,7 +196,7 @@ impl Layer {
 
     /// Links every prefix to the longest other one that it begins with.
     fn link(&mut self) {
-        // Those that the last one begins with, the shortest first.
+        // The prefixes that the last one begins with, the shortest first.
         let mut open: Vec<usize> = Vec::new();
         for at in 0..self.prefix.len() {
             let begins =
@@ -207,9 +207,9 @@ impl Layer {
         }
     }
 
-    /// The longest prefix that fits. Of the one that is sorted last before a name, and of
-    /// those that it begins with in turn: everything sorted between a prefix of the name
-    /// and the name begins with that prefix.
+    /// Returns the class of the longest prefix that matches: one of the last prefix sorted before
+    /// the name and those that this one begins with, in turn. They suffice, because everything
+    /// sorted between a prefix of the name and the name itself begins with that prefix.
     fn by_prefix(&self, name: &str) -> Option<Class> {
         let after = self.prefix.partition_point(|prefix| prefix.text.as_str() <= name);
         let last = after.checked_sub(1).map(|last| &self.prefix[last]);

@@ -1,4 +1,4 @@
-//! Well-known functions, and where stacks belong.
+//! Classifies well-known functions and stacks.
 
 use super::*;
 use crate::{Builder, Frame, FrameKind, Header, Owner, Sample, Thread};
@@ -7,7 +7,7 @@ fn frame(name: &str, kind: FrameKind) -> Frame {
     Frame { function: name.into(), kind, ..Frame::default() }
 }
 
-/// The class of a stack, given leaf first.
+/// Returns the class of a stack, given leaf first, and whether the sample is idle.
 fn of(stack: &[(&str, FrameKind)], thread: &str, owner: Owner) -> (Subsystem, bool) {
     let mut builder = Builder::new(Header::default());
     let frames: Vec<_> = stack.iter().map(|(n, kind)| builder.frame(frame(n, *kind))).collect();
@@ -120,11 +120,11 @@ fn only_helpers_are_counted_for_their_caller() {
     assert_eq!(kernel(&["rb_erase", "tcp_ack"]), Tcp);
     assert_eq!(kernel(&["number", "vsnprintf", "seq_printf"]), Files);
     assert_eq!(kernel(&["rb_erase"]), Other, "the caller is not known");
-    // A list without stacks: what keeps pages is counted with the pages.
+    // Without stacks, what manages the page cache counts as pages.
     assert_eq!(kernel(&["xas_store"]), PageAllocation);
     assert_eq!(kernel(&["__xa_alloc", "tcp_recvmsg_dmabuf"]), Tcp);
     assert_eq!(kernel(&["made_up_by_nobody", "tcp_ack"]), Other);
-    // A lock is a lock, no matter who takes it.
+    // A lock counts as a lock, whoever takes it.
     assert_eq!(kernel(&["_raw_spin_lock", "tcp_ack"]), Locks);
 }
 
@@ -141,7 +141,7 @@ fn user_space_is_apart() {
     assert_eq!(class(&[("copy_page", User), ("main", User)]), Subsystem::User, "its own");
     assert_eq!(class(&[("memcpy", Kernel), ("main", User)]), Subsystem::Copy);
     assert_eq!(class(&[("rb_erase", Kernel), ("main", User)]), Subsystem::Other);
-    // Without other information, names have to do.
+    // Without more information, names must do.
     assert_eq!(class(&[("work", Unknown), ("main", Unknown)]), Subsystem::User);
     assert_eq!(class(&[("tcp_ack", Unknown), ("main", Unknown)]), Subsystem::Tcp);
     assert_eq!(class(&[("new_one", Unknown), ("tcp_ack", Unknown)]), Subsystem::Other);
@@ -156,12 +156,13 @@ fn submitting_a_copy_is_apart_from_the_program_that_does() {
     for (stack, expected) in [
         (&[("movdir64b", User), ("mtcp_write_async", User)][..], Subsystem::CopySubmission),
         (&[("dsa_prep_desc_common", User), ("dsa_prep_memcpy", User)], Subsystem::CopySubmission),
-        // With what it calls, but not with who calls it, nor with the kernel's work meanwhile.
+        // What such a function calls belongs to it, but not its caller, nor what the kernel does
+        // meanwhile.
         (&[("__memset_erms", User), (post, User), ("main", User)], Subsystem::CopySubmission),
         (&[("main", User)], Subsystem::User),
         (&[("memcpy", User), ("main", User)], Subsystem::ProgramCopy),
         (&[("clear_page_erms", Kernel), (post, User)], Subsystem::PageAllocation),
-        // Where nothing but names is known, as in folded stacks.
+        // Only names are known, as in folded stacks.
         (&[("enqcmd", Unknown), ("main", Unknown)], Subsystem::CopySubmission),
         (&[("own", Unknown), ("dsa_prep_memcpy", Unknown)], Subsystem::CopySubmission),
         (&[("memset", Unknown), ("dsa_prep_memcpy", Unknown)], Subsystem::CopySubmission),
@@ -171,9 +172,9 @@ fn submitting_a_copy_is_apart_from_the_program_that_does() {
             Subsystem::PageAllocation,
         ),
         (&[("memcpy", Unknown), ("asm_exc_page_fault", Unknown), (post, Unknown)], Subsystem::Copy),
-        // As the newer way writes it.
+        // The spelling of the newer symbol mangling.
         (&[("<bytepath_sys::idxd::WorkQueue>::post", User)], Subsystem::CopySubmission),
-        // The kernel's own function of that name is its driver's affair.
+        // In the kernel, a function of that name belongs to its driver.
         (&[("movdir64b", Kernel)], Subsystem::Other),
     ] {
         assert_eq!(class(stack), expected, "{stack:?}");
@@ -187,7 +188,7 @@ fn idle_is_the_idle_task_that_waits() {
     assert_eq!(of(&halt, "swapper/1", Owner::Unknown), (Subsystem::Idle, true));
     assert_eq!(of(&work, "swapper/1", Owner::Unknown), (Subsystem::Driver, false));
     assert_eq!(of(&work, "x", Owner::Idle), (Subsystem::Idle, true));
-    // A list without threads, as readprofile makes, has idle as one of its rows.
+    // A list without threads, as from readprofile, has idle as one of its rows.
     assert_eq!(of(&halt, "", Owner::Unknown), (Subsystem::Idle, false));
 }
 

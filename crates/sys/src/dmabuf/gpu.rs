@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The driver maps memory of a GPU in pieces of this size.
 const GRANULE: usize = 2 << 20;
 
-/// Memory of this GPU, or of the first that CUDA lists.
+/// Allocates memory of this GPU, or of the first in CUDA's list.
 pub(super) fn allocate(len: usize, gpu: Option<&'static Gpu>) -> io::Result<Box<dyn Memory>> {
     let gpu = gpu.map_or_else(|| Ok(&cuda::gpus()?[0]), io::Result::Ok)?;
     let allocation = gpu.allocate(round_up(len, GRANULE)?)?;

@@ -1,4 +1,4 @@
-//! Where a stack is: the device of its end, and an address there that is not the kernel's.
+//! The address of a stack: a device of this end, and an IP address that the kernel does not have.
 
 use bytepath_record::Fault;
 use bytepath_sys::device;
@@ -6,16 +6,16 @@ use bytepath_sys::netlink::Netlink;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// How far after its host's address a stack has its own, if none is named.
+/// Distance of a stack's address from its host's, if none is named.
 const AFTER: u32 = 64;
 
-/// Networks of benchmarks, in which every address is free to use: RFC 2544 and RFC 5180.
+/// Networks for benchmarks, where every address is free to use: RFC 2544 and RFC 5180.
 const FOR_TESTS: [(IpAddr, u8); 2] = [
     (IpAddr::V4(Ipv4Addr::new(198, 18, 0, 0)), 15),
     (IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0)), 48),
 ];
 
-/// A place on a link.
+/// An address on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StackAddress {
     /// Interface index of the device.
@@ -27,7 +27,7 @@ pub(super) struct StackAddress {
     pub prefix: u8,
 }
 
-/// The address of this host from which a peer is reached by a device.
+/// Returns this host's address on the network that it shares with `peer`.
 pub(super) fn towards(peer: IpAddr, device: Option<&str>) -> Result<IpAddr, Fault> {
     let read = |e: io::Error| Fault::system(format!("cannot read the way to {peer}"), &e);
     let all = device::addresses().map_err(read)?;
@@ -41,7 +41,7 @@ pub(super) fn towards(peer: IpAddr, device: Option<&str>) -> Result<IpAddr, Faul
     })
 }
 
-/// The address of a stack next to an address of this host; `wanted` is its own address or `auto`.
+/// Returns the address of a stack on the link of `host`. `wanted` is an IP address or `auto`.
 pub(super) fn of_stack(
     host: IpAddr,
     device: Option<&str>,
@@ -62,7 +62,7 @@ pub(super) fn of_stack(
     Ok(StackAddress { device: link.index, mtu: link.mtu, address, prefix: *prefix })
 }
 
-/// The stack's address in the network of its host's.
+/// Returns the stack's IP address, in the same network as its host's.
 fn stack_address(host: IpAddr, prefix: u8, wanted: &str) -> Result<IpAddr, Fault> {
     let usage = |text: String, remedy: &str| Fault::usage(text).remedy(remedy);
     let address = match wanted {
@@ -91,7 +91,7 @@ fn stack_address(host: IpAddr, prefix: u8, wanted: &str) -> Result<IpAddr, Fault
     Ok(address)
 }
 
-/// Whether two addresses are of one network.
+/// Whether two addresses are in the same network.
 fn within(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,

@@ -1,21 +1,22 @@
-//! The device of a stack: frames of a packet socket, each representing up to 64 KiB of segments,
-//! and the adaptation between smoltcp's idea of a device and the kernel's.
+//! The device of a stack: a packet socket, whose frames represent up to 64 KiB of segments each,
+//! adapted to what smoltcp expects of a device.
 //!
-//! smoltcp is given a device that takes packets of 64 KiB and needs no checksums of TCP. What
-//! that leaves to do:
+//! smoltcp sees a device that takes packets of 64 KiB and needs no TCP checksums. That leaves the
+//! following work:
 //!
-//! - The kernel is given the segment size by which to cut a frame: what the peer's SYN and the
-//!   device's MTU allow. Our own SYN announces what the MTU allows.
-//! - A checksum that the kernel does not vouch for is computed.
-//! - An acknowledgement that moves on while a loss is recovered from, and not past it, is shown
-//!   to smoltcp three times more. RFC 6582 has the next segment sent again at once after such a
-//!   "partial" one; smoltcp would wait for its timer, a second at least, and does send again
-//!   after three duplicates.
-//! - If nothing is acknowledged for long, the same is done ([`super::probe`]).
+//! - The kernel gets the segment size by which to cut a frame: what the peer's SYN and the device's
+//!   MTU allow. Our own SYN announces what the MTU allows.
+//! - A checksum that the kernel does not vouch for is verified here.
+//! - A "partial" acknowledgement, which advances during recovery but not past its end, is repeated
+//!   to smoltcp three times. By RFC 6582 it causes the next segment to be retransmitted at once;
+//!   smoltcp would wait for its timer, a second at least, but does retransmit after three
+//!   duplicates.
+//! - If nothing is acknowledged for long, the last acknowledgement is repeated in the same way
+//!   ([`super::probe`]).
 //! - A frame that the kernel has no room for waits, and nothing is sent before it.
 //!
-//! What these are done by is known of each connection apart ([`Trace`]), and a frame is taken into hand
-//! before smoltcp is called: whose it is decides which socket smoltcp is to look at.
+//! The state for this is kept for each connection ([`Trace`]). Each frame is taken before smoltcp
+//! is called, because its connection decides which socket smoltcp looks at.
 
 use super::frame::{self, ETHERNET, Tcp};
 use super::loss::{LossConfig, LossInjector};
@@ -30,40 +31,40 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Largest packet, bytes: what the length field of IPv4 leaves.
+/// Largest packet, bytes: the most that the length field of IPv4 can express.
 const PACKET: usize = 65535;
 
-/// Room for a frame with its header; the length field of IPv6 leaves its own header out.
+/// Room for a frame with its header; the length field of IPv6 does not count its own header.
 const ROOM: usize = HEADER + ETHERNET + PACKET + 64;
 
-/// What a stack has done so far, and what went through its device.
+/// Counters of a stack and its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Frames of TCP that were received.
+    /// TCP frames received.
     pub frames_in: u64,
     /// Their payload, bytes.
     pub bytes_in: u64,
-    /// Those that were sent.
+    /// TCP frames sent.
     pub frames_out: u64,
-    /// Their payload, bytes, with what was sent again.
+    /// Their payload, bytes, including retransmissions.
     pub bytes_out: u64,
-    /// Frames that were sent with bytes that had been sent before.
+    /// Frames sent that contain retransmitted bytes.
     pub frames_again: u64,
-    /// Frames of which the checksum was computed here.
+    /// Received frames whose checksum was verified here.
     pub computed: u64,
-    /// Those of them of which it was wrong.
+    /// Those whose checksum was wrong.
     pub damaged: u64,
     /// Times that the kernel had no room for a frame.
     pub no_room: u64,
-    /// Times that something was taken for lost because nothing came for long.
+    /// Probes made because nothing was acknowledged for long.
     pub probes: u64,
-    /// Frames for which the socket had no room.
+    /// Received frames that the packet socket dropped for lack of room.
     pub dropped: u64,
     /// Frames that were lost or reordered on purpose.
     pub injected: u64,
     /// Times that the stack was polled.
     pub polls: u64,
-    /// Those at which there was nothing to do.
+    /// Polls that found nothing to do.
     pub empty_polls: u64,
 }
 
@@ -71,28 +72,28 @@ pub(super) struct StackDevice {
     port: Port,
     input: Input,
     output: Output,
-    /// What is known of each connection, by its place.
+    /// The state of each connection, by its place.
     traces: Box<[Trace]>,
-    /// The places by ports, ours first.
+    /// Places by ports, ours first.
     places: HashMap<[u16; 2], usize>,
     failed: Option<io::Error>,
 }
 
-/// Whose the frame in hand is.
+/// Which connection the current frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The connection of this place.
+    /// The connection at this place.
     Place(usize),
-    /// It begins a connection that has no place yet.
+    /// A new connection, which has no place yet.
     Newcomer,
-    /// No connection of ours.
+    /// None of ours.
     Nobody,
-    /// Nothing here takes it, and smoltcp does not see it.
+    /// None; smoltcp does not see the frame.
     Unwanted,
 }
 
 impl StackDevice {
-    /// Over a socket at a device with an MTU in bytes, for so many connections.
+    /// Creates a device on a packet socket. `mtu` is in bytes.
     pub(super) fn new(port: Port, mtu: u32, connections: usize, loss: LossConfig) -> StackDevice {
         let payload = |headers: u32| mtu.min(PACKET as u32).saturating_sub(headers) as u16;
         let own = [payload(40), payload(60)];
@@ -112,7 +113,7 @@ impl StackDevice {
         Ok(Counts { dropped: self.port.dropped()?, injected, ..self.output.counts })
     }
 
-    /// The error that the device has met: it can no longer be used.
+    /// Errors if the device has failed: it can no longer be used.
     pub(super) fn check(&self) -> io::Result<()> {
         match &self.failed {
             Some(error) => {
@@ -127,12 +128,12 @@ impl StackDevice {
         self.output.pending > 0
     }
 
-    /// Bytes of its memory.
+    /// Returns its memory, bytes.
     pub(super) fn memory(&self) -> usize {
         2 * ROOM + size_of_val(&self.traces[..])
     }
 
-    /// From here on frames between these ports, ours first, are those of a place.
+    /// Assigns frames between these ports, ours first, to a place from now on.
     pub(super) fn assign(&mut self, place: usize, ports: [u16; 2]) {
         let trace = &mut self.traces[place];
         if let Some(earlier) = trace.ports.filter(|ports| self.places.get(ports) == Some(&place)) {
@@ -142,7 +143,7 @@ impl StackDevice {
         self.places.insert(ports, place);
     }
 
-    /// The frame in hand, and those that follow it, are those of a place.
+    /// Assigns the current frame, and those that follow it, to a place.
     pub(super) fn adopt(&mut self, place: usize, now: Instant) {
         let Some(tcp) = Tcp::of(self.input.frame()) else { return };
         let [theirs, ours] = tcp.ports;
@@ -150,19 +151,19 @@ impl StackDevice {
         self.traces[place].came(&tcp, self.input.frame(), now);
     }
 
-    /// What smoltcp sends until the next call is the business of a place.
+    /// Sets the place that smoltcp sends for until the next call.
     pub(super) fn attend(&mut self, place: Option<usize>) {
         self.output.place = place;
     }
 
-    /// Takes the next frame that smoltcp is to see into hand: whose it is. `None` if there is none.
+    /// Fetches the next frame for smoltcp and returns its owner. `None` if there is none.
     pub(super) fn fetch(&mut self, now: Instant) -> Option<Owner> {
         if self.failed.is_some() {
             return None;
         }
         let flushed = self.output.hand_over(&self.port);
         let flushed = flushed.and_then(|()| self.output.send_overtaken(true, &self.port));
-        // Whatever is received may have to be answered, so there has to be room for it.
+        // Each received frame may need a reply, so there must be room for one.
         match flushed.and_then(|()| if self.is_full() { Ok(None) } else { self.next(now) }) {
             Ok(owner) => {
                 self.input.is_unseen = owner.is_some_and(|owner| owner != Owner::Unwanted);
@@ -194,8 +195,8 @@ impl StackDevice {
                 return Ok(None);
             }
             let Some(tcp) = input.intact(&mut output.counts) else { continue };
-            // smoltcp would answer each by ICMP, which costs more than sending a datagram: under a
-            // flood, frames of connections would find no room in the socket.
+            // smoltcp would reply to each by ICMP, which costs more than sending a datagram: under
+            // a flood, TCP frames would find no room in the socket.
             if tcp.is_none() && frame::is_datagram(input.frame()) {
                 return Ok(Some(Owner::Unwanted));
             }
@@ -219,8 +220,8 @@ impl StackDevice {
         }
     }
 
-    /// Takes a duplicate of the last acknowledgement into hand, if it is time for one: something of
-    /// this place is taken for lost.
+    /// Makes a duplicate of the last acknowledgement the current frame, if a probe is due for this
+    /// place. True if so.
     pub(super) fn probe(&mut self, place: usize, now: Instant) -> bool {
         let StackDevice { input, output, traces, .. } = self;
         if output.pending > 0 || input.repeats > 0 {
@@ -234,7 +235,7 @@ impl StackDevice {
         true
     }
 
-    /// When it will be time for that.
+    /// When the next probe of a place is due.
     #[inline]
     pub(super) fn probe_at(&self, place: usize) -> Option<Instant> {
         self.traces[place].probe_at()
@@ -242,20 +243,20 @@ impl StackDevice {
 }
 
 impl AsFd for StackDevice {
-    /// Readable when a frame has come.
+    /// Readable when a frame has arrived.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.port.as_fd()
     }
 }
 
 struct Input {
-    /// The frame in hand, after its header.
+    /// The current frame, after its header.
     memory: Box<[u8]>,
     length: usize,
     owner: Owner,
-    /// Whether smoltcp is still to see it.
+    /// Whether smoltcp has yet to see it.
     is_unseen: bool,
-    /// How often it is to be shown after that.
+    /// How often to repeat it after that.
     repeats: u32,
     injector: Option<LossInjector>,
 }
@@ -272,12 +273,12 @@ impl Input {
         }
     }
 
-    /// The frame in hand.
+    /// Returns the current frame.
     fn frame(&self) -> &[u8] {
         &self.memory[HEADER..self.length.max(HEADER)]
     }
 
-    /// Takes a frame into hand that was overtaken, if there is one.
+    /// Makes an overtaken frame the current one, if there is one. True if so.
     fn next_overtaken(&mut self, at_last: bool) -> bool {
         let Some(frame) = self.injector.as_mut().and_then(|injector| injector.next(at_last)) else {
             return false;
@@ -287,7 +288,8 @@ impl Input {
         true
     }
 
-    /// The TCP of the frame in hand, if it is that; `None` if it is damaged.
+    /// Returns the TCP fields of the current frame, or `Some(None)` if it is not TCP. `None` if its
+    /// checksum is wrong.
     #[inline]
     fn intact(&self, counts: &mut Counts) -> Option<Option<Tcp>> {
         let (header, frame) = self.memory[..self.length].split_first_chunk()?;
@@ -306,15 +308,15 @@ impl Input {
 }
 
 struct Output {
-    /// The frame in hand, after its header.
+    /// The current frame, after its header.
     frame: Box<[u8]>,
-    /// Its bytes, header included, if the kernel has not taken it yet.
+    /// Its bytes, header included, if it waits for room in the kernel; otherwise 0.
     pending: usize,
-    /// Largest payload of a segment that the device takes, bytes, with IPv4 and IPv6.
+    /// Largest payload of a segment that the device can send, bytes, over IPv4 and over IPv6.
     own: [u16; 2],
-    /// Whose business smoltcp is at.
+    /// The place that smoltcp sends for.
     place: Option<usize>,
-    /// What went through the device, either way.
+    /// Counts both directions.
     counts: Counts,
     injector: Option<LossInjector>,
 }
@@ -331,7 +333,7 @@ impl Output {
         }
     }
 
-    /// Fills in what smoltcp leaves to the device, for a frame of this many bytes.
+    /// Fills in what smoltcp leaves to the device, for a frame of `length` bytes.
     #[inline]
     fn complete(&mut self, length: usize, trace: Option<&mut Trace>, now: Instant) {
         let Some((header, frame)) = self.frame.split_first_chunk_mut::<HEADER>() else { return };
@@ -358,7 +360,7 @@ impl Output {
         self.pending = HEADER + length;
     }
 
-    /// Hands the frame over that is pending, and one that it overtakes.
+    /// Hands the pending frame to the kernel, if there is one and the kernel has room.
     #[inline]
     fn hand_over(&mut self, port: &Port) -> io::Result<()> {
         if self.pending == 0 {
@@ -371,7 +373,7 @@ impl Output {
         Ok(())
     }
 
-    /// Sends a frame that was overtaken, if there is one.
+    /// Sends the overtaken frame, if there is one.
     fn send_overtaken(&mut self, at_last: bool, port: &Port) -> io::Result<()> {
         match self.injector.as_mut().and_then(|injector| injector.next(at_last)) {
             Some(frame) => port.send(&frame).map(drop),
@@ -384,7 +386,7 @@ impl Device for StackDevice {
     type RxToken<'a> = Received<'a>;
     type TxToken<'a> = ToSend<'a>;
 
-    /// The frame in hand, once.
+    /// Returns the current frame, unless smoltcp has already seen it.
     fn receive(&mut self, now: Instant) -> Option<(Received<'_>, ToSend<'_>)> {
         if !std::mem::take(&mut self.input.is_unseen) {
             return None;
@@ -409,7 +411,7 @@ impl Device for StackDevice {
         all.medium = Medium::Ethernet;
         all.max_transmission_unit = ETHERNET + PACKET;
         all.checksum.tcp = Checksum::None;
-        // Where frames get lost on purpose they are segments, as on a wire.
+        // With loss on purpose, each frame is one segment, as on a wire.
         if self.output.injector.is_none() {
             let mut cut = SegmentationCapabilities::default();
             cut.tcpv4 = NonZeroUsize::new(ETHERNET + PACKET);

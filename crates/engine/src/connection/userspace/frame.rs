@@ -1,4 +1,4 @@
-//! The fields of a TCP frame that the device below a stack needs, read in place.
+//! The fields of a TCP frame that the device of a stack needs, read in place.
 
 use smoltcp::wire::{IpAddress, Ipv4Packet, Ipv6Packet, TcpPacket};
 
@@ -9,7 +9,7 @@ const IPV6: u16 = 0x86dd;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Bytes of a TCP header without options, and where its checksum is.
+/// Bytes of a TCP header without options, and the offset of its checksum.
 const TCP_HEADER: usize = 20;
 const CHECKSUM: usize = 16;
 
@@ -18,7 +18,7 @@ const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// Options of TCP (RFC 9293, RFC 2018).
+/// TCP options (RFC 9293, RFC 2018).
 const END: u8 = 0;
 const NOTHING: u8 = 1;
 const SEGMENT_SIZE: u8 = 2;
@@ -34,29 +34,29 @@ pub(super) fn is_datagram(frame: &[u8]) -> bool {
     protocol == Some(&UDP)
 }
 
-/// Where things are in an Ethernet frame that carries TCP.
+/// Offsets and fields of an Ethernet frame that carries TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {
-    /// Whether it is IPv6.
+    /// True for IPv6, false for IPv4.
     pub v6: bool,
-    /// Where the TCP header begins.
+    /// Offset of the TCP header.
     pub header: usize,
-    /// Where the payload begins.
+    /// Offset of the payload.
     pub payload: usize,
-    /// Where the payload ends: a short frame is padded.
+    /// End of the payload: a short frame is padded.
     pub end: usize,
-    /// Number of the first byte of payload.
+    /// Sequence number of the first byte of payload.
     pub sequence: u32,
-    /// Number of the next byte that the sender of this expects.
+    /// Acknowledgement number: that of the next byte that the sender of this frame expects.
     pub acknowledged: u32,
-    /// Ports of its sender and of its receiver.
+    /// Source and destination port.
     pub ports: [u16; 2],
     flags: u8,
 }
 
 impl Tcp {
-    /// `None` if it is something else, or is cut off. The only protocol after the header of
-    /// IPv6 that is looked for is TCP itself: neither end of a stream puts others before it.
+    /// Parses a frame. `None` if it is not TCP or is truncated. TCP must follow the IPv6 header
+    /// directly: neither end of a stream uses extension headers.
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Tcp> {
         let number = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
@@ -80,7 +80,7 @@ impl Tcp {
         fits.then_some(Tcp { v6, header, payload, end, sequence, acknowledged, ports, flags })
     }
 
-    /// Bytes of payload.
+    /// Returns the bytes of payload.
     pub fn length(&self) -> usize {
         self.end - self.payload
     }
@@ -90,27 +90,27 @@ impl Tcp {
         self.flags & SYN != 0
     }
 
-    /// Whether it asks for a connection (SYN without ACK).
+    /// Whether it requests a connection (SYN without ACK).
     pub fn begins(&self) -> bool {
         self.flags & (SYN | ACK) == SYN
     }
 
-    /// Whether it ends a stream or resets the connection (FIN, RST).
+    /// Whether it ends a stream or resets a connection (FIN, RST).
     pub fn ends(&self) -> bool {
         self.flags & (FIN | RST) != 0
     }
 
-    /// Whether it resets a connection, which may be another one (RST).
+    /// Whether it resets a connection (RST), which may be another one.
     pub fn resets(&self) -> bool {
         self.flags & RST != 0
     }
 
-    /// Whether it carries only an acknowledgement.
+    /// Whether it is a pure acknowledgement.
     pub fn only_acknowledges(&self) -> bool {
         self.length() == 0 && !self.opens() && !self.ends()
     }
 
-    /// Where the value of an option begins, and its bytes.
+    /// Returns the offset and the length of an option's value, bytes.
     fn option(&self, frame: &[u8], wanted: u8) -> Option<(usize, usize)> {
         let mut at = self.header + TCP_HEADER;
         while at + 1 < self.payload {
@@ -125,7 +125,8 @@ impl Tcp {
         None
     }
 
-    /// The largest segment that the sender of this accepts, bytes of payload.
+    /// Returns the largest segment that the sender of this frame accepts, bytes of payload, if
+    /// stated.
     pub fn segment_size(&self, frame: &[u8]) -> Option<u16> {
         let (at, length) = self.option(frame, SEGMENT_SIZE)?;
         (length == 2).then(|| u16::from_be_bytes([frame[at], frame[at + 1]]))
@@ -137,8 +138,8 @@ impl Tcp {
         }
     }
 
-    /// Whether bytes beyond a gap are acknowledged. Blocks before that report bytes that came
-    /// twice (RFC 2883).
+    /// Whether a SACK block reports bytes beyond a gap. Blocks below the acknowledgement number
+    /// report bytes that arrived twice (RFC 2883).
     pub fn shows_a_gap(&self, frame: &[u8]) -> bool {
         let Some((at, length)) = self.option(frame, SACK) else { return false };
         let (blocks, _) = frame[at..at + length].as_chunks::<8>();
@@ -148,9 +149,9 @@ impl Tcp {
         })
     }
 
-    /// Puts the sum of the pseudo header where the checksum goes: the code that fills that in later
-    /// adds the rest (RFC 9293, 3.1). Where the sum begins,
-    /// and how far after that it goes.
+    /// Writes the sum of the pseudo header into the checksum field; the kernel or the NIC adds the
+    /// rest later (RFC 9293, 3.1). Returns where its sum begins, and the offset of the field from
+    /// there.
     pub fn begin_checksum(&self, frame: &mut [u8]) -> [u16; 2] {
         let addresses = if self.v6 { ETHERNET + 8 } else { ETHERNET + 12 };
         let length = (self.end - self.header) as u32;
@@ -166,7 +167,7 @@ impl Tcp {
         [self.header as u16, CHECKSUM as u16]
     }
 
-    /// Whether its checksum is right, computed here.
+    /// Whether its checksum, computed here, is right.
     pub fn is_intact(&self, frame: &[u8]) -> bool {
         let (from, to): (IpAddress, IpAddress) = if self.v6 {
             let packet = Ipv6Packet::new_unchecked(&frame[ETHERNET..]);
@@ -186,7 +187,7 @@ pub(super) mod tests {
     use smoltcp::wire::{IpProtocol, IpRepr, TcpControl, TcpRepr, TcpSeqNumber};
     use std::net::IpAddr;
 
-    /// A frame as smoltcp builds it, without a checksum of TCP.
+    /// A frame as smoltcp builds it, without a TCP checksum.
     pub(crate) fn frame(family: &str, control: TcpControl, gap: bool, payload: &[u8]) -> Vec<u8> {
         let [from, to] = match family {
             "IPv4" => ["198.18.0.1", "198.18.0.2"],
@@ -234,7 +235,7 @@ pub(super) mod tests {
             assert!(tcp.only_acknowledges() && tcp.shows_a_gap(&acknowledges));
             assert_eq!((tcp.acknowledged, tcp.segment_size(&acknowledges)), (u32::MAX - 1, None));
 
-            // A short frame is padded, and one that is cut off is none.
+            // A short frame is padded, and a truncated one is refused.
             let mut padded = frame(family, TcpControl::None, false, b"seven");
             padded.extend([0; 9]);
             assert_eq!(Tcp::of(&padded).unwrap().length(), 5);
@@ -253,7 +254,7 @@ pub(super) mod tests {
         assert!(!tcp.shows_a_gap(&twice), "these bytes came twice");
     }
 
-    /// The kernel adds everything from the given offset on, including the sum already there.
+    /// The kernel sums everything from the given offset on, including the partial sum in the field.
     #[test]
     fn completes_partial_checksum() {
         for family in ["IPv4", "IPv6"] {

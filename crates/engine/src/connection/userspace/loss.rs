@@ -1,24 +1,24 @@
-//! A simulated bad link: frames that are lost, or overtaken by the next one,
-//! at random, on request.
+//! A simulated bad link: on request, loses frames at random, or delays them until the next one has
+//! passed.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Of a thousand frames.
+/// Rates of losses and reorderings, each per thousand frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LossConfig {
-    /// This many are lost.
+    /// Frames to lose.
     pub loss: u64,
-    /// This many are overtaken by the next.
+    /// Frames that the next one overtakes.
     pub reorder: u64,
 }
 
-/// Spoils frames of one direction. It takes memory for each that is overtaken.
+/// Loses and reorders frames of one direction. Allocates memory for each frame that is overtaken.
 #[derive(Debug)]
 pub(super) struct LossInjector {
     random: StdRng,
     config: LossConfig,
-    /// The frame that is being overtaken, and whether it was.
+    /// The delayed frame, and whether another has overtaken it.
     waiting: Option<Box<[u8]>>,
     overtaken: bool,
     /// Frames that were lost or reordered.
@@ -26,7 +26,7 @@ pub(super) struct LossInjector {
 }
 
 impl LossInjector {
-    /// The same frames with the same seed. `None` if none are to be lost or reordered.
+    /// Picks the same frames for the same seed. `None` if none are to be lost or reordered.
     pub(super) fn new(config: LossConfig, seed: u64) -> Option<LossInjector> {
         (config != LossConfig::default()).then(|| LossInjector {
             random: StdRng::seed_from_u64(seed),
@@ -37,8 +37,7 @@ impl LossInjector {
         })
     }
 
-    /// Whether a frame is passed on; one that is not is lost, or comes out of [`LossInjector::next`]
-    /// later.
+    /// Whether a frame passes. If not, it is lost, or [`LossInjector::next`] returns it later.
     pub(super) fn passes(&mut self, frame: &[u8]) -> bool {
         let drawn = self.random.random_range(0..1000);
         let lost = drawn < self.config.loss;
@@ -54,7 +53,8 @@ impl LossInjector {
         true
     }
 
-    /// The frame that was overtaken; with `at_last` also if none came that overtook it.
+    /// Returns the delayed frame once another has overtaken it, or, with `at_last`, even if none
+    /// has.
     pub(super) fn next(&mut self, at_last: bool) -> Option<Box<[u8]>> {
         if self.overtaken || at_last { self.waiting.take() } else { None }
     }

@@ -1,10 +1,10 @@
-//! A TCP stack in this process, over the device of this end, with an address of its own on the
-//! link: the kernel ignores the segments of its connection, since it drops what is for
-//! a hardware address other than the device's. Its peer is any TCP.
+//! A TCP stack in this process, over the device of this end, with its own address on the link. The
+//! kernel ignores the stack's segments, because it drops frames for a hardware address other than
+//! the device's. The peer may be any TCP.
 //!
-//! A stack is polled by the thread that moves its bytes, over one connection or, in an event loop, over
-//! many. While no mover does, a thread keeps it alive: it answers requests for the stack's hardware
-//! address, acknowledges, sends again.
+//! The thread that moves bytes polls the stack: for one connection or, in an event loop, for many.
+//! While no mover does, a separate thread keeps the stack alive: it answers requests for the
+//! stack's hardware address, acknowledges and retransmits.
 
 mod address;
 mod device;
@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 pub const USERSPACE_TCP: &Transport =
     &Transport { name: "the user-space TCP", protocol: Protocol::Tcp, check, listen, connect };
 
-/// What the halves that use it can set of it.
+/// Options of the halves that use the stack.
 pub const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("address", OptionKind::Text, "auto").help(
         "the stack's own address, free on the link; auto: 64 after the host's, on links for tests",
@@ -55,30 +55,31 @@ pub const OPTIONS: &[OptionSpec] = &[
 /// Most connections of a stack.
 pub const MOST: u32 = 1024;
 
-/// Bytes of a connection's buffer that the contract leaves to the stack, at least and at most, and of
-/// those of all connections together: what is under way has to fit into the link's queues
-/// (`net.core.netdev_max_backlog`), since smoltcp recovers slowly from what is lost there.
+/// Least and most bytes of a connection's buffer if the contract does not set it, and most bytes of
+/// all such buffers together. Bytes in flight must fit into the link's queues
+/// (`net.core.netdev_max_backlog`), because smoltcp recovers slowly from losses there.
 const BUFFER: [u64; 2] = [16 << 10, 1 << 20];
 const BUFFERS: u64 = 16 << 20;
 
-/// Most bytes of all buffers.
+/// Most bytes of all buffers together.
 const MEMORY: u64 = 2 << 30;
 
-/// Largest packets that it sends and takes, bytes.
+/// Largest packets sent and received, bytes.
 const PACKET: u32 = 65_536;
 
-/// Longest sleep of a thread that waits for a stack: the delay until it notices a cut.
+/// Longest sleep of a thread that waits for a stack, and so the longest time until it notices a
+/// cut.
 const NAP: Duration = Duration::from_millis(10);
 
-/// How long a stack whose connections were dropped goes on at most, until both streams of each have
-/// ended. It is not there for a peer that sends its end again: see [`Connection::answers_late`].
+/// Longest time that a stack lives on after its connections were dropped, until both streams of
+/// each have ended. After that, it does not answer a peer that resends its FIN: see
+/// [`Connection::answers_late`].
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// How long the end of a stream may take where nothing at all comes from the peer.
+/// Longest time for the end of a stream if nothing at all comes from the peer.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Ports that it connects from, if the user names none: those beyond
-/// net.ipv4.ip_local_port_range as it is by default.
+/// Local ports, if the user names none: above the default of net.ipv4.ip_local_port_range.
 const OWN_PORTS: std::ops::Range<u16> = 61_000..65_535;
 
 fn check(cell: &Cell) -> Result<(), Fault> {
@@ -145,7 +146,7 @@ fn connect(peers: &[SocketAddr], terms: &Terms, token: &Token, flows: u32) -> Al
     (0..flows).map(show).collect()
 }
 
-/// The first of so many ports of its own, one after the other.
+/// Returns the first of `flows` consecutive local ports.
 fn own_ports(flows: u32) -> u16 {
     let last = OWN_PORTS.end - u16::try_from(flows).unwrap_or(0);
     rand::rng().random_range(OWN_PORTS.start..last)
@@ -173,7 +174,7 @@ fn open(config: &StackConfig) -> Result<Stack, Fault> {
     })
 }
 
-/// A connection of a stack.
+/// A connection of a user-space stack.
 #[derive(Clone)]
 pub struct Userspace {
     stack: Arc<OwnedStack>,
@@ -191,7 +192,7 @@ impl std::ops::Deref for Userspace {
     }
 }
 
-/// A stack and the thread that keeps it alive, which ends with it.
+/// A stack and the thread that keeps it alive, which ends with the stack.
 struct OwnedStack {
     shared: Arc<SharedStack>,
     keeper: Option<JoinHandle<()>>,
@@ -212,9 +213,9 @@ impl OwnedStack {
         Ok(Arc::new(OwnedStack { shared, keeper: Some(keeper) }))
     }
 
-    /// The place of a connection that shows the token, and the index of its flow. `None` if one shows
-    /// something else: its place waits for another at the port. What comes over those that were `taken` is
-    /// left to their users.
+    /// Waits for a connection that presents the token; returns the index of its flow and its place.
+    /// `None` if a connection presents something else: its place listens again at the port. Ignores
+    /// what arrives on the connections in `taken`, which belong to their users.
     fn next_shown(
         &self,
         token: &Token,
@@ -253,26 +254,26 @@ impl OwnedStack {
 }
 
 impl Drop for OwnedStack {
-    /// Afterwards the stack is gone, and its address is free.
+    /// Waits until the stack is gone and its address is free.
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         if let Some(keeper) = self.keeper.take() {
-            // One that panicked has printed why.
+            // If the thread panicked, it has printed why.
             let _ = keeper.join();
         }
     }
 }
 
-/// The stack, and who has it.
+/// A stack and its users.
 pub struct SharedStack {
     stack: Mutex<Stack>,
-    /// Readable when something has come.
+    /// Readable when a frame has arrived.
     came: OwnedFd,
-    /// How many movers poll the stack.
+    /// Number of movers that poll the stack.
     attended: AtomicU32,
-    /// Whether its statistics were reported.
+    /// Whether its counters were reported.
     reported: AtomicBool,
-    /// Whether the last connection was dropped.
+    /// Whether its last connection was dropped.
     over: AtomicBool,
 }
 
@@ -288,7 +289,7 @@ impl Userspace {
         })
     }
 
-    /// Sends all of this.
+    /// Sends all bytes.
     pub fn write_all(&self, mut bytes: &[u8]) -> Result<(), Fault> {
         let cut_off = || self.cut_off();
         self.until(SILENCE, cut_off, |stack| {
@@ -297,7 +298,7 @@ impl Userspace {
         })
     }
 
-    /// Polls the stack until something is done; the fault is `late` if that takes longer.
+    /// Polls the stack until `done` returns true. Errors with `late` after `timeout`.
     fn until(
         &self,
         timeout: Duration,
@@ -321,19 +322,19 @@ impl Userspace {
         }
     }
 
-    /// The fault of a connection that was cut.
+    /// Returns the fault of a connection that was cut.
     pub fn cut_off(&self) -> Fault {
         Fault::peer_lost(format!("flow {}: the connection was cut in the middle", self.index))
     }
 }
 
-/// The stack of a connection, in a mover's hands.
+/// A mover's handle of a connection's stack.
 pub struct Hold {
     pub connection: Userspace,
     attends: bool,
-    /// Whose mover it is.
+    /// Role of the mover.
     pub role: Role,
-    /// Whether the mover polls again, and does not sleep, where nothing can be moved.
+    /// Whether the mover polls again instead of sleeping if nothing can be moved.
     pub spins: bool,
 }
 
@@ -354,7 +355,7 @@ impl Drop for Hold {
 }
 
 impl Hold {
-    /// Of a connection whose transport is [`USERSPACE_TCP`].
+    /// Returns the handle of a connection whose transport is [`USERSPACE_TCP`].
     pub fn of(connection: &dyn Connection, role: Role, spins: bool) -> Result<Hold, Fault> {
         let any: &dyn Any = connection;
         let connection = any.downcast_ref::<Userspace>().cloned().ok_or_else(|| {
@@ -364,7 +365,7 @@ impl Hold {
         Ok(Hold { connection, attends: false, role, spins })
     }
 
-    /// From now on as long as this lives, its owner polls the stack.
+    /// Marks the stack as polled by its owner for as long as this handle lives.
     pub fn attend(&mut self) {
         if !std::mem::replace(&mut self.attends, true) {
             self.attended.fetch_add(1, Ordering::Relaxed);
@@ -373,8 +374,9 @@ impl Hold {
 }
 
 impl SharedStack {
-    /// Polls the stack while no mover attends to it, until its connections are dropped, and as the
-    /// kernel does beyond that: their ends may be lost.
+    /// Polls the stack while no mover does, until its connections are dropped. Then, as the kernel
+    /// would, goes on until their streams have ended, because a FIN may be lost, but for at most
+    /// `FAREWELL`.
     fn keep_alive(&self) {
         while !self.over.load(Ordering::Relaxed) {
             let attended = self.attended.load(Ordering::Relaxed) > 0;
@@ -392,13 +394,13 @@ impl SharedStack {
         }
     }
 
-    /// The stack, for a turn. The lock is contended only while a connection begins or is cut.
+    /// Locks the stack for a turn. The lock is contended only while a connection begins or is cut.
     #[inline]
     pub fn stack(&self) -> MutexGuard<'_, Stack> {
         self.stack.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the stack has done, for the first caller.
+    /// Returns the stack's counters to the first caller, and `None` to all others.
     pub fn counts(&self) -> Result<Option<Counts>, Fault> {
         if self.reported.swap(true, Ordering::Relaxed) {
             return Ok(None);
@@ -407,9 +409,8 @@ impl SharedStack {
         counts.map(Some).map_err(|e| self.fault(&e))
     }
 
-    /// Sleeps until something has come, or there is room, at most so long, and never so long
-    /// that a cut goes unnoticed. The stack must not be locked by the caller. True if something has
-    /// come.
+    /// Sleeps until a frame arrives or the kernel has room, at most for `timeout`, and never so
+    /// long that a cut goes unnoticed. The caller must not hold the lock. True if either happened.
     pub fn wait(&self, timeout: Duration) -> Result<bool, Fault> {
         let (full, quiet) = {
             let stack = self.stack();
@@ -426,7 +427,8 @@ impl SharedStack {
         }
     }
 
-    /// The fault of a poll. A device that went down or was removed is a peer that was lost.
+    /// Returns the fault of a failed poll. If the device went down or was removed, the peer counts
+    /// as lost.
     pub fn fault(&self, error: &io::Error) -> Fault {
         let fault = Fault::system("the packet socket of the user-space TCP", error);
         match error.raw_os_error() {
@@ -503,7 +505,7 @@ impl Connection for Userspace {
     fn cut(&self) {
         let mut stack = self.stack();
         stack.abort(self.place);
-        // A device that is gone carries no reset.
+        // A device that is gone cannot send the reset.
         let _ = stack.poll();
     }
 

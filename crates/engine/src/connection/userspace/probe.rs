@@ -1,35 +1,34 @@
-//! A replacement for the tail loss probe of RFC 8985: if nothing is acknowledged for a few
-//! round trips although something is in flight, smoltcp is shown duplicates of the last
-//! acknowledgement, and sends the first segment again. Its own timer, of a second at least,
-//! remains for repeated losses.
+//! A replacement for the tail loss probe of RFC 8985: if nothing is acknowledged for a few round
+//! trips although bytes are in flight, smoltcp gets duplicates of the last acknowledgement, and
+//! retransmits the first segment. Its own timer, of a second at least, remains for repeated losses.
 
 use super::frame::{ETHERNET, Tcp};
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::Ipv4Packet;
 
-/// Shortest time after which something is taken for lost (RFC 8985, 7.2).
+/// Shortest time without acknowledgements that counts as a loss (RFC 8985, 7.2).
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// Round trips after which something is.
+/// Round trips without acknowledgements that count as a loss.
 const ROUND_TRIPS: u32 = 4;
 
 /// Room for all headers of a frame.
 const HEADERS: usize = 160;
 
-/// Sees to it that the last segments of a burst are missed in time.
+/// Decides when the last segments of a burst count as lost.
 #[derive(Debug)]
 pub(super) struct Probe {
-    /// The last frame of the peer, without its payload.
+    /// The headers of the peer's last frame.
     last: [u8; HEADERS],
     length: usize,
-    /// Where the low byte of its window is.
+    /// Offset of the low byte of its window.
     window: usize,
     acknowledged: u32,
-    /// When that moved on, or something was sent after it, or a probe was made.
+    /// When `acknowledged` last advanced, or something was sent after it, or a probe was made.
     since: Instant,
-    /// Probes since it moved on.
+    /// Probes since `acknowledged` advanced.
     made: u32,
-    /// A sequence number and when the segment before it was sent.
+    /// The end of a segment's sequence numbers and when it was sent, to measure a round trip.
     sample: Option<(u32, Instant)>,
     round_trip: Duration,
 }
@@ -50,11 +49,12 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// A segment with payload was sent, up to this sequence number.
+    /// Notes a sent segment with payload that ends at this sequence number; `again` if it is a
+    /// retransmission.
     #[inline]
     pub(super) fn sent(&mut self, end: u32, again: bool, now: Instant) {
         if again {
-            // Which of the two was acknowledged will not be known (RFC 6298).
+            // Which of the two was acknowledged would be ambiguous (RFC 6298).
             self.sample = None;
         } else if self.sample.is_none() {
             self.sample = Some((end, now));
@@ -62,7 +62,7 @@ impl Probe {
         }
     }
 
-    /// A frame has come.
+    /// Notes a frame from the peer.
     #[inline]
     pub(super) fn came(&mut self, tcp: &Tcp, frame: &[u8], now: Instant) {
         if tcp.payload > HEADERS || tcp.opens() || tcp.ends() {
@@ -70,7 +70,7 @@ impl Probe {
         }
         self.last[..tcp.payload].copy_from_slice(&frame[..tcp.payload]);
         (self.length, self.window) = (tcp.payload, tcp.header + 15);
-        // What came with it precedes the next frame.
+        // The duplicate follows the payload that came with this frame.
         let sequence = tcp.sequence.wrapping_add(tcp.length() as u32);
         self.last[tcp.header + 4..tcp.header + 8].copy_from_slice(&sequence.to_be_bytes());
         if tcp.acknowledged != self.acknowledged {
@@ -84,8 +84,8 @@ impl Probe {
         }
     }
 
-    /// When it will be time for a duplicate, if nothing comes: `next` is the sequence number after
-    /// all that was sent.
+    /// Returns when the next probe is due, or `None` if nothing is in flight. `next` is the
+    /// sequence number after the last byte sent.
     #[inline]
     pub(super) fn at(&self, next: Option<u32>) -> Option<Instant> {
         let under_way = next.is_some_and(|next| (self.acknowledged.wrapping_sub(next) as i32) < 0);
@@ -93,7 +93,8 @@ impl Probe {
         (under_way && self.length > 0).then_some(self.since + timeout)
     }
 
-    /// Writes a duplicate into a frame and gives its length, where it is time for one.
+    /// Writes a duplicate acknowledgement into `frame` and returns its length, or `None` if it is
+    /// not due.
     pub(super) fn make(
         &mut self,
         next: Option<u32>,
@@ -102,7 +103,7 @@ impl Probe {
     ) -> Option<usize> {
         self.at(next).filter(|at| *at <= now)?;
         (self.since, self.made) = (now, self.made + 1);
-        // Another window has smoltcp count duplicates from the start.
+        // smoltcp counts duplicates from the start again if the window changes.
         if self.last[self.window - 1..=self.window] != [0, 0] {
             self.last[self.window] ^= 1;
         }
@@ -112,7 +113,7 @@ impl Probe {
     }
 }
 
-/// Makes a frame whose payload was cut off one without.
+/// Adjusts the IP header of a frame whose payload was cut off.
 fn shorten(frame: &mut [u8]) {
     let bytes = (frame.len() - ETHERNET) as u16;
     if frame[12..14] == [8, 0] {
@@ -151,7 +152,7 @@ mod tests {
             assert_eq!((made.acknowledged, made.sequence), (tcp.acknowledged, tcp.sequence + 7));
             let window = |frame: &[u8]| frame[tcp.header + 15];
             assert_ne!(window(&room), window(&came));
-            // The next one takes twice as long.
+            // The next probe is due after twice as long.
             assert_eq!(probe.make(Some(end), &mut room, at(31)), None);
             assert!(probe.make(Some(end), &mut room, at(32)).is_some());
             assert_eq!(window(&room), window(&came));

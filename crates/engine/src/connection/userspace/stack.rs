@@ -1,10 +1,10 @@
-//! A TCP stack: smoltcp over a device. It knows no threads and no movers; its owner polls it, and it
-//! never waits.
+//! A TCP stack: smoltcp over a device. It is independent of threads and movers; its owner polls it,
+//! and it never waits.
 //!
-//! smoltcp looks at every socket of a set for each frame and at each poll. Here each connection has a set
-//! of its own: a frame is shown to the one that it belongs to, and only connections that something has
-//! happened to, or whose time has come, are asked what they have to send. So what a frame costs
-//! does not depend on how many connections there are.
+//! smoltcp looks at every socket of a set for each frame and at each poll. Here each connection has
+//! a set of its own: a frame is shown only to the connection it belongs to, and only connections
+//! with a new event or an expired timer are polled for something to send. So the cost of a frame
+//! does not depend on the number of connections.
 
 use super::address::StackAddress;
 use super::device::{Counts, Owner, StackDevice};
@@ -23,26 +23,26 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// Frames that are received before their acknowledgement is sent.
+/// Most frames received before their acknowledgements are sent.
 const BURST: usize = 8;
 
-/// How long an acknowledgement waits for an answer to go with.
+/// How long an acknowledgement waits for data to accompany.
 const ANSWER: smoltcp::time::Duration = smoltcp::time::Duration::from_micros(500);
 
-/// Where a stack is, and how it is configured.
+/// Address and configuration of a stack.
 #[derive(Clone, Debug)]
 pub(super) struct StackConfig {
     pub place: StackAddress,
     pub connections: usize,
-    /// Bytes of each that may wait to be sent or acknowledged, and to be received.
+    /// Bytes of each connection that may wait to be sent or acknowledged, and to be received.
     pub send_buffer: usize,
     pub receive_buffer: usize,
     pub congestion: Congestion,
-    /// Frames that are lost or reordered on purpose.
+    /// Frames to lose or reorder on purpose.
     pub loss: LossConfig,
 }
 
-/// Congestion controls that there are.
+/// The congestion controls of smoltcp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Congestion {
     Cubic,
@@ -50,7 +50,7 @@ pub(super) enum Congestion {
 }
 
 impl Congestion {
-    /// That of a contract. Usage: there is no such one.
+    /// Returns the congestion control of a contract. Errors with a usage fault if it is unknown.
     pub(super) fn of(contract: &Stream) -> Result<Congestion, Fault> {
         match contract.congestion.as_str() {
             "cubic" => Ok(Congestion::Cubic),
@@ -63,51 +63,51 @@ impl Congestion {
     }
 }
 
-/// A stack, whose connections are known by their places.
+/// A stack, whose connections are identified by their places.
 pub struct Stack {
     device: StackDevice,
     interface: Interface,
     lines: Box<[Line]>,
     /// Places that may have something to send.
     touched: Vec<u32>,
-    /// Places that something has come for, or that are to be looked at for another reason.
+    /// Places with an event for their user, or that are to be looked at for another reason.
     arrived: VecDeque<u32>,
-    /// When the first of all is due, or earlier.
+    /// When the first timer of all connections expires, or earlier.
     due: Instant,
     polls: u64,
     empty_polls: u64,
 }
 
-/// A connection's part of a stack.
+/// The state of one connection.
 struct Line {
     sockets: SocketSet<'static>,
     handle: SocketHandle,
-    /// When it may have something to send, if nothing happens to it.
+    /// When it may have something to send if nothing else happens.
     due: Instant,
-    /// Whether it is in the list of that name.
+    /// Whether its place is in `Stack::touched`, and in `Stack::arrived`.
     touched: bool,
     arrived: bool,
-    /// Whether all that this end has sent was acknowledged, its end included.
+    /// Whether the peer has acknowledged all that this end has sent, including the FIN.
     ended: bool,
 }
 
 /// A time that never comes.
 const NEVER: Instant = Instant::from_micros_const(i64::MAX);
 
-/// How far a connection is.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It is being made.
+    /// Not yet established.
     Opening,
-    /// It is established, at least in one direction.
+    /// Established, at least in one direction.
     Open,
     /// Our stream has ended and the peer has acknowledged all of it.
     Ended,
-    /// The connection is gone: it was reset, or both streams have ended.
+    /// Closed in another way: it was reset, or the peer ended its stream first.
     Gone,
 }
 
-/// The outcome of requesting bytes.
+/// Result of [`Stack::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// This many bytes; 0 if there are none now.
@@ -119,13 +119,12 @@ pub enum Received {
 }
 
 impl Stack {
-    /// A stack at a config. System: the device is gone, or no packet socket may be
-    /// opened.
+    /// Opens a stack. Errors if the device is gone, or if no packet socket may be opened.
     pub(super) fn open(config: &StackConfig) -> io::Result<Stack> {
         let StackAddress { device, mtu, address, prefix } = config.place;
         let hardware = hardware_address(address);
-        // What the peer may send at once waits there in the kernel's own buffers, which are
-        // up to twice as large as the bytes in them.
+        // What the peer may send at once waits in the kernel's buffers, which take up to twice as
+        // much memory as they hold bytes.
         let room = 4 * (config.connections * config.receive_buffer).max(1 << 20);
         let port = Port::open(device, hardware, room)?;
         let mut device = StackDevice::new(port, mtu, config.connections, config.loss);
@@ -149,13 +148,13 @@ impl Stack {
         })
     }
 
-    /// Has all wait for a connection at a port, which is not 0.
+    /// Makes all places listen at a port, which must not be 0.
     pub fn listen(&mut self, port: u16) -> Result<(), Fault> {
         let listen = |line: &mut Line| line.socket().listen(port);
         self.lines.iter_mut().try_for_each(listen).map_err(|e| refused(&e))
     }
 
-    /// Begins to connect from a port.
+    /// Begins to connect from a local port.
     pub fn connect(&mut self, place: usize, peer: SocketAddr, port: u16) -> Result<(), Fault> {
         self.device.assign(place, [port, peer.port()]);
         let socket = self.lines[place].socket();
@@ -164,14 +163,15 @@ impl Stack {
         Ok(())
     }
 
-    /// Takes in what has come, and sends what may be sent. The error is the device's.
+    /// Processes what has arrived, and sends what may be sent. Errors if the device has failed.
     #[inline]
     pub fn poll(&mut self) -> io::Result<()> {
         self.take_in()?;
         self.send_out()
     }
 
-    /// Takes in what has come, up to a bound: how many connections wait to be looked at.
+    /// Processes what has arrived, up to a limit. Returns the number of connections that wait to be
+    /// looked at.
     #[inline]
     pub fn take_in(&mut self) -> io::Result<usize> {
         let now = now();
@@ -190,7 +190,7 @@ impl Stack {
         Ok(self.arrived.len())
     }
 
-    /// Shows smoltcp the frame in hand.
+    /// Shows smoltcp the current frame.
     #[inline]
     fn show(&mut self, owner: Owner, now: Instant) {
         let place = match owner {
@@ -214,17 +214,17 @@ impl Stack {
                 self.touch(place);
                 self.look_at(place);
             }
-            // It may be what others have waited for: the neighbour's address.
+            // It may be what all of them wait for: the neighbour's address.
             None => (0..self.lines.len()).for_each(|place| self.touch(place)),
         }
     }
 
-    /// A place that waits for a connection.
+    /// Returns a place that listens.
     fn listening(&mut self) -> Option<usize> {
         self.lines.iter_mut().position(|line| line.socket().is_listening())
     }
 
-    /// Has those whose time has come send, and looks when the next is.
+    /// Polls the connections whose timers have expired, and computes when the next one does.
     #[cold]
     fn look_at_times(&mut self, now: Instant) {
         self.due = NEVER;
@@ -240,7 +240,7 @@ impl Stack {
         }
     }
 
-    /// Sends what may be sent, of each connection a frame in turn.
+    /// Sends what may be sent, one frame of each connection in turn.
     #[inline]
     pub fn send_out(&mut self) -> io::Result<()> {
         let now = now();
@@ -261,7 +261,7 @@ impl Stack {
         self.device.check()
     }
 
-    /// A connection may have something to send.
+    /// Notes that a connection may have something to send.
     #[inline]
     fn touch(&mut self, place: usize) {
         if !std::mem::replace(&mut self.lines[place].touched, true) {
@@ -269,7 +269,7 @@ impl Stack {
         }
     }
 
-    /// Has a connection be among those that [`Stack::next_arrived`] gives.
+    /// Adds a connection to those that [`Stack::next_arrived`] returns.
     #[inline]
     pub fn look_at(&mut self, place: usize) {
         if !std::mem::replace(&mut self.lines[place].arrived, true) {
@@ -277,7 +277,7 @@ impl Stack {
         }
     }
 
-    /// A connection to be looked at, once for each time.
+    /// Returns the next connection to look at, and removes it from the queue.
     #[inline]
     pub fn next_arrived(&mut self) -> Option<usize> {
         let place = self.arrived.pop_front()? as usize;
@@ -285,15 +285,15 @@ impl Stack {
         Some(place)
     }
 
-    /// Copies bytes to the send buffer, as far as there is space: how many.
-    /// None: the connection takes no more, since it is cut or our stream has ended.
+    /// Copies bytes to the send buffer and returns how many had room. `None` if the connection
+    /// takes no more, because it was cut or our stream has ended.
     #[inline]
     pub fn send(&mut self, place: usize, bytes: &[u8]) -> Option<usize> {
         self.socket(place).send_slice(bytes).ok()
     }
 
-    /// Has bytes written to the next piece of the send buffer; `write` gets
-    /// the piece and returns how many it has written. `None` as for [`Stack::send`].
+    /// Calls `write` with the next free piece of the send buffer; it returns how many bytes it has
+    /// written. `None` as for [`Stack::send`].
     pub fn send_with(
         &mut self,
         place: usize,
@@ -306,7 +306,7 @@ impl Stack {
         self.socket(place).send(filled).ok()
     }
 
-    /// Copies what was received.
+    /// Copies received bytes to `room`.
     #[inline]
     pub fn receive(&mut self, place: usize, room: &mut [u8]) -> Received {
         match self.socket(place).recv_slice(room) {
@@ -316,7 +316,7 @@ impl Stack {
         }
     }
 
-    /// Bytes that were received and not taken yet.
+    /// Returns how many bytes were received and wait to be taken.
     pub fn received(&mut self, place: usize) -> usize {
         self.lines[place].socket().recv_queue()
     }
@@ -328,13 +328,13 @@ impl Stack {
         socket.can_recv() || !socket.may_recv()
     }
 
-    /// Bytes that the peer has not acknowledged yet, those that wait to be sent included.
+    /// Returns how many bytes the peer has not acknowledged yet, including those not sent yet.
     pub fn unacknowledged(&mut self, place: usize) -> usize {
         self.lines[place].socket().send_queue()
     }
 
-    /// Small pieces are sent at once from here on, and do not wait for what was sent before
-    /// them; acknowledgements wait for an answer that takes them along.
+    /// From now on, sends small pieces at once instead of waiting for earlier ones to be
+    /// acknowledged, and delays acknowledgements so that a response can carry them.
     pub fn send_at_once(&mut self, place: usize) {
         let socket = self.socket(place);
         socket.set_nagle_enabled(false);
@@ -351,7 +351,7 @@ impl Stack {
         self.look_at(place);
     }
 
-    /// How far the connection is.
+    /// Returns the state of a connection.
     pub fn stage(&mut self, place: usize) -> Stage {
         let line = &mut self.lines[place];
         match line.socket().state() {
@@ -363,15 +363,16 @@ impl Stack {
         }
     }
 
-    /// Drops a connection, and has its place wait for another at a port.
+    /// Resets a connection; its place then listens at a port.
     pub fn relisten(&mut self, place: usize, port: u16) -> Result<(), Fault> {
         self.abort(place);
-        // A device that is gone carries no reset.
+        // A device that is gone cannot send the reset.
         let _ = self.send_out();
         self.socket(place).listen(port).map_err(|e| refused(&e))
     }
 
-    /// Whether a stream that this end has ended is still under way, or the peer's is still to end.
+    /// Whether the end of our stream is not acknowledged yet on some connection, or the peer's
+    /// stream has yet to end.
     pub fn is_closing(&mut self) -> bool {
         use State::{Closing, FinWait1, FinWait2, LastAck};
         self.lines
@@ -379,7 +380,7 @@ impl Stack {
             .any(|line| matches!(line.socket().state(), FinWait1 | FinWait2 | Closing | LastAck))
     }
 
-    /// How long nothing will happen, if nothing comes and there is room.
+    /// Returns how long nothing will happen if no frame arrives and the kernel has room.
     pub fn quiet_for(&self) -> Duration {
         let now = now();
         match self.touched.is_empty() && self.due > now {
@@ -388,7 +389,7 @@ impl Stack {
         }
     }
 
-    /// Bytes of its memory.
+    /// Returns its memory, bytes.
     pub fn memory(&self) -> usize {
         let lines: usize = self.lines.iter().map(Line::memory).sum();
         self.device.memory() + lines
@@ -399,13 +400,13 @@ impl Stack {
         self.device.is_full()
     }
 
-    /// What it has done so far.
+    /// Returns its counters.
     pub fn counts(&mut self) -> io::Result<Counts> {
         let counts = self.device.counts()?;
         Ok(Counts { polls: self.polls, empty_polls: self.empty_polls, ..counts })
     }
 
-    /// The socket of a place, to which something is done that it may have to send something for.
+    /// Returns the socket of a place, and notes that it may have something to send afterwards.
     #[inline]
     fn socket(&mut self, place: usize) -> &mut Socket<'static> {
         self.touch(place);
@@ -417,7 +418,7 @@ impl Line {
     fn new(config: &StackConfig) -> Line {
         let buffer = |bytes: usize| SocketBuffer::new(touched(bytes));
         let mut socket = Socket::new(buffer(config.receive_buffer), buffer(config.send_buffer));
-        // Each poll that has received something acknowledges all of it.
+        // Each poll that received something acknowledges all of it.
         socket.set_ack_delay(None);
         socket.set_congestion_control(match config.congestion {
             Congestion::Cubic => CongestionControl::Cubic,
@@ -433,7 +434,8 @@ impl Line {
         self.sockets.get_mut(self.handle)
     }
 
-    /// It has sent all that it may for now: when it may have more, by itself or by a probe.
+    /// Notes that a connection has nothing to send for now, and when its next timer or probe is
+    /// due.
     #[inline]
     fn settle(&mut self, interface: &mut Interface, probe: Option<Instant>, now: Instant) {
         self.touched = false;
@@ -449,13 +451,13 @@ impl Line {
 }
 
 impl AsFd for Stack {
-    /// Readable when something has come.
+    /// Readable when a frame has arrived.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
     }
 }
 
-/// A hardware address derived from an IP address: local, of one device.
+/// Derives a hardware address from an IP address: locally administered and unicast.
 fn hardware_address(address: IpAddr) -> [u8; 6] {
     let tail = match address {
         IpAddr::V4(v4) => v4.octets(),
@@ -468,10 +470,10 @@ fn now() -> Instant {
     Instant::from_micros((clock::monotonic() / 1000) as i64)
 }
 
-/// Memory that is there.
+/// Allocates memory whose pages are resident.
 fn touched(bytes: usize) -> Vec<u8> {
     let mut memory = vec![0; bytes];
-    // Pages of zeros are not there until they are written.
+    // Zero pages are not resident until they are written.
     memory.iter_mut().step_by(4096).for_each(|byte| *byte = std::hint::black_box(0));
     memory
 }

@@ -1,31 +1,31 @@
-//! What the device has seen go by of one connection, and what follows for it: which segments it takes,
-//! what is sent again, which acknowledgements smoltcp is to see, and how often.
+//! The state of one connection as its device sees it: decides the segment size, which bytes are
+//! retransmissions, which acknowledgements smoltcp sees, and how often.
 
 use super::frame::Tcp;
 use super::probe::Probe;
 use smoltcp::time::Instant;
 
-/// Copies of an acknowledgement that have a segment sent again (RFC 5681).
+/// Duplicate acknowledgements that cause a retransmission (RFC 5681).
 pub(super) const DUPLICATES: u32 = 3;
 
-/// A connection as its frames show it.
+/// The state of a connection, from its frames.
 #[derive(Debug)]
 pub(super) struct Trace {
-    /// Its ports, ours first, once it was begun.
+    /// Its ports, ours first, once it has begun.
     pub ports: Option<[u16; 2]>,
-    /// Largest payload of a segment that the peer takes, bytes.
+    /// Largest payload of a segment that the peer accepts, bytes.
     pub segment: u16,
-    /// How often the frame that came last is to be shown again.
+    /// How often to repeat the last received frame.
     pub repeats: u32,
-    /// The sequence number after the last byte that was ever sent.
+    /// The sequence number after the last byte sent.
     next: Option<u32>,
-    /// The sequence number of the FIN, once it was sent.
+    /// The sequence number of our FIN, once sent.
     ended: Option<u32>,
-    /// What the last frame acknowledged, and how often it was acknowledged with a gap after it.
+    /// The last acknowledgement number, and how often it was repeated with a gap after it.
     acknowledged: u32,
     duplicates: u32,
-    /// What had been sent when a loss was noticed: until that is acknowledged, it is being
-    /// recovered from.
+    /// The end of what had been sent when a loss was noticed; recovery ends once this is
+    /// acknowledged.
     recovers_up_to: Option<u32>,
     probe: Probe,
 }
@@ -47,12 +47,12 @@ impl Default for Trace {
 }
 
 impl Trace {
-    /// Of a connection between these ports, ours first.
+    /// Creates the state of a connection between these ports, ours first.
     pub(super) fn new(ports: [u16; 2]) -> Trace {
         Trace { ports: Some(ports), ..Trace::default() }
     }
 
-    /// A frame of it has come: whether smoltcp is to see it.
+    /// Notes a received frame. Returns whether smoltcp should see it.
     #[inline]
     pub(super) fn came(&mut self, tcp: &Tcp, frame: &[u8], now: Instant) -> bool {
         if let (true, Some(size)) = (tcp.opens(), tcp.segment_size(frame)) {
@@ -62,9 +62,10 @@ impl Trace {
         !tcp.only_acknowledges() || self.acknowledge(tcp.acknowledged, tcp.shows_a_gap(frame))
     }
 
-    /// Notes an acknowledgement, and has it repeated where it is a partial one (RFC 6582).
-    /// Whether smoltcp is to see it. With the third duplicate for a FIN alone smoltcp (0.14) stops
-    /// its timer, and has no data to send again: the FIN would be lost for good.
+    /// Notes an acknowledgement, and requests repeats if it is a partial one (RFC 6582). Returns
+    /// whether smoltcp should see it. Duplicates that acknowledge all but our FIN are hidden: at
+    /// the third, smoltcp (0.14) would stop its timer, but have no data to retransmit, so a lost
+    /// FIN would never be sent again.
     fn acknowledge(&mut self, acknowledged: u32, gap: bool) -> bool {
         if acknowledged == self.acknowledged {
             if self.ended == Some(acknowledged) {
@@ -84,14 +85,14 @@ impl Trace {
         true
     }
 
-    /// A frame was sent, which may be one of another connection: whether it has bytes of this one that
-    /// had been sent before.
+    /// Notes a sent frame, which may belong to another connection. Returns whether it contains
+    /// retransmitted bytes of this one.
     #[inline]
     pub(super) fn sent(&mut self, tcp: &Tcp, now: Instant) -> bool {
         if tcp.opens() {
             (self.ports, self.next, self.ended) = (Some(tcp.ports), None, None);
         }
-        // The answer to a late segment of another connection has that one's numbers.
+        // A reply to a late segment of an earlier connection has sequence numbers of that one.
         if self.ports != Some(tcp.ports) || tcp.resets() {
             return false;
         }
@@ -107,13 +108,13 @@ impl Trace {
         again
     }
 
-    /// Writes a duplicate of the last acknowledgement into a frame and gives its length, where it is
-    /// time for one.
+    /// Writes a duplicate of the last acknowledgement into `frame` and returns its length, or
+    /// `None` if it is not due.
     pub(super) fn probe(&mut self, frame: &mut [u8], now: Instant) -> Option<usize> {
         self.probe.make(self.next, frame, now)
     }
 
-    /// When it will be.
+    /// When the next probe is due.
     #[inline]
     pub(super) fn probe_at(&self) -> Option<Instant> {
         self.probe.at(self.next)
@@ -142,12 +143,12 @@ mod tests {
             assert!(trace.acknowledge(acknowledged, gap));
             std::mem::take(&mut trace.repeats)
         };
-        // Window updates, and a gap that is filled before it counts as a loss.
+        // Window updates, and a gap that closes before it counts as a loss.
         for (acknowledged, gap) in [(1000, false); 5].into_iter().chain([(2000, true); 3]) {
             assert_eq!(repeats(acknowledged, gap), 0);
         }
         assert_eq!(repeats(3000, false), 0);
-        // A loss, of which what was sent by then is recovered from.
+        // A loss: recovery lasts until all that had been sent is acknowledged.
         for _ in 0..4 {
             assert_eq!(repeats(3000, true), 0);
         }
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!([10_001, 10_001].map(&mut passes), [true; 2]);
     }
 
-    /// What is sent in answer to a late segment of an earlier connection has numbers of that one.
+    /// A reply to a late segment of an earlier connection has numbers of that one.
     #[test]
     fn ignores_other_connections() {
         let mut trace = Trace::default();

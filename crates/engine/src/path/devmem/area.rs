@@ -15,35 +15,34 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Which memory, bound to what.
+/// The memory of an area, and the queue to bind it to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AreaSpec {
     pub device: String,
     pub queue: u32,
     pub memory: String,
-    /// That of the memory; `None` for the nearest.
+    /// The GPU of the memory; `None` for the nearest.
     pub gpu: Option<Address>,
     pub bytes: u64,
     pub page_size: Option<u32>,
 }
 
-/// A dmabuf, bound for as long as this lives.
+/// A dmabuf, bound to a receive queue for as long as this lives.
 #[derive(Debug)]
 pub(super) struct Area {
-    /// The number by which the kernel names the dmabuf.
+    /// The kernel's number of the dmabuf.
     pub dmabuf: u32,
     pub memory: Box<dyn Memory>,
     /// `None` with a fake kernel.
     _binding: Option<Binding>,
 }
 
-/// The areas of a session, by device and receive queue: one is bound once, for all flows that come by
-/// it.
+/// The areas of a session, by device and receive queue. All flows of a queue share its area.
 #[derive(Debug, Default)]
 pub(super) struct Areas(Mutex<BTreeMap<(String, u32), Arc<Area>>>);
 
 impl Areas {
-    /// The area of a spec, bound where no flow has done so.
+    /// Returns the area of a spec, and binds it first if no flow has.
     pub(super) fn of(&self, spec: &AreaSpec) -> Result<Arc<Area>, Fault> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let queue = (spec.device.clone(), spec.queue);
@@ -57,7 +56,7 @@ impl Areas {
 }
 
 impl AreaSpec {
-    /// What the options of a receiver request.
+    /// Returns the area that a receiver's options request.
     pub(super) fn of(job: &HalfConfig, flow: &Flow) -> Result<AreaSpec, Fault> {
         let options = &job.options;
         let device = device(options, flow)?;
@@ -74,12 +73,12 @@ impl AreaSpec {
     }
 }
 
-/// The bytes of the area of a queue.
+/// Returns the size of a queue's area, bytes.
 pub(super) fn bytes(options: &Options) -> u64 {
     options.number("area").unwrap_or(64 << 20)
 }
 
-/// The buffer size that options request, or `None` to leave it to the device.
+/// Returns the buffer size that options request, or `None` to leave it to the device.
 pub(super) fn page_size(options: &Options) -> Result<Option<u32>, Fault> {
     let page_size = options.number("rx-page-size").map(|bytes| bytes as u32);
     match page_size.filter(|bytes| !bytes.is_power_of_two()) {
@@ -92,7 +91,7 @@ pub(super) fn page_size(options: &Options) -> Result<Option<u32>, Fault> {
 }
 
 impl Area {
-    /// Binds new memory to the queue of a spec.
+    /// Allocates memory and binds it to the queue of a spec.
     pub(super) fn bind(spec: &AreaSpec) -> Result<Area, Fault> {
         let AreaSpec { device, queue, memory, gpu, bytes, page_size } = spec;
         let memory = allocate(memory, *gpu, *bytes, device)?;
@@ -104,15 +103,15 @@ impl Area {
         Ok(Area { dmabuf: binding.dmabuf, memory, _binding: Some(binding) })
     }
 
-    /// An unbound area, for fake kernels.
+    /// Makes an unbound area, for fake kernels.
     #[cfg(test)]
     pub(crate) fn unbound(dmabuf: u32, memory: Box<dyn Memory>) -> Arc<Area> {
         Arc::new(Area { dmabuf, memory, _binding: None })
     }
 }
 
-/// Memory of a provider, at least this many bytes: huge pages on the NUMA node of a device, and of a
-/// GPU that is named or the nearest to it.
+/// Allocates at least `bytes` bytes from the provider `name`. Huge pages come from the NUMA node of
+/// `device`, GPU memory from `gpu` or else from the GPU nearest to it.
 pub(super) fn allocate(
     name: &str,
     gpu: Option<Address>,
@@ -144,7 +143,7 @@ fn no_memory(name: &str, len: usize, node: Option<u32>, error: &io::Error) -> Fa
     })
 }
 
-/// How many receive queues a device has, at least one.
+/// Returns the number of receive queues of a device, at least one.
 fn receive_queues(device: &str) -> Result<u32, Fault> {
     let queues = sys::device::receive_queues(device)
         .map_err(|e| Fault::system(format!("receive queues of {device}"), &e));

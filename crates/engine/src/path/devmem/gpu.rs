@@ -1,4 +1,4 @@
-//! Which GPU `memory=gpu` is of.
+//! The GPU that `memory=gpu` uses.
 
 use super::options::{is_auto, memory};
 use crate::path::{self, refuse_if};
@@ -15,7 +15,7 @@ use std::io;
 pub(super) const OPTION: OptionSpec = OptionSpec::new("gpu", OptionKind::Text, "auto")
     .help("GPU of memory=gpu by its PCI address, as in 65:00.0 (auto: the one nearest to the NIC)");
 
-/// The GPUs of this host, each with its place.
+/// Returns the GPUs of this host, each with its location.
 pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
     let Ok(gpus) = by_nearness(device) else { return Vec::new() };
     let nvml = nvml::open().ok();
@@ -32,7 +32,7 @@ pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
     gpus.into_iter().map(attempt).collect()
 }
 
-/// What there is to say of a GPU: its number by NVML is that of the readings of the meter `nvml`.
+/// Describes a GPU. Its NVML number is the one in readings of the meter `nvml`.
 fn described(gpu: &Gpu, number: Option<usize>, nearness: Nearness, device: &str) -> String {
     let number = number.map(|number| format!("nvml.{number}"));
     let place = match nearness {
@@ -45,8 +45,8 @@ fn described(gpu: &Gpu, number: Option<usize>, nearness: Nearness, device: &str)
     joined([Some(gpu.name.clone()), number, Some(place)].into_iter().flatten(), ", ")
 }
 
-/// The GPUs of this host: those whose memory can be a dmabuf first, of these the nearest to a
-/// device, and otherwise in the order of CUDA.
+/// Returns the GPUs of this host: first those whose memory can be a dmabuf, among these the nearest
+/// to `device` first, otherwise in the order of CUDA.
 fn by_nearness(device: Option<&str>) -> io::Result<Vec<(&'static Gpu, Nearness)>> {
     let near = |gpu: &Gpu| {
         device.map_or(Nearness::Unknown, |device| device::nearness(device, gpu.address))
@@ -56,7 +56,7 @@ fn by_nearness(device: Option<&str>) -> io::Result<Vec<(&'static Gpu, Nearness)>
     Ok(all)
 }
 
-/// The GPU of this address, or the nearest to a device.
+/// Returns the GPU of this address, or the nearest to a device.
 pub(super) fn find(named: Option<Address>, device: Option<&str>) -> Result<&'static Gpu, Fault> {
     let all = by_nearness(device).map_err(|e| Fault::system("the GPUs of this host", &e))?;
     let mut suiting = all.iter().filter(|(gpu, _)| named.is_none_or(|named| named == gpu.address));
@@ -67,7 +67,7 @@ pub(super) fn find(named: Option<Address>, device: Option<&str>) -> Result<&'sta
     suiting.next().map(|(gpu, _)| *gpu).ok_or_else(missing)
 }
 
-/// The address that options name; `None` for the nearest.
+/// Returns the address that options name, or `None` for the nearest.
 pub(super) fn named(options: &Options) -> Result<Option<Address>, Fault> {
     match options.word(OPTION.name) {
         "" | "auto" => Ok(None),
@@ -79,7 +79,7 @@ pub(super) fn named(options: &Options) -> Result<Option<Address>, Fault> {
     }
 }
 
-/// Whether the value names a GPU, and memory of one is requested.
+/// Checks the value of `gpu`, also against the other options.
 pub(super) fn fits(options: &Options) -> Support {
     let memory = memory(options);
     path::fits(named(options))
@@ -89,7 +89,7 @@ pub(super) fn fits(options: &Options) -> Support {
             "add memory=gpu, or leave out gpu",
         ))
         .and(refuse_if(
-            // The nearest is looked for before the study, of the link's device.
+            // Before the study, only the GPU nearest to the link's device is determined.
             memory == "gpu"
                 && !is_auto(options.word("device"))
                 && matches!(named(options), Ok(None)),
@@ -98,12 +98,12 @@ pub(super) fn fits(options: &Options) -> Support {
         ))
 }
 
-/// Whether options name a GPU, on a host that has any.
+/// Whether options name a GPU, on a host that has GPUs.
 pub(super) fn is_judged(options: &Options, facts: &Facts) -> bool {
     matches!(named(options), Ok(Some(_))) && facts.gpus().next().is_some()
 }
 
-/// Whether the GPU that options name is there, and its memory can be a dmabuf.
+/// Whether the named GPU exists and its memory can be a dmabuf.
 pub(super) fn support(options: &Options, facts: &Facts) -> Support {
     let address = match named(options) {
         Ok(None) => return Support::Yes,
@@ -119,7 +119,7 @@ pub(super) fn support(options: &Options, facts: &Facts) -> Support {
     }
 }
 
-/// The GPU whose memory a half with these options takes on a host with these facts.
+/// Returns the GPU whose memory a half with these options uses on a host with these facts.
 pub(super) fn of(options: &Options, facts: &Facts) -> Option<String> {
     let named = named(options).ok()?.map(|address| address.to_string());
     let is_it = |gpu: &str| named.as_deref().is_none_or(|named| named == gpu);

@@ -1,6 +1,6 @@
-//! `devmem`: TCP payload in memory of a device. The NIC reads it from and
-//! writes it to a dmabuf, and the application handles tokens instead of bytes
-//! (Documentation/networking/devmem.rst; `docs/reference/paths/devmem.md`).
+//! `devmem`: TCP payload in memory of a device. The NIC reads it from a dmabuf or writes it there,
+//! and the application handles tokens instead of bytes (Documentation/networking/devmem.rst;
+//! `docs/reference/paths/devmem.md`).
 
 mod area;
 mod gpu;
@@ -62,7 +62,7 @@ fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
         .and(support::support(Role::Receiver, &job.options, facts))
 }
 
-/// The huge pages of areas over a device, if they are made of such.
+/// Returns the huge pages that areas over a device need, if they use any.
 fn pages(job: &HalfConfig, facts: &Facts, areas: u32, bytes: u64) -> HugePages {
     match memory(&job.options) {
         "udmabuf-huge" => {
@@ -73,7 +73,7 @@ fn pages(job: &HalfConfig, facts: &Facts, areas: u32, bytes: u64) -> HugePages {
     }
 }
 
-/// What waits where nothing has come.
+/// Returns whether epoll or the receive itself waits.
 fn waiter(job: &HalfConfig) -> Waiter {
     if job.options.word("wait") == "epoll" { Waiter::Epoll } else { Waiter::Call }
 }

@@ -1,4 +1,4 @@
-//! What can be set of both halves.
+//! Options of both halves.
 
 use super::gpu;
 use crate::connection::Flow;
@@ -10,7 +10,7 @@ use crate::workload::HalfConfig;
 use bytepath_record::{Fault, OptionKind, OptionSpec, Options, Support};
 use bytepath_sys as sys;
 
-/// Where the dmabuf's memory is: names of `sys::dmabuf::PROVIDERS`.
+/// Provider of the dmabuf's memory: a name in `sys::dmabuf::PROVIDERS`.
 pub(super) const MEMORY: OptionSpec = OptionSpec::new(
     "memory",
     OptionKind::Choice(&["udmabuf", "udmabuf-huge", "heap", "gpu"]),
@@ -49,7 +49,7 @@ pub(super) const SENDER_OPTIONS: &[OptionSpec] = &[
         .help("sends between checks of the error queue"),
 ];
 
-/// The provider that options name.
+/// Returns the provider that options name.
 pub(super) fn memory(options: &Options) -> &str {
     match options.word(MEMORY.name) {
         "" => MEMORY.default,
@@ -57,7 +57,7 @@ pub(super) fn memory(options: &Options) -> &str {
     }
 }
 
-/// Refuses a device by name to flows that cross several.
+/// Refuses a named device if flows cross several adapters.
 pub(super) fn device_of_each(job: &HalfConfig) -> Support {
     let name = job.options.word(DEVICE.name);
     refuse_if(
@@ -71,7 +71,7 @@ pub(super) fn is_auto(name: &str) -> bool {
     matches!(name, "" | "auto")
 }
 
-/// The device that options name, or that carries the flow.
+/// Returns the device that options name, or else the one that carries the flow.
 pub(super) fn device(options: &Options, flow: &Flow) -> Result<String, Fault> {
     match options.word(DEVICE.name) {
         name if is_auto(name) => sys::device::of_address(flow.local_address()?),

@@ -1,9 +1,9 @@
-//! The receiver: fragments are taken where the device has put them, and their
-//! tokens are returned to the kernel, at once or in batches.
+//! The receiver: fragments are read where the device has put them, and their tokens are returned to
+//! the kernel, at once or in batches.
 //!
-//! Gathering saves calls and costs buffers: a receiver that holds so many that the device
-//! has none left waits for bytes that cannot come. So a receive waits for
-//! [`TIMEOUT`] only, and then everything held goes back.
+//! Batches save calls and cost buffers: if a receiver holds so many that the device has none left,
+//! it waits for bytes that cannot arrive. So a receive waits for [`TIMEOUT`] only, and then all
+//! tokens are returned.
 
 use super::area::Area;
 use crate::connection::Flow;
@@ -17,13 +17,13 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A socket that receives into device memory, or who plays one.
+/// A socket that receives into device memory, or a fake of one.
 pub(super) trait Receiver: Freer + Send {
-    /// Receives; see [`devmem::Socket::receive`]. WouldBlock: nothing came for
+    /// Receives; see [`devmem::Socket::receive`]. Errors with `WouldBlock` if nothing arrived for
     /// [`TIMEOUT`].
     fn receive(&mut self, linear: &mut [u8], control: &mut Control) -> io::Result<Received>;
 
-    /// What to wait with before each receive, if not in it.
+    /// The epoll instance to wait with before each receive; `None` if the receive itself waits.
     fn epoll(&self) -> Option<&Epoll> {
         None
     }
@@ -31,26 +31,26 @@ pub(super) trait Receiver: Freer + Send {
     /// Called before the first receive.
     fn prepare(&mut self) -> Result<(), Fault>;
 
-    /// Called after a receive of 0 bytes: whether that was the end of the stream.
+    /// Called after a receive of 0 bytes. Errors if that was not the end of the stream.
     fn confirm_end(&self) -> Result<(), Fault>;
 
-    /// The fault of a call.
+    /// Returns the fault of a failed call.
     fn fault(&self, call: &str, error: &io::Error) -> Fault;
 }
 
-/// How long tokens are gathered while nothing arrives.
+/// How long tokens are held while nothing arrives.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(20);
 
-/// Smallest fragment that room is made for, bytes: packets of an ordinary MTU
-/// carry more. With smaller ones a receive brings less than was requested.
+/// Smallest fragment that room is reserved for, bytes: packets of an ordinary MTU carry more. If
+/// fragments are smaller, a receive returns less than requested.
 const SMALL: u64 = 1024;
 
-/// Bytes that are copied at once from memory that the CPU cannot look at.
+/// Bytes copied at once from memory that the CPU cannot access.
 const COPIED_AT_ONCE: u64 = 256 << 10;
 
 pub(super) struct Live {
     pub flow: Flow,
-    /// What it waits with, if not in the receive.
+    /// The epoll instance to wait with; `None` if the receive itself waits.
     pub epoll: Option<Epoll>,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Receiving<R> {
     receiver: R,
     area: Arc<Area>,
     control: Control,
-    /// Where the kernel copies what is not in device memory.
+    /// Where the kernel copies payload that is not in device memory.
     linear: Region,
     inspection: Inspection,
     held: Held,
@@ -97,17 +97,16 @@ pub(super) struct Receiving<R> {
     counts: Counts,
 }
 
-/// What the application does with what it gets.
+/// How the application touches what it receives.
 struct Inspection {
     toucher: Toucher,
-    /// Where bytes are copied for verification, or `None` if the CPU can read the memory.
+    /// Buffer to which bytes are copied for verification, or `None` if the CPU can read the memory.
     window: Option<Region>,
     copied: Sum,
 }
 
 impl Inspection {
-    /// Touches a fragment as the contract requires. False: it is not within the
-    /// memory.
+    /// Touches a fragment as the contract requires. False if it is not within the memory.
     #[inline]
     fn look(&mut self, memory: &dyn Memory, lent: &Lent) -> Result<bool, Fault> {
         let size = lent.len as usize;
@@ -139,13 +138,13 @@ impl Inspection {
     }
 }
 
-/// What came which way.
+/// Bytes received, by the way they came.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     device: Sum,
     linear: Sum,
     ordinary: Sum,
-    /// Times that everything held went back because nothing arrived.
+    /// Times that all tokens were returned because nothing arrived.
     starved: u64,
 }
 
@@ -155,7 +154,7 @@ const SYNC: Call = Call(2, "ioctl(dma-buf sync)");
 const WAIT: Call = Call(3, "epoll_wait");
 
 impl<R: Receiver> Receiving<R> {
-    /// An engine over an area; all memory is taken here.
+    /// Creates a receiver over an area, and allocates all memory.
     pub(super) fn new(receiver: R, area: Arc<Area>, job: &HalfConfig) -> Result<Self, Fault> {
         let size = job.read_size;
         let most = usize::try_from(size / SMALL + 64).unwrap_or(usize::MAX);
@@ -171,7 +170,7 @@ impl<R: Receiver> Receiving<R> {
                 window: window.transpose()?,
                 copied: Sum::default(),
             },
-            // Each call may bring a row of its own to every fragment.
+            // In the worst case, each fragment of a call begins a token range of its own.
             held: Held::with_room(most.saturating_add(batch as usize)),
             batch,
             counts: Counts::default(),
@@ -180,7 +179,7 @@ impl<R: Receiver> Receiving<R> {
         })
     }
 
-    /// Takes what a receive has brought.
+    /// Processes the result of a receive.
     fn deliver(&mut self, received: Received, recorder: &mut Recorder) -> Result<(), Fault> {
         if received.truncated {
             let text = "the kernel truncated the control messages of a receive \
@@ -220,7 +219,7 @@ impl<R: Receiver> Receiving<R> {
             }
         }
         if ordinary {
-            // By a queue without a dmabuf: an ordinary receive.
+            // The queue has no dmabuf: this was an ordinary receive.
             let bytes = self.linear.get(..received.bytes).unwrap_or_default();
             self.inspection.toucher.take(bytes)?;
             self.counts.ordinary.enter(received.bytes);
@@ -241,8 +240,8 @@ impl<R: Receiver> Receiving<R> {
         if full { self.give_all_back(recorder) } else { Ok(()) }
     }
 
-    /// Makes what the device has written visible to the CPU, or ends that. Memory out of its reach
-    /// has nothing to synchronise, and takes no call.
+    /// Begins or ends access of the CPU to what the device has written. Does nothing for memory
+    /// that the CPU cannot access.
     fn sync(
         &self,
         recorder: &mut Recorder,
@@ -258,7 +257,7 @@ impl<R: Receiver> Receiving<R> {
         })
     }
 
-    /// Gives all tokens back, in as many calls as it takes.
+    /// Returns all tokens, in as many calls as necessary.
     fn give_all_back(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         while !self.held.is_empty() {
             let (held, receiver) = (&mut self.held, &mut self.receiver);
@@ -278,7 +277,7 @@ impl<R: Receiver> Receiving<R> {
         Ok(())
     }
 
-    /// Everything held goes back: the device may have no buffer left for what is to come.
+    /// Returns all tokens, because the device may have no free buffer left.
     fn starve(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         self.counts.starved += u64::from(!self.held.is_empty());
         self.give_all_back(recorder)
@@ -361,7 +360,7 @@ impl<R: Receiver> Rx for Receiving<R> {
     }
 }
 
-/// The errors that mean something else here than elsewhere (tcp_recvmsg_dmabuf(),
+/// Returns the fault of a receive. Some errors have a special meaning here (tcp_recvmsg_dmabuf(),
 /// net/ipv4/tcp.c).
 fn receive_fault(receiver: &impl Receiver, error: &io::Error) -> Fault {
     let fault = receiver.fault("recvmsg with MSG_SOCK_DEVMEM", error);
@@ -394,8 +393,8 @@ fn beyond(fragment: &impl std::fmt::Debug) -> Fault {
 
 #[cfg(test)]
 mod tests {
-    //! The receiving engine against a fake kernel and NIC: whole streams
-    //! run through the same loop that runs on a connection.
+    //! Tests the receiver against a fake kernel and NIC: whole streams run through the same loop as
+    //! on a connection.
 
     use super::*;
     use crate::connection::{Connection, Flow};
@@ -420,29 +419,29 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Arrival {
-        /// A receive that brings pieces: true is device memory, false is linear.
+        /// A receive that returns fragments: true in device memory, false linear.
         Pieces(Vec<(bool, u16)>),
         /// A receive without fragments.
         Ordinary(u16),
         Interrupted,
-        /// Nothing comes for a while.
+        /// Nothing arrives for a while.
         Silence,
-        /// An error of this number.
+        /// A receive that fails with this errno.
         Error(i32),
-        /// The kernel's raw answer: bytes, truncated, messages.
+        /// The raw result of a receive: bytes, truncated, messages.
         Raw(usize, bool, Vec<Fragment>),
     }
 
-    /// Plays NIC and kernel: writes the stream into free buffers, deals tokens out,
-    /// and takes them back, at most `most` a call.
+    /// A fake NIC and kernel: writes the stream into free buffers, assigns tokens, and takes them
+    /// back, at most `most` in a call.
     struct Kernel {
         arrivals: VecDeque<Arrival>,
         memory: File,
         pattern: Pattern,
-        /// Bytes of the stream so far.
+        /// Bytes of the stream written so far.
         at: Arc<Mutex<u64>>,
         free: VecDeque<usize>,
-        /// Tokens dealt out, with their buffers.
+        /// The buffer of each assigned token.
         out: Arc<Mutex<Vec<Option<usize>>>>,
         most: usize,
         calls: Arc<Mutex<Vec<u32>>>,
@@ -451,7 +450,7 @@ mod tests {
     impl Kernel {
         fn deal(&mut self, buffer: usize) -> u32 {
             let mut out = self.out.lock().unwrap();
-            // As xa_alloc: the lowest number that is free.
+            // Like xa_alloc: the lowest free number.
             let token = out.iter().position(Option::is_none).unwrap_or(out.len());
             if token == out.len() {
                 out.push(None);
@@ -468,7 +467,7 @@ mod tests {
             bytes
         }
 
-        /// Brings pieces, as many as there are free buffers for.
+        /// Receives fragments, as many as there are free buffers.
         fn pieces(
             &mut self,
             pieces: &[(bool, u16)],
@@ -501,7 +500,7 @@ mod tests {
                 taken += 1;
             }
             if taken < pieces.len() {
-                // The rest comes with a later call, once buffers are free.
+                // The rest arrives with a later call, once buffers are free.
                 self.arrivals.push_front(Arrival::Pieces(pieces[taken..].to_vec()));
             }
             if total == 0 {
@@ -523,7 +522,7 @@ mod tests {
             let mut freed = 0;
             for token in tokens.take(self.most) {
                 let buffer = out[token as usize].take().expect("freed twice, or never dealt out");
-                // The device overwrites what is free: late reads see it.
+                // The device overwrites free buffers, so late reads are detected.
                 self.memory.write_all_at(&[0xee; PAGE], (buffer * PAGE) as u64).unwrap();
                 self.free.push_back(buffer);
                 freed += 1;
@@ -570,11 +569,11 @@ mod tests {
         }
     }
 
-    /// What a run came to.
+    /// The result of a run.
     struct Run {
         result: Result<Account, Fault>,
         tally: FlowEnd,
-        /// Tokens that were dealt out and not returned.
+        /// Tokens that were assigned and not returned.
         leaked: usize,
         /// Fragments returned, call by call.
         calls: Vec<u32>,
@@ -585,7 +584,7 @@ mod tests {
         arrivals: Vec<Arrival>,
         batch: Option<u64>,
         touch: Touch,
-        /// The CPU can look at the memory.
+        /// Whether the CPU can access the memory.
         seen: bool,
         buffers: usize,
         /// Most tokens that the kernel frees with one call.
@@ -651,15 +650,16 @@ mod tests {
         Arrival::Pieces(vec![(true, PAGE as u16); count])
     }
 
-    /// The same loop on a real connection, with the real calls. Nothing is bound, so
-    /// all that the kernel can do is copy, and the ledger shows it.
+    /// The same loop on a real connection, with real calls. No queue is bound, so the kernel can
+    /// only copy, and the ledger shows it.
     #[test]
     fn on_a_connection_without_a_bound_queue_every_byte_is_copied() {
         assert!(!copied_by_the_kernel(false).contains(&WAIT.1));
         assert!(copied_by_the_kernel(true).contains(&WAIT.1));
     }
 
-    /// The calls of such a receiver, which waits in epoll_wait or in the receive.
+    /// Returns the calls of such a receiver. It waits in epoll_wait if `waits` is true, otherwise
+    /// in the receive.
     fn copied_by_the_kernel(waits: bool) -> Vec<&'static str> {
         const LEN: usize = 3_000_000;
         let (tx, rx) = tcp::loopback_pair().unwrap();
@@ -711,7 +711,7 @@ mod tests {
         let arrivals = vec![pages(300), pages(300), pages(500), pages(300)];
         let run = play(Scene { arrivals, batch: Some(1024), ..Scene::default() });
         run.result.unwrap();
-        // 1100 take two calls, and 300 are left for the end.
+        // 1100 tokens take two calls; 300 are left for the end.
         assert_eq!((run.leaked, run.calls), (0, vec![1024, 76, 300]));
         let counts = run.tally.fragments;
         assert_eq!(
@@ -840,7 +840,7 @@ mod tests {
 
     #[test]
     fn reads_token_and_index() {
-        // The kernel deals the lowest free numbers out again, as soon as it may.
+        // The kernel assigns the lowest free numbers again as soon as they are free.
         let run =
             play(Scene { arrivals: (0..50).map(|_| pages(40)).collect(), ..Scene::default() });
         run.result.unwrap();
@@ -861,8 +861,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-        /// Whatever the kernel does, short of lying: every byte is verified, every
-        /// token goes back once, and the ledger is the stream.
+        /// Whatever the kernel does, unless it lies: every byte is verified, every token is
+        /// returned once, and the ledger accounts for the whole stream.
         #[test]
         fn loses_no_token_and_no_byte(
             arrivals in prop::collection::vec(arrival(), 0..20),

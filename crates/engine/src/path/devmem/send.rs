@@ -1,6 +1,5 @@
-//! The sender: a message is in a dmabuf, and sends name it by offset. The
-//! kernel cannot access the bytes and so cannot copy them; completions arrive
-//! as for any `MSG_ZEROCOPY`.
+//! The sender: the message is in a dmabuf, and sends refer to it by offset. The kernel cannot
+//! access the bytes and so cannot copy them; completions arrive as for any `MSG_ZEROCOPY`.
 
 use super::area::allocate;
 use super::gpu;
@@ -14,7 +13,7 @@ use bytepath_sys::devmem::{self, Binding};
 use bytepath_sys::dmabuf::Memory;
 use std::io;
 
-/// Prepares a sender: the message is written into the dmabuf once.
+/// Opens a sender, and writes the message into the dmabuf once.
 pub(super) fn open(job: &HalfConfig, flow: Flow) -> Opened<dyn Tx> {
     let (options, size) = (&job.options, sendable(job)?);
     let device = device(options, &flow)?;
@@ -24,7 +23,7 @@ pub(super) fn open(job: &HalfConfig, flow: Flow) -> Opened<dyn Tx> {
     let binding = devmem::bind_send(&device, memory.fd()).map_err(|refusal| {
         super::support::refused(format!("binding a dmabuf to {device} for sending"), &refusal)
     })?;
-    // Another device than the one it is bound to would refuse it.
+    // Another device than the one the dmabuf is bound to would refuse it.
     devmem::Socket(flow.fd())
         .keep_to(&device)
         .map_err(|e| flow.fault(&format!("keeping the connection to {device}"), &e))?;
@@ -33,7 +32,7 @@ pub(super) fn open(job: &HalfConfig, flow: Flow) -> Opened<dyn Tx> {
     Ok(Box::new(ZerocopySender::new(flow, payload, reap)?))
 }
 
-/// The message size of a job, if it has room for the witness page.
+/// Returns the message size of a job. Errors if the witness page does not fit into it.
 pub(super) fn sendable(job: &HalfConfig) -> Result<u64, Fault> {
     if job.message_size >= WITNESS_LEN as u64 {
         return Ok(job.message_size);
@@ -42,7 +41,7 @@ pub(super) fn sendable(job: &HalfConfig) -> Result<u64, Fault> {
     Err(Fault::usage(text).remedy("choose at least a page (4K)"))
 }
 
-/// The message in a dmabuf.
+/// A message in a dmabuf.
 struct InDmabuf {
     // First, so that the device releases the memory before it is freed.
     binding: Binding,
@@ -66,8 +65,8 @@ impl Payload for InDmabuf {
         devmem::Socket(flow.fd()).send(self.binding.dmabuf, at, len)
     }
 
-    /// The page is the front of the message: memory at the limit of what can be
-    /// bound has no room for another.
+    /// The witness page is the beginning of the message: if the memory is as large as can be bound,
+    /// there is no room for another page.
     fn witness(sender: &mut ZerocopySender<InDmabuf>) -> Result<(), Fault> {
         let mut page = [0; WITNESS_LEN];
         WitnessPage::before(&mut page);
@@ -93,7 +92,7 @@ impl InDmabuf {
     }
 }
 
-/// Writes the message into memory that the CPU may not be able to look at.
+/// Writes the message into memory that the CPU may not be able to access.
 fn fill(memory: &mut dyn Memory, pattern: &Pattern, size: u64) -> Result<(), Fault> {
     let mut part = vec![0; (1 << 20).min(size as usize)];
     let mut offset = 0;

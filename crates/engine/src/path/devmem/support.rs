@@ -1,4 +1,4 @@
-//! What is probed on a host, and what it lacks.
+//! Probes a host for devmem, and reports what it lacks.
 
 use super::gpu;
 use super::options::memory;
@@ -17,15 +17,15 @@ const MEMORY: &str = "devmem.memory.";
 const BIND_RX: &str = "devmem.bind-rx";
 const BIND_TX: &str = "devmem.bind-tx";
 
-/// What a NIC must be for this; Documentation/networking/devmem.rst.
+/// Requirements for a NIC (Documentation/networking/devmem.rst).
 const NIC: &str = "use a NIC whose driver takes memory providers (among others mlx5, gve, bnxt or fbnic), with \
                    header split (ethtool -G DEV tcp-data-split on) and flows steered to the bound \
                    queue";
 
-/// Bytes of the memory used in attempts.
+/// Size of the memory in attempts, bytes.
 const LEN: usize = 1 << 20;
 
-/// Tries what devmem needs. Nothing of it stays.
+/// Tries what devmem needs, and leaves nothing behind.
 pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
     let mut attempts = vec![attempt(FAMILY, devmem::netdev_family(), "")];
     attempts.extend(gpu::attempts(device));
@@ -48,11 +48,11 @@ pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
     attempts
 }
 
-/// Tries to bind memory to a device, both ways, and unbinds it at once. A NIC restarts a queue for
-/// it, which would break the connections of one that is in use. Since Linux 6.15 it goes no
-/// further than its driver and its setup as long as it does not split headers
-/// (net/core/netdev_rx_queue.c, `__net_mp_open_rxq`); one that splits them, and an older kernel, is
-/// asked by a study, once its flows are elsewhere.
+/// Tries to bind memory to a device in both directions, and unbinds it at once. To bind, a NIC
+/// restarts a queue, which breaks connections that use it. Since Linux 6.15, a NIC that does not
+/// split headers refuses before that, by its driver or its setup (net/core/netdev_rx_queue.c,
+/// `__net_mp_open_rxq`). A NIC that does, or an older kernel, is not tried here, but by a study,
+/// once its flows are on other queues.
 fn bindings(device: &str, memory: Option<&dyn Memory>) -> Vec<Attempt> {
     let stand_in = match devmem::stand_in() {
         Ok(file) => file,
@@ -76,7 +76,7 @@ fn bindings(device: &str, memory: Option<&dyn Memory>) -> Vec<Attempt> {
     vec![receive, bound(BIND_TX, result, memory.is_some(), false, device)]
 }
 
-/// Whether the running kernel is of an earlier version.
+/// Whether the running kernel is older than this version.
 fn is_before(major: u32, minor: u32) -> bool {
     let release = rustix::system::uname();
     let release = release.release().to_string_lossy().into_owned();
@@ -85,8 +85,9 @@ fn is_before(major: u32, minor: u32) -> bool {
     version.into_iter().map(Option::unwrap_or_default).lt([major, minor])
 }
 
-/// The outcome of a binding. With a plain memory file it is the dmabuf that is missing. A NIC whose
-/// driver has nothing against it refuses for its setup, which a study changes.
+/// Returns the outcome of an attempt to bind. If the memory is a plain memory file, what is missing
+/// is a dmabuf. If only the NIC's setup is in the way, the outcome is success, because a study
+/// changes that.
 fn bound(
     name: &str,
     result: Result<Binding, Refusal>,
@@ -110,7 +111,7 @@ fn bound(
     Attempt { name: name.into(), outcome }
 }
 
-/// Whether a role can be played out of the memory that options name.
+/// Whether a host can play a role with the memory that options name.
 pub(super) fn support(role: Role, options: &Options, facts: &Facts) -> Support {
     let (bind, direction) = match role {
         Role::Sender => (BIND_TX, "sends from"),
@@ -119,8 +120,7 @@ pub(super) fn support(role: Role, options: &Options, facts: &Facts) -> Support {
     family(facts).and(both(provided(options, facts), device(facts, bind, direction)))
 }
 
-/// Two things that are independent of each other: a host that lacks both should
-/// not find out one after the other.
+/// Combines two independent requirements, so that a host that lacks both reports both at once.
 fn both(one: Support, other: Support) -> Support {
     match (one, other) {
         (
@@ -141,7 +141,7 @@ fn family(facts: &Facts) -> Support {
     }
 }
 
-/// What a provider of memory lacks.
+/// Whether the provider of memory works, or what it lacks.
 fn provided(options: &Options, facts: &Facts) -> Support {
     let memory = memory(options);
     let name = format!("{MEMORY}{memory}");
@@ -158,7 +158,7 @@ fn provided(options: &Options, facts: &Facts) -> Support {
             "/dev/udmabuf may not be opened by this user",
             "join the group that owns /dev/udmabuf (often kvm), or run as root",
         ),
-        // They are counted where it is known how many are needed.
+        // They are counted elsewhere, where the number needed is known.
         "udmabuf-huge"
             if outcome.and_then(Outcome::errno) == Some(libc::ENOMEM) && pages_free(facts) =>
         {
@@ -173,7 +173,7 @@ fn provided(options: &Options, facts: &Facts) -> Support {
         "heap" if forbidden => {
             Support::no("/dev/dma_heap/system may not be opened by this user", "run as root")
         }
-        // The attempt was made with the one that is nearest.
+        // The attempt used the nearest GPU.
         "gpu" if gpu::is_judged(options, facts) => gpu::support(options, facts),
         "gpu" => facts.require(
             &name,
@@ -189,7 +189,7 @@ fn pages_free(facts: &Facts) -> bool {
     free.is_some_and(|free| free > 0)
 }
 
-/// What the link's device lacks; `direction` is what it should do with a dmabuf.
+/// Whether the link's device supports this; `direction` is what it should do with a dmabuf.
 fn device(facts: &Facts, bind: &str, direction: &str) -> Support {
     let outcome = facts.attempt(bind);
     let no = |what: String, errno: &str| {
@@ -225,14 +225,14 @@ fn device(facts: &Facts, bind: &str, direction: &str) -> Support {
     }
 }
 
-/// The fault of a binding that the kernel refuses.
+/// Returns the fault of a binding that the kernel refused.
 pub(super) fn refused(what: String, refusal: &Refusal) -> Fault {
     let words = refusal.words.as_deref();
     let fault = Fault::system(what, &refusal.error).words(words);
     fault.remedy(cure(refusal.error.raw_os_error(), words))
 }
 
-/// What helps against the refusal of a binding.
+/// Returns a remedy for a refused binding.
 fn cure(errno: Option<i32>, words: Option<&str>) -> &'static str {
     const SETUP: &str = "ethtool -G DEV tcp-data-split on; ethtool -G DEV hds-thresh 0; detach XDP and AF_XDP from \
                          the queue";
@@ -241,7 +241,7 @@ fn cure(errno: Option<i32>, words: Option<&str>) -> &'static str {
         (Some(libc::EPERM), _) => {
             "run as root: this requires CAP_NET_ADMIN in the device's namespace"
         }
-        // The kernel has words for whatever is wrong with a queue that is there.
+        // The kernel adds a message to every refusal that concerns an existing queue.
         (Some(libc::EINVAL), Some(_)) => SETUP,
         (Some(libc::EINVAL | libc::ERANGE), _) => QUEUE,
         (Some(libc::ENODEV), _) => "check the name of the device",
@@ -342,7 +342,7 @@ mod tests {
             let said = refusal(Role::Receiver, memory, &facts);
             assert!(said.0.contains(reason), "'{}' lacks '{reason}'", said.0);
             assert!(said.1.contains(remedy), "'{}' lacks '{remedy}'", said.1);
-            // That memory was not requested: only what was requested counts.
+            // Only the requested memory counts.
             let other = refusal(Role::Receiver, "udmabuf", &facts);
             assert!(other.0.contains("not tried"), "{other:?}");
         }
@@ -376,7 +376,7 @@ mod tests {
             assert!(matches!(outcome, Outcome::Works(words) if words.contains("eth1")), "{words}");
         }
         assert_eq!(nic(libc::EOPNOTSUPP, None, true), Outcome::Errno(libc::EOPNOTSUPP));
-        // The kernel looked at the memory before it looked at the driver.
+        // The kernel checks the memory before the driver.
         assert_eq!(nic(libc::EINVAL, None, false), Outcome::Missing("no dmabuf to bind".into()));
         assert!(matches!(nic(libc::EINVAL, Some("else"), true), Outcome::Refused { .. }));
     }
