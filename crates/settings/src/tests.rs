@@ -984,7 +984,8 @@ fn a_dsa_that_is_in_use_comes_back_with_its_configuration_and_its_queues() {
 }
 
 /// A NIC whose driver renews all interrupts when its number of queues changes: with other numbers,
-/// for any CPU. `spare` ones come besides, but only at boot.
+/// for any CPU. `spare` ones come besides, but only at boot. While the file `late` has a number, so
+/// many requests for queues bring only one of them.
 struct Renewing<'t>(&'t Tree, ThisMachine);
 
 impl Renewing<'_> {
@@ -1020,7 +1021,13 @@ impl Machine for Renewing<'_> {
     }
 
     fn write(&mut self, _: &Setting, to: &SettingValue) -> Result<(), Fault> {
-        to.get("combined").into_iter().for_each(|count| self.has(count.parse().unwrap(), 0));
+        let late: u32 =
+            fs::read_to_string(self.0.path("late")).map_or(0, |text| text.parse().unwrap());
+        if let Some(count) = to.get("combined") {
+            self.has(if late > 0 { 1 } else { count.parse().unwrap() }, 0);
+            self.0.put("sys/class/net/eth1/combined", count);
+            self.0.put("late", &late.saturating_sub(1).to_string());
+        }
         queues::steer(&Roots::recorded(self.0.dir.path()), "eth1", to).unwrap();
         Ok(())
     }
@@ -1069,6 +1076,22 @@ fn interrupts_that_a_driver_renews_with_its_queues_serve_the_cpus_that_they_did(
         assert_eq!(card().steering(), expected);
         assert!(!tree.place().journal().exists());
     }
+}
+
+/// As hv_netvsc creates them in the background.
+#[test]
+fn queues_that_a_driver_creates_later_get_back_what_serves_them() {
+    let tree = Tree::new();
+    let card = || Renewing(&tree, tree.host());
+    card().has(4, 0);
+    tree.put("sys/class/net/eth1/queues/rx-3/rps_cpus", "3\n");
+    let before = card().steering();
+    let lines = wanted(&["channels eth1 combined=2"]);
+    let (applied, _) = Applied::apply(&tree.place(), card(), &lines).unwrap();
+    tree.put("late", "3");
+    let [row] = applied.undo().try_into().unwrap();
+    assert_eq!((row.outcome, &row.note[..]), (Restoration::Restored, ""), "{row}");
+    assert_eq!(card().steering(), before);
 }
 
 /// What a run gives up is no reason for the next one to give up what was restored then, and set
