@@ -6,6 +6,7 @@ use super::files::{may_write, read, write};
 use bytepath_record::SettingValue;
 use bytepath_sys::Roots;
 use bytepath_sys::attribute::names;
+use bytepath_sys::device::interrupts_in;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -50,7 +51,8 @@ fn files(roots: &Roots, device: &str) -> Vec<(String, PathBuf, String)> {
         let folder = queues.join(queue);
         FILES.map(|file| (format!("{QUEUES}{queue}/{file}"), folder.join(file)))
     };
-    let interrupts = (0..).zip(interrupts(&folder)).map(|(place, irq): (u32, u32)| {
+    let interrupts = interrupts_in(&["device", "device/.."].map(|of| folder.join(of)));
+    let interrupts = (0..).zip(interrupts).map(|(place, irq): (u32, u32)| {
         let path = roots.proc.join(format!("irq/{irq}/smp_affinity_list"));
         (format!("{INTERRUPT}{place}"), path)
     });
@@ -62,14 +64,4 @@ fn files(roots: &Roots, device: &str) -> Vec<(String, PathBuf, String)> {
         Some((name, path, text))
     });
     known.collect()
-}
-
-/// Returns the numbers of a device's MSI interrupts, given its sysfs folder. A virtio device uses
-/// those of its PCI device.
-fn interrupts(folder: &Path) -> Vec<u32> {
-    let folders = ["device/msi_irqs", "device/../msi_irqs"].map(|path| folder.join(path));
-    let found = folders.iter().map(|folder| names(folder)).find(|names| !names.is_empty());
-    let mut all: Vec<u32> = found.iter().flatten().filter_map(|name| name.parse().ok()).collect();
-    all.sort_unstable();
-    all
 }

@@ -132,26 +132,8 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         }
         let Moved { mut ours, mut gone, foreign } = self.compare(&self.changes[at], &now);
         if !ours.is_empty() {
-            self.machine.write(&setting, &ours)?;
-            let mut after =
-                self.machine.read(&setting)?.ok_or_else(|| access(&setting).absent())?;
-            // Some drivers create their queues in the background (hv_netvsc).
-            for _ in 0..QUEUE_CHECKS {
-                let is_missing = |name: &String| after.get(name).is_none();
-                if !ours
-                    .0
-                    .keys()
-                    .any(|name| is_missing(name) && (access(&setting).goes_along)(name))
-                {
-                    break;
-                }
-                std::thread::sleep(QUEUE_CHECK_INTERVAL);
-                self.machine.write(&setting, &ours)?;
-                after = self.machine.read(&setting)?.ok_or_else(|| access(&setting).absent())?;
-            }
-            let stays_away = |name: &String, _: &mut String| {
-                after.get(name).is_none() && (access(&setting).goes_along)(name)
-            };
+            let after = self.write_back(&setting, &ours)?;
+            let stays_away = |name: &String, _: &mut String| is_away(&setting, &after, name);
             gone.extend(ours.0.extract_if(.., stays_away).map(|(name, _)| name));
             if !self.holds(&setting, &after, &ours) {
                 return Err(Fault::failed(format!("it was restored to {ours}, but reads {after}")));
@@ -173,6 +155,25 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         }
         notes.extend(foreign);
         Ok((outcome, notes.join("; ")))
+    }
+
+    /// Writes parts of a setting, and returns what it is then. Waits for those that come back with
+    /// it: some drivers create their queues in the background (hv_netvsc).
+    fn write_back(
+        &mut self,
+        setting: &Setting,
+        ours: &SettingValue,
+    ) -> Result<SettingValue, Fault> {
+        let mut checks = 0..QUEUE_CHECKS;
+        loop {
+            self.machine.write(setting, ours)?;
+            let after = self.machine.read(setting)?.ok_or_else(|| access(setting).absent())?;
+            let is_complete = !ours.0.keys().any(|name| is_away(setting, &after, name));
+            if is_complete || checks.next().is_none() {
+                return Ok(after);
+            }
+            std::thread::sleep(QUEUE_CHECK_INTERVAL);
+        }
     }
 
     /// Describes the loss of a device. A device that has its name now is another one.
@@ -274,6 +275,11 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         }
         Ok(true)
     }
+}
+
+/// Whether a part that goes with its setting is missing.
+fn is_away(setting: &Setting, now: &SettingValue, name: &str) -> bool {
+    now.get(name).is_none() && (access(setting).goes_along)(name)
 }
 
 fn describe_foreign(change: &Change, name: &str, now: &str, set: Option<&str>) -> String {

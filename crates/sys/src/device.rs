@@ -87,14 +87,18 @@ pub fn splits_headers(name: &str) -> io::Result<bool> {
 /// do not belong to queues (Documentation/ABI/testing/sysfs-bus-pci, `msi_irqs`). Empty for other
 /// devices.
 pub fn interrupts(name: &str) -> io::Result<Vec<u32>> {
-    // The parent of any device but a virtio one is a bridge or a port, which has its own
-    // interrupts.
+    Ok(interrupts_in(&folders(name)?))
+}
+
+/// Returns the interrupts in the first of these folders in sysfs that has any: a device's own, then
+/// its parent's. The parent of any device but a virtio one is a bridge or a port, which has its own
+/// interrupts.
+pub fn interrupts_in(folders: &[PathBuf]) -> Vec<u32> {
     let names = |folder: &PathBuf| crate::attribute::names(&folder.join("msi_irqs"));
-    let names = folders(name)?.iter().map(names).find(|names| !names.is_empty());
-    let names = names.unwrap_or_default();
+    let names = folders.iter().map(names).find(|names| !names.is_empty()).unwrap_or_default();
     let mut all: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     all.sort_unstable();
-    Ok(all)
+    all
 }
 
 /// Returns the NUMA node of such a device; `None` for other devices, and if the machine does not

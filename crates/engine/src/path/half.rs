@@ -155,24 +155,14 @@ impl<Open: Copy> HalfPath<Open> {
     }
 
     fn description(self) -> HalfPath {
-        let HalfPath {
-            options,
-            transports,
-            check,
-            nic_settings,
-            huge_pages,
-            gpu,
-            sizes_reads,
-            open: _,
-        } = self;
         HalfPath {
-            options,
-            transports,
-            check,
-            nic_settings,
-            huge_pages,
-            gpu,
-            sizes_reads,
+            options: self.options,
+            transports: self.transports,
+            check: self.check,
+            nic_settings: self.nic_settings,
+            huge_pages: self.huge_pages,
+            gpu: self.gpu,
+            sizes_reads: self.sizes_reads,
             open: (),
         }
     }

@@ -2,8 +2,8 @@
 //! error queue reports when the kernel has released them and whether it copied after all
 //! (Documentation/networking/msg_zerocopy.rst).
 //!
-//! The ledger relies on the completions alone. A completion without the COPIED flag is no proof:
-//! with XDP on a local peer the kernel copies later. So the witness page decides.
+//! The ledger relies on the completions alone. A completion without the COPIED flag is not
+//! proof: with XDP on a local peer the kernel copies later. So the witness page decides.
 
 use super::zerocopy_send::{COMPLETIONS, Payload, WINDOW, ZerocopySender};
 use super::{DataPath, HalfPath, Opened};

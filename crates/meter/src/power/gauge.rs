@@ -28,9 +28,9 @@ pub(super) struct Measured {
 
 impl Measured {
     /// Removes counters that did not move. Anything powered draws power: if the counter of a
-    /// processor, its memory or the machine did not move, it counts nothing, and its zero is no
-    /// figure. A part of a processor, such as graphics, may be at rest; but if nothing at all
-    /// moved, its zero is no figure either.
+    /// processor, its memory or the machine did not move, it counts nothing, and its zero is
+    /// not a measurement. A part of a processor, such as graphics, may be at rest; but if nothing at
+    /// all moved, its zero is not one either.
     pub(super) fn leave_out_still_counters(&mut self) {
         if self.readings.is_some() || self.seconds < 0.01 {
             return;

@@ -246,9 +246,10 @@ fn other_cost(
         let costs = Costs::of_trials(cell, trials.iter().copied(), None);
         costs.iter().find_map(Costs::rules)
     };
-    let is_cost = matches!(question, Metric::Cpu | Metric::Instructions);
-    let (first, second) = (rules(first)?, rules(second)?);
-    other_rules("the first study's", Some(first), Some(second)).filter(|_| is_cost)
+    if !matches!(question, Metric::Cpu | Metric::Instructions) {
+        return None;
+    }
+    other_rules("the first study's", Some(rules(first)?), Some(rules(second)?))
 }
 
 /// Returns the figures of measured trials of a study's cell.

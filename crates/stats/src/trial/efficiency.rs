@@ -111,26 +111,16 @@ impl Costs {
     ) -> Vec<Costs> {
         let of = |trial| Costs::of(cell, trial, instructions_per_second);
         let mut all: Vec<Costs> = trials.into_iter().map(of).collect();
-        let is_complete = |costs: &&Costs| costs.roles.iter().all(Option::is_some);
-        let has_complete = all.iter().any(|costs| is_complete(&costs));
-        let candidates = all.iter().filter(|costs| match has_complete {
-            true => is_complete(costs),
-            false => costs.has_cpu(),
-        });
-        let candidates: Vec<_> = candidates.map(Costs::rules_of_ends).collect();
-        let count = |rules| candidates.iter().filter(|other| *other == rules).count();
-        // Of equals, the first.
-        let Some(rules) = candidates.iter().rev().max_by_key(|rules| count(*rules)).copied() else {
-            return all;
+        let rules: Vec<_> = all.iter().map(Costs::rules_of_ends).collect();
+        // Trials that know more ends come first, then what most trials have; of equals, the first.
+        let rank = |one: &&[Option<_>; 2]| {
+            (one.iter().flatten().count(), rules.iter().filter(|other| other == one).count())
         };
-        for costs in all.iter_mut().filter(|costs| costs.rules_of_ends() != rules) {
+        let most = rules.iter().rev().max_by_key(rank).copied();
+        for costs in all.iter_mut().filter(|costs| Some(costs.rules_of_ends()) != most) {
             (costs.roles, costs.guests) = ([None; 2], [None; 2]);
         }
         all
-    }
-
-    fn has_cpu(&self) -> bool {
-        self.roles.iter().any(Option::is_some)
     }
 
     /// Returns what has to be equal in all trials of a cell: also how the time was split.

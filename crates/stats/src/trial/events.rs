@@ -146,10 +146,11 @@ fn on_machine(
     // A guest's threads are not pinned, so foreign work on one CPU may be the peer's.
     let has_guest = machine.guest(trial).is_some();
     for cpu in cpus {
-        let is_judged = !has_guest;
-        let share = || interference::of_cpu(trial, cell, (machine, cpu), tick, earlier);
         of_cpu(trial, (machine, cpu), (wall, tick), events);
-        foreign(is_judged.then(share).flatten(), &machine.cpu_title(cpu), events);
+        if !has_guest {
+            let share = interference::of_cpu(trial, cell, (machine, cpu), tick, earlier);
+            foreign(share, &machine.cpu_title(cpu), events);
+        }
     }
     let is_free = roles().any(|role| cell.placement.cpu(role).is_none());
     if is_free {

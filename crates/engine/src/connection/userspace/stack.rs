@@ -434,7 +434,7 @@ impl Line {
         self.sockets.get_mut(self.handle)
     }
 
-    /// Notes that a connection has nothing to send for now, and when its next timer or probe is
+    /// Notes that a connection has nothing to send at present, and when its next timer or probe is
     /// due.
     #[inline]
     fn settle(&mut self, interface: &mut Interface, probe: Option<Instant>, now: Instant) {

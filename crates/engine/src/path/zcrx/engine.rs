@@ -220,8 +220,8 @@ fn ledger(total: u64, pieces: u64, copied: Option<Copied>, device: bool, shared:
 }
 
 /// The fault of a failed receive, with explanations for errors that have a special meaning here
-/// (io_zcrx_recv(), io_uring/zcrx.c). Running out of buffers or completions is no failure: the
-/// receive is restarted.
+/// (io_zcrx_recv(), io_uring/zcrx.c). Running out of buffers or completions is not a
+/// failure: the receive is restarted.
 fn receive_fault(flow: &Flow, error: &io::Error) -> Fault {
     let fault = flow.fault("RECV_ZC", error);
     match error.raw_os_error() {
